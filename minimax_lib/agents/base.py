@@ -1,0 +1,49 @@
+"""What an agent is: pure functions of parameters, observations and memory."""
+
+from typing import Any, Protocol
+
+import distrax
+import jax
+from flax import struct
+
+
+@struct.dataclass
+class TrainState:
+    """What an agent learns; the model and the optimiser are static and live in the agent."""
+
+    params: Any
+    opt_state: Any
+    n_updates: jax.Array  # i32[], gradient updates (rollouts learnt from) so far
+
+
+class Agent(Protocol):
+    """A single agent works on rows [R, ...]; `AgentPop` has the same methods on [A, R, ...].
+
+    `first` (bool[R]) says that `obs` opens an episode: the memory is cleared before it is used.
+    """
+
+    def init(self, key: jax.Array, obs: Any) -> TrainState: ...
+
+    def init_carry(self, shape: tuple[int, ...]) -> Any:
+        """Empty memory for rows of that shape ([R], or [A, R] for a population)."""
+        ...
+
+    def policy(
+        self, params: Any, obs: Any, carry: Any, first: jax.Array
+    ) -> tuple[distrax.Distribution, jax.Array, Any]:
+        """(action distribution, value f32[R], new memory)."""
+        ...
+
+    def act(
+        self, key: jax.Array, params: Any, obs: Any, carry: Any, first: jax.Array
+    ) -> tuple[jax.Array, jax.Array, jax.Array, Any]:
+        """(sampled action, its log probability, value, new memory)."""
+        ...
+
+    def value(self, params: Any, obs: Any, carry: Any, first: jax.Array) -> jax.Array:
+        """Value of `obs`, f32[R]."""
+        ...
+
+    def update(self, key: jax.Array, state: TrainState, run: Any) -> tuple[TrainState, dict[str, jax.Array]]:
+        """Learns from a `Rollout`; returns the new state and f32[] metrics."""
+        ...

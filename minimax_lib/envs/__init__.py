@@ -1,0 +1,1 @@
+"""Environments: one instance each; `batch` vectorises them."""

@@ -1,0 +1,1 @@
+"""The maze of the UED literature."""

@@ -1,0 +1,36 @@
+"""Generalised advantage estimation."""
+
+import jax
+import jax.numpy as jnp
+
+
+def gae(
+    reward: jax.Array,
+    done: jax.Array,
+    discount: jax.Array,
+    value: jax.Array,
+    next_value: jax.Array,
+    gamma: float,
+    gae_lambda: float,
+) -> tuple[jax.Array, jax.Array]:
+    """(advantages, value targets), both f32[T, ...] (Schulman et al. 2016, eq. 16).
+
+    A_t = d_t + gamma * lambda * (1 - done_t) * A_{t+1}, with d_t = r_t + gamma * discount_t * next_value_t - v_t.
+    All arguments but the last two are [T, ...]; `discount` is 0 where nothing may be bootstrapped past the step,
+    `next_value_t` the value of the observation that action t led to. The target is advantage plus value.
+    """
+    delta = reward + gamma * discount * next_value - value
+    decay = gamma * gae_lambda * (1.0 - done.astype(jnp.float32))
+
+    def backwards(advantage: jax.Array, step: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        delta_t, decay_t = step
+        advantage = delta_t + decay_t * advantage
+        return advantage, advantage
+
+    _, advantage = jax.lax.scan(backwards, jnp.zeros_like(delta[0]), (delta, decay), reverse=True)
+    return advantage, advantage + value
+
+
+def next_values(value: jax.Array, last_value: jax.Array) -> jax.Array:
+    """f32[T, ...], the value one step later: `value` [T, ...] shifted, then `last_value` [...]."""
+    return jnp.concatenate([value[1:], last_value[None]])

@@ -1,0 +1,49 @@
+"""Tables of name -> thing that third parties extend with a call, and the error for a name that is not in one."""
+
+import difflib
+from collections.abc import Iterable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+def unknown_name(kind: str, name: object, allowed: Iterable[str]) -> ValueError:
+    """The error for `name`, with what is allowed and the nearest of it, in one line."""
+    allowed = list(allowed)
+    folded = {a.lower(): a for a in allowed}
+    near = difflib.get_close_matches(str(name).lower(), folded, n=1, cutoff=0.5)
+    hint = f" (did you mean {folded[near[0]]!r}?)" if near else ""
+    return ValueError(f"unknown {kind} {str(name)!r}: choose from {', '.join(allowed)}{hint}")
+
+
+class Registry(Generic[T]):
+    """A literal table plus what was registered since. Lookup of an unknown name raises ValueError in one line."""
+
+    def __init__(self, kind: str, table: dict[str, T]):
+        self.kind = kind
+        self._table = dict(table)
+
+    def register(self, name: str, item: T) -> T:
+        """Adds `item` under `name`; a name that is taken by something else is refused."""
+        if self._table.get(name, item) is not item:
+            raise ValueError(f"{self.kind} {name!r} is registered already, as {self._table[name]!r}")
+        self._table[name] = item
+        return item
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self._table:
+            raise unknown_name(self.kind, name, self._table)
+        return self._table[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._table
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._table)
+
+    def name_of(self, item: T) -> str:
+        """The name under which `item` is registered."""
+        for name, known in self._table.items():
+            if known is item:
+                return name
+        raise ValueError(f"{item!r} is not a registered {self.kind}: register it, or choose from {', '.join(self._table)}")
