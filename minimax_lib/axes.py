@@ -41,6 +41,11 @@ def everywhere_all(predicate: jax.Array) -> jax.Array:
     return _over(jax.lax.pmin, predicate.astype(jnp.int32), (SEED, DEVICE)) > 0
 
 
+def common(value: jax.Array) -> jax.Array:
+    """`value`, which is known to be equal on every seed: unbatched, so that what follows from it stays a branch."""
+    return _over(jax.lax.pmax, value, (SEED,))
+
+
 def any_seed(predicate: jax.Array) -> jax.Array:
     """bool[], true where `predicate` holds for any seed on this device: unbatched, so `lax.cond` stays a branch."""
     return _over(jax.lax.pmax, predicate.astype(jnp.int32), (SEED,)) > 0

@@ -46,4 +46,6 @@ class Registry(Generic[T]):
         for name, known in self._table.items():
             if known is item:
                 return name
-        raise ValueError(f"{item!r} is not a registered {self.kind}: register it, or choose from {', '.join(self._table)}")
+        raise ValueError(
+            f"{item!r} is not a registered {self.kind}: register it, or choose from {', '.join(self._table)}"
+        )

@@ -1,0 +1,68 @@
+"""What a curriculum is: it proposes a batch of levels and observes the outcome; the training step does the rest."""
+
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from minimax_lib.envs.base import Level
+from minimax_lib.envs.batch import FreshLevels, SameLevel
+from minimax_lib.rollout import Rollout
+from minimax_lib.trees import tree_size
+
+NEW, REPLAY, MUTATION = 0, 1, 2  # where a level came from
+
+
+@struct.dataclass
+class LevelBatch:
+    """A proposal of B levels."""
+
+    levels: Level  # [B, ...]
+    slots: jax.Array  # i32[B], the buffer's slot that holds the level; -1 if none
+    source: jax.Array  # i32[B], NEW, REPLAY or MUTATION
+    train: jax.Array  # bool[], whether the students learn from this batch; the same on every seed and device
+    context: Any = ()  # what `propose` wants `observe` to see of it (PAIRED: the teacher's rollout)
+
+
+def level_batch(levels: Level, source: int, train: jax.Array | bool, slots: jax.Array | None = None) -> LevelBatch:
+    """A batch whose levels all come from one source."""
+    n = tree_size(levels)
+    return LevelBatch(
+        levels=levels,
+        slots=jnp.full(n, -1, jnp.int32) if slots is None else slots,
+        source=jnp.full(n, source, jnp.int32),
+        train=jnp.asarray(train, bool),
+    )
+
+
+class Curriculum(Protocol):
+    """Pure and static. `shared` is the same key on every seed and device, `key` is this seed's and device's own.
+
+    `clock` (i32[]) counts the runner's steps and is the same on every seed.
+    """
+
+    @property
+    def n_rows(self) -> int:
+        """B, levels in a batch."""
+        ...
+
+    @property
+    def train_rows(self) -> slice:
+        """Rows of the batch that the students' gradient uses."""
+        ...
+
+    @property
+    def restart(self) -> SameLevel | FreshLevels:
+        """What follows an episode's end inside a rollout."""
+        ...
+
+    def init(self, key: jax.Array) -> Any: ...
+
+    def propose(self, shared: jax.Array, key: jax.Array, clock: jax.Array, state: Any) -> tuple[Any, LevelBatch]: ...
+
+    def observe(
+        self, key: jax.Array, clock: jax.Array, state: Any, batch: LevelBatch, runs: Rollout
+    ) -> tuple[Any, dict[str, jax.Array]]:
+        """(new state, f32[] metrics) after the students' rollouts [T, A, B] on the batch."""
+        ...

@@ -1,0 +1,37 @@
+"""Domain randomisation: every level is fresh."""
+
+import dataclasses
+
+import jax
+
+from minimax_lib.curricula.base import NEW, LevelBatch, level_batch
+from minimax_lib.envs.base import Environment
+from minimax_lib.envs.batch import FreshLevels
+from minimax_lib.rollout import Rollout
+
+
+@dataclasses.dataclass(frozen=True)
+class DomainRandomisation:
+    """Levels from `env.sample_level`; an ended episode is followed by one on another fresh level."""
+
+    env: Environment
+    n_rows: int
+    train_rows = slice(None)
+
+    @property
+    def restart(self) -> FreshLevels:
+        return FreshLevels(self.env.sample_level)
+
+    def init(self, key: jax.Array) -> tuple[()]:
+        return ()
+
+    def propose(
+        self, shared: jax.Array, key: jax.Array, clock: jax.Array, state: tuple[()]
+    ) -> tuple[tuple[()], LevelBatch]:
+        levels = jax.vmap(self.env.sample_level)(jax.random.split(key, self.n_rows))
+        return state, level_batch(levels, NEW, train=True)
+
+    def observe(
+        self, key: jax.Array, clock: jax.Array, state: tuple[()], batch: LevelBatch, runs: Rollout
+    ) -> tuple[tuple[()], dict[str, jax.Array]]:
+        return state, {}

@@ -1,0 +1,127 @@
+"""The one training step: propose levels, roll out the students, update them, let the curriculum observe."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from minimax_lib import axes
+from minimax_lib.agents.base import Agent, TrainState
+from minimax_lib.curricula.base import Curriculum, LevelBatch
+from minimax_lib.envs.base import Environment
+from minimax_lib.envs.batch import BatchEnv
+from minimax_lib.rollout import Rollout, episode_returns, rollout
+
+SHARED_SEED = 20230713  # decisions that are common to all seeds and devices come from this, never from a run's seed
+
+
+@struct.dataclass
+class RunnerState:
+    """A whole run: this pytree is the checkpoint."""
+
+    clock: jax.Array  # i32[], steps taken; with `seed` it fixes all randomness of the next step
+    seed: jax.Array  # key[]
+    students: TrainState  # [A, ...]
+    curriculum: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Runner:
+    """A curriculum, a population of students and an environment, as two pure functions: `init` and `step`.
+
+    `step` is written for one seed on one device. Scan over updates, vmap over seeds (`axis_name=axes.SEED`) and
+    shard_map over devices wrap it.
+    """
+
+    env: Environment
+    agent: Agent  # an AgentPop
+    curriculum: Curriculum
+    n_steps: int
+    bootstrap_truncated: bool = False
+
+    @property
+    def n_students(self) -> int:
+        return self.agent.n  # type: ignore[attr-defined]
+
+    @property
+    def batch_env(self) -> BatchEnv:
+        return BatchEnv(self.env, n_students=self.n_students, restart=self.curriculum.restart)
+
+    @property
+    def env_steps(self) -> int:
+        """Environment steps that the students take in one step of the runner."""
+        return self.n_students * self.curriculum.n_rows * self.n_steps
+
+    def init(self, key: jax.Array) -> RunnerState:
+        """The state before the first step; `key` is the run's seed."""
+        k_init, k_run = jax.random.split(key)  # k_run is only ever folded
+        k_level, k_reset, k_students, k_curriculum = jax.random.split(k_init, 4)
+        _, ts = self.env.reset(k_reset, self.env.sample_level(k_level))
+        return RunnerState(
+            clock=jnp.zeros((), jnp.int32),
+            seed=k_run,
+            students=self.agent.init(k_students, ts.obs),
+            curriculum=self.curriculum.init(k_curriculum),
+        )
+
+    def step(self, state: RunnerState) -> tuple[RunnerState, dict[str, jax.Array]]:
+        """One batch of levels, and f32[] metrics of it (NaN where there was nothing to measure)."""
+        clock = axes.common(state.clock)
+        shared = jax.random.fold_in(jax.random.key(SHARED_SEED), clock)
+        local = axes.device_key(jax.random.fold_in(state.seed, clock))
+        k_propose, k_rollout, k_update, k_observe = jax.random.split(local, 4)
+
+        curriculum, batch = self.curriculum.propose(shared, k_propose, clock, state.curriculum)
+        runs = rollout(
+            k_rollout,
+            self.batch_env,
+            self.agent,
+            state.students.params,
+            batch.levels,
+            self.n_steps,
+            self.bootstrap_truncated,
+        )
+        students, losses = self._update(k_update, state.students, runs, batch.train)
+        curriculum, report = self.curriculum.observe(k_observe, clock, curriculum, batch, runs)
+
+        metrics = losses | return_metrics(runs) | self._level_metrics(batch) | report
+        next_state = state.replace(clock=state.clock + 1, students=students, curriculum=curriculum)
+        return next_state, axes.device_mean(metrics)
+
+    def _update(
+        self, key: jax.Array, students: TrainState, runs: Rollout, train: jax.Array
+    ) -> tuple[TrainState, dict[str, jax.Array]]:
+        """The students after learning from the curriculum's `train_rows`, or unchanged with losses NaN."""
+        rows = self.curriculum.train_rows
+        runs = Rollout(
+            steps=jax.tree.map(lambda x: x[:, :, rows], runs.steps),
+            carry=jax.tree.map(lambda x: x[:, rows], runs.carry),
+            last_value=runs.last_value[:, rows],
+            final=None,
+        )
+
+        def learn() -> tuple[TrainState, dict[str, jax.Array]]:
+            return self.agent.update(key, students, runs)
+
+        def skip() -> tuple[TrainState, dict[str, jax.Array]]:
+            losses = jax.eval_shape(learn)[1]
+            return students, jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), losses)
+
+        return jax.lax.cond(train, learn, skip)
+
+    def _level_metrics(self, batch: LevelBatch) -> dict[str, jax.Array]:
+        metrics = jax.vmap(self.env.level_metrics)(batch.levels)
+        return {f"level/{name}": jnp.mean(value, dtype=jnp.float32) for name, value in metrics.items()}
+
+
+def return_metrics(runs: Rollout) -> dict[str, jax.Array]:
+    """Return, solved rate and length of the first student's completed episodes (each counts once; NaN if none)."""
+    episodes = jax.tree.map(lambda x: x[0], episode_returns(runs.steps))
+    n = episodes.count.sum().astype(jnp.float32)
+    return {
+        "return": (episodes.mean * episodes.count).sum() / n,
+        "solved_rate": episodes.solved.sum() / n,
+        "episodes": n,
+    }
