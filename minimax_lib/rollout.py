@@ -9,7 +9,7 @@ from flax import struct
 
 from minimax_lib.agents.base import Agent
 from minimax_lib.envs.base import Level
-from minimax_lib.envs.batch import BatchEnv, BatchState, BatchTimeStep
+from minimax_lib.envs.batch import BatchEnv, BatchState
 from minimax_lib.gae import gae, next_values
 
 

@@ -1,4 +1,4 @@
-"""What an environment is: a UPOMDP (Dennis et al. 2020) whose free parameters, the `Level`, are an argument of `reset`."""
+"""What an environment is: a UPOMDP (Dennis et al. 2020) whose free parameters, the `Level`, go into `reset`."""
 
 from typing import Any, Protocol
 

@@ -109,9 +109,7 @@ class FreshLevels:
 
     def restock(self, stock: LevelStock, n_rows: int) -> LevelStock:
         low = stock.n_used - stock.first > self.restock_every * n_rows
-        return jax.lax.cond(
-            axes.any_seed(low), lambda: self._fill(stock.key, stock.n_used, n_rows), lambda: stock
-        )
+        return jax.lax.cond(axes.any_seed(low), lambda: self._fill(stock.key, stock.n_used, n_rows), lambda: stock)
 
     def next_levels(self, stock: LevelStock, levels: Level, done: jax.Array) -> tuple[LevelStock, Level]:
         order = jnp.cumsum(done, dtype=jnp.int32)

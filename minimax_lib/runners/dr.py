@@ -9,7 +9,7 @@ from minimax_lib.runners.settings import RolloutSettings
 from minimax_lib.runners.training import Runner
 
 
-def DRRunner(env: Environment, agent: AgentPop, n_parallel: int, n_steps: int) -> Runner:  # noqa: N802
+def DRRunner(env: Environment, agent: AgentPop, n_parallel: int, n_steps: int) -> Runner:
     """Trains on fresh random levels only."""
     curriculum = DomainRandomisation(env, n_parallel)
     return Runner(env, agent, curriculum, n_steps, agent.bootstrap_truncated)
