@@ -1,5 +1,6 @@
 """What a curriculum is: it proposes a batch of levels and observes the outcome; the training step does the rest."""
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import jax
@@ -12,6 +13,8 @@ from minimax_lib.rollout import Rollout
 from minimax_lib.trees import tree_size
 
 NEW, REPLAY, MUTATION = 0, 1, 2  # where a level came from
+
+Play = Callable[[jax.Array, Level], Rollout]
 
 
 @struct.dataclass
@@ -59,7 +62,11 @@ class Curriculum(Protocol):
 
     def init(self, key: jax.Array) -> Any: ...
 
-    def propose(self, shared: jax.Array, key: jax.Array, clock: jax.Array, state: Any) -> tuple[Any, LevelBatch]: ...
+    def propose(
+        self, shared: jax.Array, key: jax.Array, clock: jax.Array, state: Any, play: Play
+    ) -> tuple[Any, LevelBatch]:
+        """(new state, levels); `play(key, levels)` rolls out the current students, for curricula that look first."""
+        ...
 
     def observe(
         self, key: jax.Array, clock: jax.Array, state: Any, batch: LevelBatch, runs: Rollout

@@ -4,7 +4,7 @@ import dataclasses
 
 import jax
 
-from minimax_lib.curricula.base import NEW, LevelBatch, level_batch
+from minimax_lib.curricula.base import NEW, LevelBatch, Play, level_batch
 from minimax_lib.envs.base import Environment
 from minimax_lib.envs.batch import FreshLevels
 from minimax_lib.rollout import Rollout
@@ -26,7 +26,7 @@ class DomainRandomisation:
         return ()
 
     def propose(
-        self, shared: jax.Array, key: jax.Array, clock: jax.Array, state: tuple[()]
+        self, shared: jax.Array, key: jax.Array, clock: jax.Array, state: tuple[()], play: Play
     ) -> tuple[tuple[()], LevelBatch]:
         levels = jax.vmap(self.env.sample_level)(jax.random.split(key, self.n_rows))
         return state, level_batch(levels, NEW, train=True)

@@ -10,7 +10,7 @@ from flax import struct
 from minimax_lib import axes
 from minimax_lib.agents.base import Agent, TrainState
 from minimax_lib.curricula.base import Curriculum, LevelBatch
-from minimax_lib.envs.base import Environment
+from minimax_lib.envs.base import Environment, Level
 from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.rollout import Rollout, episode_returns, rollout
 
@@ -73,16 +73,12 @@ class Runner:
         local = axes.device_key(jax.random.fold_in(state.seed, clock))
         k_propose, k_rollout, k_update, k_observe = jax.random.split(local, 4)
 
-        curriculum, batch = self.curriculum.propose(shared, k_propose, clock, state.curriculum)
-        runs = rollout(
-            k_rollout,
-            self.batch_env,
-            self.agent,
-            state.students.params,
-            batch.levels,
-            self.n_steps,
-            self.bootstrap_truncated,
-        )
+        def play(key: jax.Array, levels: Level) -> Rollout:
+            params = state.students.params
+            return rollout(key, self.batch_env, self.agent, params, levels, self.n_steps, self.bootstrap_truncated)
+
+        curriculum, batch = self.curriculum.propose(shared, k_propose, clock, state.curriculum, play)
+        runs = play(k_rollout, batch.levels)
         students, losses = self._update(k_update, state.students, runs, batch.train)
         curriculum, report = self.curriculum.observe(k_observe, clock, curriculum, batch, runs)
 
