@@ -1,0 +1,189 @@
+"""`AMaze`: MiniGrid's partially observed maze, one instance, as a function of its level."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from minimax_lib.envs.base import TimeStep
+from minimax_lib.envs.maze.level import AGENT, EMPTY, GOAL, UNSEEN, WALL, Level, direction_vector
+from minimax_lib.envs.maze.metrics import shortest_path
+from minimax_lib.envs.maze.visibility import visible_cells
+from minimax_lib.envs.spaces import Box, Dict, Discrete, Space
+
+LEFT, RIGHT, FORWARD, PICKUP, DROP, TOGGLE, DONE = range(7)  # MiniGrid's actions; the last four do nothing here
+
+
+@struct.dataclass
+class EnvState:
+    """An episode. `level` is what `reset` was given, untouched."""
+
+    level: Level
+    agent_pos: jax.Array  # i32[2]
+    agent_dir: jax.Array  # i32[]
+    time: jax.Array  # i32[], steps taken
+
+
+@dataclasses.dataclass(frozen=True)
+class AMaze:
+    """A maze of `height` x `width` cells inside a border wall; the agent sees the square ahead of it.
+
+    Reaching the goal pays 1 - 0.9 * t / max_steps and ends the episode. Lockstep-equal to the PyPI package `minigrid`.
+    """
+
+    height: int = 13  # cells, without the border
+    width: int = 13
+    n_walls: int = 60  # walls of a random level
+    replace_walls: bool = True  # wall cells are drawn with replacement, as in the published 60-block task
+    sample_n_walls: bool = False  # the number of draws is itself uniform over 0 .. n_walls
+    view_size: int = 5  # side of the observed square, odd
+    see_through_walls: bool = True  # False: MiniGrid's shadow casting
+    see_agent: bool = False  # show the agent in its own cell, else that cell is empty
+    obs_agent_pos: bool = False  # add the agent's position to the observation
+    max_steps: int = 250
+
+    def __post_init__(self) -> None:
+        for name, least in (("height", 1), ("width", 1), ("n_walls", 0), ("max_steps", 1)):
+            _check_int(name, getattr(self, name), least)
+        _check_int("view_size", self.view_size, 3)
+        if self.view_size % 2 == 0:
+            raise ValueError(f"view_size={self.view_size} is even: it must be odd, as {self.view_size + 1}")
+        n_cells = self.height * self.width
+        if n_cells < 2:
+            raise ValueError(f"height={self.height}, width={self.width}: agent and goal need at least 2 cells")
+        if self.n_walls > n_cells - 2:
+            raise ValueError(
+                f"n_walls={self.n_walls} could leave fewer than 2 of the {n_cells} cells "
+                f"({self.height} x {self.width}) free: at most {n_cells - 2}"
+            )
+
+    @property
+    def observation_space(self) -> Space:
+        items: tuple[tuple[str, Space], ...] = (
+            ("image", Box(0, 10, (self.view_size, self.view_size, 3), "uint8")),
+            ("direction", Discrete(4)),
+        )
+        if self.obs_agent_pos:
+            items += (("agent_pos", Box(0, max(self.height, self.width) - 1, (2,), "int32")),)
+        return Dict(items)
+
+    @property
+    def action_space(self) -> Space:
+        return Discrete(7)
+
+    def sample_level(self, key: jax.Array) -> Level:
+        """A random level: walls, then agent and goal uniform over distinct free cells. It may be unsolvable."""
+        k_walls, k_number, k_agent, k_goal, k_dir = jax.random.split(key, 5)
+        n_walls = jnp.full((), self.n_walls, jnp.int32)
+        if self.sample_n_walls:
+            n_walls = jax.random.randint(k_number, (), 0, self.n_walls + 1)
+        draw = draw_walls if self.replace_walls else draw_distinct_walls
+        walls = draw(k_walls, self.height * self.width, self.n_walls, n_walls)
+        return place_agent_and_goal(k_agent, k_goal, k_dir, walls.reshape(self.height, self.width))
+
+    def reset(self, key: jax.Array, level: Level) -> tuple[EnvState, TimeStep]:
+        """Starts an episode on `level`; deterministic."""
+        state = EnvState(
+            level=level, agent_pos=level.agent_pos, agent_dir=level.agent_dir, time=jnp.zeros((), jnp.int32)
+        )
+        no = jnp.zeros((), bool)
+        ts = TimeStep(obs=self.observe(state), reward=jnp.zeros((), jnp.float32), terminated=no, truncated=no)
+        return state, ts
+
+    def step(self, key: jax.Array, state: EnvState, action: jax.Array) -> tuple[EnvState, TimeStep]:
+        """One of MiniGrid's seven actions; deterministic."""
+        state, moved = move(state, action)
+        terminated = moved & jnp.all(state.agent_pos == state.level.goal_pos)
+        reward = jnp.where(terminated, 1.0 - 0.9 * state.time.astype(jnp.float32) / self.max_steps, 0.0)
+        truncated = state.time >= self.max_steps
+        return state, TimeStep(obs=self.observe(state), reward=reward, terminated=terminated, truncated=truncated)
+
+    def observe(self, state: EnvState) -> dict[str, jax.Array]:
+        """What the agent sees in `state`: a function of nothing else."""
+        walls, goal = egocentric_view(state, self.view_size)
+        image = jnp.where(walls[..., None], WALL, jnp.where(goal[..., None], GOAL, EMPTY))
+        if not self.see_through_walls:
+            image = jnp.where(visible_cells(~walls)[..., None], image, UNSEEN)
+        image = image.at[-1, self.view_size // 2].set(self._own_cell(state.agent_dir))
+        obs = {"image": image, "direction": state.agent_dir}
+        return {**obs, "agent_pos": state.agent_pos} if self.obs_agent_pos else obs
+
+    def _own_cell(self, agent_dir: jax.Array) -> jax.Array:
+        if not self.see_agent:
+            return jnp.asarray(EMPTY)
+        return jnp.asarray(AGENT).at[2].set(agent_dir.astype(jnp.uint8))
+
+    def get_level(self, state: EnvState) -> Level:
+        return state.level
+
+    def level_metrics(self, level: Level) -> dict[str, jax.Array]:
+        """`n_walls`, `shortest_path` (moves from agent to goal, 0 where unreachable) and `solvable` (0 or 1)."""
+        length, solvable = shortest_path(level)
+        return {
+            "n_walls": level.wall_map.sum(dtype=jnp.float32),
+            "shortest_path": length.astype(jnp.float32),
+            "solvable": solvable.astype(jnp.float32),
+        }
+
+
+def _check_int(name: str, value: object, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name}={value!r}: it must be a whole number of at least {least}")
+
+
+def move(state: EnvState, action: jax.Array) -> tuple[EnvState, jax.Array]:
+    """(the state after `action`, whether it was a step ahead): a wall or the border stops the agent."""
+    height, width = state.level.wall_map.shape
+    turn = (action == RIGHT).astype(jnp.int32) - (action == LEFT).astype(jnp.int32)
+    ahead = state.agent_pos + jnp.stack(direction_vector(state.agent_dir))
+    inside = jnp.all((ahead >= 0) & (ahead < jnp.array([width, height], jnp.int32)))
+    moved = (action == FORWARD) & inside & ~state.level.wall_map[ahead[1], ahead[0]]
+    return EnvState(
+        level=state.level,
+        agent_pos=jnp.where(moved, ahead, state.agent_pos),
+        agent_dir=(state.agent_dir + turn) % 4,
+        time=state.time + 1,
+    ), moved
+
+
+def egocentric_view(state: EnvState, view_size: int) -> tuple[jax.Array, jax.Array]:
+    """(walls, goal), bool[v, v]: the square ahead, seen from the middle of the last row, looking up."""
+    height, width = state.level.wall_map.shape
+    forward = jnp.arange(view_size - 1, -1, -1, dtype=jnp.int32)[:, None]
+    right = jnp.arange(view_size, dtype=jnp.int32)[None, :] - view_size // 2
+    dx, dy = direction_vector(state.agent_dir)
+    x = state.agent_pos[0] + forward * dx - right * dy
+    y = state.agent_pos[1] + forward * dy + right * dx
+    inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
+    index = jnp.clip(y, 0, height - 1) * width + jnp.clip(x, 0, width - 1)
+    walls = ~inside | state.level.wall_map.reshape(-1).at[index].get(mode="promise_in_bounds")
+    return walls, (x == state.level.goal_pos[0]) & (y == state.level.goal_pos[1])
+
+
+def draw_walls(key: jax.Array, n_cells: int, most: int, n_walls: jax.Array) -> jax.Array:
+    """bool[n_cells]: the cells hit by the first `n_walls` of `most` draws with replacement."""
+    cells = jax.random.randint(key, (most,), 0, n_cells)
+    cells = jnp.where(jnp.arange(most) < n_walls, cells, n_cells)
+    return jnp.zeros(n_cells, bool).at[cells].set(True, mode="drop")
+
+
+def draw_distinct_walls(key: jax.Array, n_cells: int, most: int, n_walls: jax.Array) -> jax.Array:
+    """bool[n_cells]: `n_walls` <= `most` different cells, every such set equally likely."""
+    _, cells = jax.lax.top_k(jax.random.uniform(key, (n_cells,)), most)
+    cells = jnp.where(jnp.arange(most) < n_walls, cells, n_cells)
+    return jnp.zeros(n_cells, bool).at[cells].set(True, mode="drop")
+
+
+def place_agent_and_goal(k_agent: jax.Array, k_goal: jax.Array, k_dir: jax.Array, wall_map: jax.Array) -> Level:
+    """A level with these walls; agent and goal uniform over pairs of different free cells, facing uniform."""
+    width = wall_map.shape[1]
+    rank = jnp.cumsum(~wall_map.reshape(-1), dtype=jnp.int32)  # free cells up to and with this one
+    n_free = rank[-1]
+    agent = jax.random.randint(k_agent, (), 0, n_free)
+    goal = jax.random.randint(k_goal, (), 0, n_free - 1)
+    goal = goal + (goal >= agent)  # the cell of the agent is left out
+    cells = jnp.sum(rank[None, :] <= jnp.stack([agent, goal])[:, None], axis=1, dtype=jnp.int32)
+    positions = jnp.stack([cells % width, cells // width], axis=1)
+    agent_dir = jax.random.randint(k_dir, (), 0, 4)
+    return Level(wall_map=wall_map, agent_pos=positions[0], agent_dir=agent_dir, goal_pos=positions[1])
