@@ -1,10 +1,12 @@
 """What an agent is: pure functions of parameters, observations and memory."""
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import distrax
 import jax
 from flax import struct
+
+if TYPE_CHECKING:
+    import distrax
 
 
 @struct.dataclass
@@ -22,7 +24,9 @@ class Agent(Protocol):
     `first` (bool[R]) says that `obs` opens an episode: the memory is cleared before it is used.
     """
 
-    def init(self, key: jax.Array, obs: Any) -> TrainState: ...
+    def init(self, key: jax.Array, obs: Any) -> TrainState:
+        """What learning starts from; `obs` is one observation, without leading axes."""
+        ...
 
     def init_carry(self, shape: tuple[int, ...]) -> Any:
         """Empty memory for rows of that shape ([R], or [A, R] for a population)."""
@@ -30,7 +34,7 @@ class Agent(Protocol):
 
     def policy(
         self, params: Any, obs: Any, carry: Any, first: jax.Array
-    ) -> tuple[distrax.Distribution, jax.Array, Any]:
+    ) -> "tuple[distrax.Distribution, jax.Array, Any]":
         """(action distribution, value f32[R], new memory)."""
         ...
 

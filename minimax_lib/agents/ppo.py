@@ -1,0 +1,231 @@
+"""Proximal policy optimisation (Schulman et al. 2017)."""
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import struct
+
+from minimax_lib import axes
+from minimax_lib.agents.base import TrainState
+from minimax_lib.models.distributions import distribution
+from minimax_lib.rollout import Rollout, Transition
+
+
+@dataclasses.dataclass(frozen=True)
+class PPO:
+    """Settings of PPO; the defaults are those of published domain randomisation (Jiang et al. 2023, table 5)."""
+
+    lr: float = 1e-4
+    """Step size of Adam."""
+    lr_final: float | None = None
+    """Step size after the last update of the run, falling linearly from `lr`; None keeps it constant."""
+    gamma: float = 0.995
+    """Discount factor."""
+    gae_lambda: float = 0.98
+    """Lambda of generalised advantage estimation."""
+    clip_eps: float = 0.2
+    """How far the probability ratio, and the value, may move in an update before the loss is clipped."""
+    n_epochs: int = 5
+    """Passes over a rollout."""
+    n_minibatches: int = 1
+    """Parts of a rollout, each a gradient step: of rows for a model with memory, of single steps for one without."""
+    entropy_coef: float = 1e-3
+    """Weight of the entropy bonus."""
+    value_coef: float = 0.5
+    """Weight of the value loss."""
+    max_grad_norm: float = 0.5
+    """Gradients with a larger global norm are scaled down to it."""
+    adam_eps: float = 1e-5
+    """Epsilon of Adam."""
+    normalize_advantages: bool = True
+    """Give the advantages of a minibatch mean 0 and standard deviation 1."""
+    bootstrap_truncated: bool = False
+    """Let an episode that ran into its time limit count the value of its last observation; costs a second evaluation
+    of the network in every step of the rollout. Published baselines do not."""
+
+    def __post_init__(self) -> None:
+        for name in ("lr", "clip_eps", "max_grad_norm", "adam_eps"):
+            _check(name, getattr(self, name), getattr(self, name) > 0, "positive")
+        for name in ("entropy_coef", "value_coef"):
+            _check(name, getattr(self, name), getattr(self, name) >= 0, "at least 0")
+        for name in ("gamma", "gae_lambda"):
+            _check(name, getattr(self, name), 0 <= getattr(self, name) <= 1, "between 0 and 1")
+        for name in ("n_epochs", "n_minibatches"):
+            _check(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
+        if self.lr_final is not None:
+            _check("lr_final", self.lr_final, self.lr_final >= 0, "at least 0")
+
+
+def _check(name: str, value: float, holds: bool, rule: str) -> None:
+    if not (holds and math.isfinite(value)):
+        raise ValueError(f"ppo.{name} is {value}: it must be {rule} and finite")
+
+
+@struct.dataclass
+class Batch:
+    """What a gradient step learns from: R sequences of T steps."""
+
+    steps: Transition  # [T, R, ...]
+    carry: Any  # [R, ...], the memory before step 0
+    advantage: jax.Array  # f32[T, R]
+    target: jax.Array  # f32[T, R], of the value
+
+    def rows(self, index: jax.Array) -> "Batch":
+        """The sequences `index` (i32[n])."""
+        steps, advantage, target = jax.tree.map(lambda x: x[:, index], (self.steps, self.advantage, self.target))
+        carry = jax.tree.map(lambda x: x[index], self.carry)
+        return Batch(steps=steps, carry=carry, advantage=advantage, target=target)
+
+    def single_steps(self) -> "Batch":
+        """Every step as a sequence of its own, [1, T * R, ...]: for models without memory."""
+        return jax.tree.map(lambda x: x.reshape(1, -1, *x.shape[2:]), self)
+
+
+@dataclasses.dataclass(frozen=True)
+class PPOAgent:
+    """One student: a network and how it learns."""
+
+    model: Any  # an ActorCritic
+    config: PPO
+    n_total_updates: int | None = None  # rollouts that the run learns from; what `lr_final` is reached after
+
+    def __post_init__(self) -> None:
+        if self.config.lr_final is not None and not self.n_total_updates:
+            raise ValueError(f"ppo.lr_final is {self.config.lr_final}: the agent must be told its n_total_updates")
+
+    def check_batch(self, n_rows: int, n_steps: int) -> None:
+        """ValueError where the rows (steps, without memory) that one device learns from do not make minibatches."""
+        count, unit = (n_rows, "rows") if self.model.is_recurrent else (n_rows * n_steps, "steps")
+        n = self.config.n_minibatches
+        if count % n:
+            nearest = min((d for d in range(1, count + 1) if count % d == 0), key=lambda d: abs(d - n))
+            raise ValueError(f"ppo.n_minibatches is {n}: it must divide the {count} {unit} (try {nearest})")
+
+    @property
+    def bootstrap_truncated(self) -> bool:
+        return self.config.bootstrap_truncated
+
+    @property
+    def learning_rate(self) -> optax.Schedule:
+        """Step size as a function of the number of gradient steps taken."""
+        c = self.config
+        if c.lr_final is None:
+            return optax.constant_schedule(c.lr)
+        assert self.n_total_updates is not None
+        return optax.linear_schedule(c.lr, c.lr_final, self.n_total_updates * c.n_epochs * c.n_minibatches)
+
+    @property
+    def optimizer(self) -> optax.GradientTransformation:
+        return optax.chain(
+            optax.clip_by_global_norm(self.config.max_grad_norm),
+            optax.adam(self.learning_rate, eps=self.config.adam_eps),
+        )
+
+    def init(self, key: jax.Array, obs: Any) -> TrainState:
+        """Fresh parameters; `obs` is one observation, without leading axes."""
+        sequence = jax.tree.map(lambda x: x[None, None], obs)
+        params = self.model.init(key, sequence, self.init_carry((1,)), jnp.ones((1, 1), bool))
+        return TrainState(params=params, opt_state=self.optimizer.init(params), n_updates=jnp.zeros((), jnp.int32))
+
+    def init_carry(self, shape: tuple[int, ...]) -> Any:
+        return self.model.init_carry(shape)
+
+    def policy(self, params: Any, obs: Any, carry: Any, first: jax.Array) -> tuple[Any, jax.Array, Any]:
+        """(action distribution, value f32[R], new memory)."""
+        sequence = jax.tree.map(lambda x: x[None], obs)
+        parameters, value, carry = self.model.apply(params, sequence, carry, first[None])
+        return distribution(self.model.action_space, parameters[0]), value[0], carry
+
+    def act(
+        self, key: jax.Array, params: Any, obs: Any, carry: Any, first: jax.Array
+    ) -> tuple[jax.Array, jax.Array, jax.Array, Any]:
+        """(sampled action, its log probability, value, new memory)."""
+        policy, value, carry = self.policy(params, obs, carry, first)
+        action, log_prob = policy.sample_and_log_prob(seed=key)
+        return action, log_prob, value, carry
+
+    def value(self, params: Any, obs: Any, carry: Any, first: jax.Array) -> jax.Array:
+        return self.policy(params, obs, carry, first)[1]
+
+    def update(self, key: jax.Array, state: TrainState, run: Rollout) -> tuple[TrainState, dict[str, jax.Array]]:
+        """Learns from `run`, whose steps are [T, R, ...]; metrics are means over the gradient steps."""
+        c = self.config
+        advantage, target = run.advantages(c.gamma, c.gae_lambda)
+        batch = Batch(steps=run.steps, carry=run.carry, advantage=advantage, target=target)
+
+        def epoch(learnt: tuple[Any, Any], key: jax.Array) -> tuple[tuple[Any, Any], dict[str, jax.Array]]:
+            return self._epoch(key, learnt, batch)
+
+        learnt, metrics = jax.lax.scan(epoch, (state.params, state.opt_state), jax.random.split(key, c.n_epochs))
+        metrics = jax.tree.map(jnp.mean, metrics)
+        metrics["explained_variance"] = explained_variance(run.steps.value, target)
+        return TrainState(params=learnt[0], opt_state=learnt[1], n_updates=state.n_updates + 1), metrics
+
+    def _epoch(self, key: jax.Array, learnt: tuple[Any, Any], batch: Batch) -> tuple[tuple[Any, Any], dict]:
+        """One pass over the batch: every row (or step) in one gradient step."""
+        n = self.config.n_minibatches
+        if n == 1:
+            return self._gradient_step(learnt, batch)
+        if not self.model.is_recurrent:
+            batch = batch.single_steps()
+        order = jax.random.permutation(key, batch.advantage.shape[1]).reshape(n, -1)
+        return jax.lax.scan(lambda learnt, rows: self._gradient_step(learnt, batch.rows(rows)), learnt, order)
+
+    def _gradient_step(self, learnt: tuple[Any, Any], batch: Batch) -> tuple[tuple[Any, Any], dict[str, jax.Array]]:
+        params, opt_state = learnt
+        if self.config.normalize_advantages:
+            batch = batch.replace(advantage=normalized(batch.advantage))
+        gradients, metrics = jax.grad(self.loss, has_aux=True)(params, batch)
+        gradients = axes.device_mean(gradients)
+        metrics["grad_norm"] = optax.tree.norm(gradients)
+        steps, opt_state = self.optimizer.update(gradients, opt_state, params)
+        return (optax.apply_updates(params, steps), opt_state), metrics
+
+    def loss(self, params: Any, batch: Batch) -> tuple[jax.Array, dict[str, jax.Array]]:
+        """Clipped policy loss, plus clipped value loss, less entropy bonus (Schulman et al. 2017, eq. 7 and 9)."""
+        steps, c = batch.steps, self.config
+        parameters, value, _ = self.model.apply(params, steps.obs, batch.carry, steps.first)
+        policy = distribution(self.model.action_space, parameters)
+        log_ratio = policy.log_prob(steps.action) - steps.log_prob
+        policy_loss = clipped_policy_loss(log_ratio, batch.advantage, c.clip_eps)
+        value_loss = clipped_value_loss(value, steps.value, batch.target, c.clip_eps)
+        entropy = policy.entropy().mean()
+        loss = policy_loss + c.value_coef * value_loss - c.entropy_coef * entropy
+        ratio = jnp.exp(log_ratio)
+        return loss, {
+            "loss": loss,
+            "policy_loss": policy_loss,
+            "value_loss": value_loss,
+            "entropy": entropy,
+            "approx_kl": (ratio - 1.0 - log_ratio).mean(),  # Schulman 2020, estimator k3
+            "clip_fraction": (jnp.abs(ratio - 1.0) > c.clip_eps).mean(dtype=jnp.float32),
+        }
+
+
+def clipped_policy_loss(log_ratio: jax.Array, advantage: jax.Array, clip_eps: float) -> jax.Array:
+    """f32[]: minus the mean of the lower of ratio * A and clip(ratio) * A (Schulman et al. 2017, eq. 7)."""
+    ratio = jnp.exp(log_ratio)
+    clipped = jnp.clip(ratio, 1.0 - clip_eps, 1.0 + clip_eps)
+    return -jnp.minimum(ratio * advantage, clipped * advantage).mean()
+
+
+def clipped_value_loss(value: jax.Array, old_value: jax.Array, target: jax.Array, clip_eps: float) -> jax.Array:
+    """f32[]: half the mean of the higher squared error of the value, and of it kept near the rollout's value."""
+    clipped = old_value + jnp.clip(value - old_value, -clip_eps, clip_eps)
+    return 0.5 * jnp.maximum((value - target) ** 2, (clipped - target) ** 2).mean()
+
+
+def normalized(advantage: jax.Array, eps: float = 1e-5) -> jax.Array:
+    """Advantages with mean 0 and standard deviation 1 over the minibatches of all devices together."""
+    centred = advantage - axes.device_mean(advantage.mean())
+    return centred / (jnp.sqrt(axes.device_mean((centred**2).mean())) + eps)
+
+
+def explained_variance(value: jax.Array, target: jax.Array) -> jax.Array:
+    """f32[]: 1 for perfect predictions, 0 for those no better than a constant; 0 where targets do not vary."""
+    variance = target.var()
+    return jnp.where(variance > 0, 1.0 - (target - value).var() / variance, 0.0)

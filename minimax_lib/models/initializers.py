@@ -1,0 +1,51 @@
+"""Initial weights."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+Initializer = Callable[..., jax.Array]  # (key, shape, dtype) -> weights
+
+GAIN_LINEAR, GAIN_RELU, GAIN_TANH = 1.0, math.sqrt(2.0), 5.0 / 3.0
+
+
+def orthogonal(gain: float = 1.0, n_blocks: int = 1) -> Initializer:
+    """Weights whose shorter side is orthonormal times `gain` (Saxe et al. 2014), uniformly distributed (Haar).
+
+    All axes but the last count as rows. With `n_blocks`, the columns are that many independent orthogonal blocks side
+    by side (the gates of a recurrent cell). Made by matrix products only: batched QR hangs on the CPU backend.
+    """
+
+    def init(key: jax.Array, shape: Sequence[int], dtype: Any = jnp.float32) -> jax.Array:
+        n_rows, n_columns = math.prod(shape[:-1]), shape[-1] // n_blocks
+        tall = (n_blocks, max(n_rows, n_columns), min(n_rows, n_columns))
+        blocks = polar_factor(jax.random.normal(key, tall, jnp.float32))
+        if n_rows >= n_columns:
+            blocks = blocks.transpose(1, 0, 2)  # [rows, blocks, columns]
+        else:
+            blocks = blocks.transpose(2, 0, 1)
+        return (gain * blocks).reshape(shape).astype(dtype)
+
+    return init
+
+
+def polar_factor(x: jax.Array, n_fast: int = 10, n_exact: int = 8) -> jax.Array:
+    """The nearest matrix with orthonormal columns to each x [..., rows >= columns, columns].
+
+    Newton-Schulz iterations: a quintic that lifts small singular values quickly, to near 1 (Jordan et al. 2024, Muon),
+    then the cubic, which converges to exactly 1. The polar factor of a Gaussian matrix is Haar distributed.
+    """
+    x = x / jnp.linalg.norm(x, axis=(-2, -1), keepdims=True)  # all singular values at most 1
+
+    def quintic(_: int, x: jax.Array) -> jax.Array:
+        gram = x.mT @ x
+        return 3.4445 * x + x @ (-4.7750 * gram + 2.0315 * (gram @ gram))
+
+    def cubic(_: int, x: jax.Array) -> jax.Array:
+        return 1.5 * x - 0.5 * (x @ (x.mT @ x))
+
+    with jax.default_matmul_precision("float32"):
+        return jax.lax.fori_loop(0, n_exact, cubic, jax.lax.fori_loop(0, n_fast, quintic, x))

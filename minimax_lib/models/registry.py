@@ -1,0 +1,16 @@
+"""Networks by name."""
+
+from typing import Any
+
+from minimax_lib.models.settings import GRU, LSTM, FeedForward
+from minimax_lib.registry import Registry
+
+MODELS: Registry[Any] = Registry("model", {"lstm": LSTM, "gru": GRU, "ff": FeedForward})
+
+
+def register_model(name: str, settings: Any) -> Any:
+    """Adds a network: a frozen dataclass of settings whose `build(observation_space, action_space)` returns a module.
+
+    The module has `init_carry(shape)` and `__call__` like `ActorCritic`, and its `action_space`.
+    """
+    return MODELS.register(name, settings)

@@ -1,0 +1,96 @@
+"""Settings of the networks; the defaults are the published student (Jiang et al. 2023)."""
+
+import dataclasses
+
+import flax.linen as nn
+
+from minimax_lib.envs.spaces import Space
+from minimax_lib.models.actor_critic import ActorCritic
+from minimax_lib.models.distributions import n_parameters
+from minimax_lib.models.memory import GRUMemory, LSTMMemory, NoMemory
+from minimax_lib.models.torso import Torso, is_image, leaf_spaces
+
+
+@dataclasses.dataclass(frozen=True)
+class NetworkSettings:
+    """What all networks share: the layers before and after the memory."""
+
+    conv_filters: int = 16
+    """Filters of the convolution over images."""
+    kernel_size: int = 3
+    """Side of the convolution's square kernel, in cells; no padding."""
+    image_scale: float = 10.0
+    """Images are divided by it."""
+    embedding_width: int = 5
+    """Numbers that a discrete observation (the facing, the time step) is embedded in."""
+    head_width: int = 32
+    """Tanh units of the policy's head, and of the value's."""
+
+    def __post_init__(self) -> None:
+        for name in ("conv_filters", "kernel_size", "embedding_width", "head_width"):
+            at_least(1, name, getattr(self, name))
+        if not self.image_scale > 0:
+            raise ValueError(f"model.image_scale is {self.image_scale}: it must be positive")
+
+    def build(self, observation_space: Space, action_space: Space) -> ActorCritic:
+        """The network for these spaces; ValueError where it cannot take them."""
+        n_parameters(action_space)
+        for name, space in leaf_spaces(observation_space):
+            if is_image(space) and min(space.shape[:2]) < self.kernel_size:
+                size = "x".join(map(str, space.shape[:2]))
+                raise ValueError(
+                    f"model.kernel_size is {self.kernel_size}, but the observation {name!r} is {size} cells: "
+                    f"it must be at most {min(space.shape[:2])}"
+                )
+        torso = Torso(observation_space, self.conv_filters, self.kernel_size, self.image_scale, self.embedding_width)
+        return ActorCritic(torso, self._memory(), action_space, self.head_width)
+
+    def _memory(self) -> nn.Module:
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True)
+class LSTM(NetworkSettings):
+    """A network with a long short-term memory."""
+
+    memory_width: int = 256
+    """Units of the memory."""
+    unroll: int = 1
+    """Steps of the recurrence in one iteration of the compiled loop: 1 is fastest on a CPU; try more on a GPU."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(1, "memory_width", self.memory_width)
+        at_least(1, "unroll", self.unroll)
+
+    def _memory(self) -> nn.Module:
+        return LSTMMemory(self.memory_width, self.unroll)
+
+
+@dataclasses.dataclass(frozen=True)
+class GRU(LSTM):
+    """A network with a gated recurrent unit."""
+
+    def _memory(self) -> nn.Module:
+        return GRUMemory(self.memory_width, self.unroll)
+
+
+@dataclasses.dataclass(frozen=True)
+class FeedForward(NetworkSettings):
+    """A network without memory."""
+
+    dense_width: int = 256
+    """ReLU units of the dense layer in the memory's place; 0 for none."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(0, "dense_width", self.dense_width)
+
+    def _memory(self) -> nn.Module:
+        return NoMemory(self.dense_width)
+
+
+def at_least(bound: int, name: str, value: int) -> None:
+    """ValueError where the setting is below the bound."""
+    if value < bound:
+        raise ValueError(f"model.{name} is {value}: it must be at least {bound}")
