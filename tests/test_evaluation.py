@@ -1,0 +1,223 @@
+"""Evaluation against plain Python loops and against environments whose win probabilities are known."""
+
+import dataclasses
+
+import chex
+import distrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import struct
+
+from minimax_lib import axes
+from minimax_lib.envs.base import TimeStep
+from minimax_lib.envs.spaces import Box, Discrete
+from minimax_lib.runners.evaluation import EvalRunner, Player, mode, sample
+
+RIGHT, STAY = 0, 1
+
+
+@struct.dataclass
+class CorridorLevel:
+    distance: jax.Array  # i32[], steps to the right that reach the goal
+    limit: jax.Array  # i32[], the episode's time limit
+
+
+@struct.dataclass
+class CorridorState:
+    level: CorridorLevel
+    position: jax.Array  # i32[]
+    time: jax.Array  # i32[]
+
+
+@dataclasses.dataclass(frozen=True)
+class Corridor:
+    """Pays 1 - time / 100 at the goal, and 5 on every step after the end, which nobody should ever see."""
+
+    max_steps: int = 12
+    observation_space = Box(0, 100, (2,), "int32")
+    action_space = Discrete(2)
+
+    def sample_level(self, key):
+        k_distance, k_limit = jax.random.split(key)
+        return CorridorLevel(jax.random.randint(k_distance, (), 1, 12), jax.random.randint(k_limit, (), 1, 12))
+
+    def reset(self, key, level):
+        state = CorridorState(level=level, position=jnp.zeros((), jnp.int32), time=jnp.zeros((), jnp.int32))
+        return state, self.emit(state, jnp.zeros((), jnp.float32))
+
+    def step(self, key, state, action):
+        over = self.emit(state, jnp.zeros((), jnp.float32)).done
+        position = state.position + (action == RIGHT)
+        state = state.replace(position=position, time=state.time + 1)
+        won = position == state.level.distance
+        reward = jnp.where(over, 5.0, jnp.where(won, 1.0 - state.time / 100.0, 0.0))
+        return state, self.emit(state, reward.astype(jnp.float32))
+
+    def emit(self, state, reward):
+        obs = jnp.stack([state.position, state.time])
+        terminated = state.position == state.level.distance
+        return TimeStep(obs=obs, reward=reward, terminated=terminated, truncated=state.time >= state.level.limit)
+
+    def get_level(self, state):
+        return state.level
+
+    def level_metrics(self, level):
+        return {}
+
+
+@dataclasses.dataclass(frozen=True)
+class Corridors:
+    """One task per (distance, limit), and one of random levels."""
+
+    env: Corridor = Corridor()
+    fixed: tuple[tuple[int, int], ...] = ((3, 10), (10, 5), (5, 5), (12, 12), (1, 1))
+
+    @property
+    def names(self):
+        return (*(f"{d}-{limit}" for d, limit in self.fixed), "random")
+
+    def sample(self, key, n_episodes):
+        fixed = np.array(self.fixed, np.int32)
+        same = CorridorLevel(*(jnp.tile(fixed[:, i, None], (1, n_episodes)) for i in range(2)))
+        drawn = jax.vmap(self.env.sample_level)(jax.random.split(key, n_episodes))
+        return jax.tree.map(lambda a, b: jnp.concatenate([a, b[None]]), same, drawn)
+
+
+@dataclasses.dataclass(frozen=True)
+class Walker:
+    """Goes right with a probability that is its parameter, and stays on its `rest`-th step of an episode.
+
+    It counts steps in its memory alone, so it fails if that is not kept, or not cleared.
+    """
+
+    rest: int = 3
+
+    def init_carry(self, shape):
+        return jnp.full(shape, 1000, jnp.int32)  # nonsense unless cleared
+
+    def policy(self, params, obs, carry, first):
+        count = jnp.where(first, 0, carry) + 1
+        right = jnp.where(count == self.rest, 0.0, params)
+        probs = jnp.stack([right, 1 - right], axis=-1)
+        return distrax.Categorical(probs=probs), jnp.zeros_like(right), count
+
+
+def play_in_python(env, level, rest):
+    """(return, length) of one episode of a Walker that always wants to go right: no jax control flow, no batch."""
+    state, _ = env.reset(None, level)
+    total, steps, done = 0.0, 0, False
+    while not done:
+        state, ts = env.step(None, state, STAY if steps + 1 == rest else RIGHT)
+        total, steps, done = total + float(ts.reward), steps + 1, bool(ts.done)
+    return total, steps
+
+
+ALWAYS, SOMETIMES = jnp.ones((), jnp.float32), jnp.full((), 0.6, jnp.float32)
+
+
+@pytest.fixture(scope="module")
+def runner():
+    return EvalRunner(Corridors(), Walker(), n_episodes=7)
+
+
+@pytest.fixture(scope="module")
+def evaluate(runner):
+    return jax.jit(runner.evaluate)
+
+
+def test_every_episode_is_the_one_that_a_plain_loop_plays(runner, evaluate):
+    key = jax.random.key(0)
+    result = evaluate(key, ALWAYS)
+    levels = runner.held_out.sample(jax.random.split(key)[0], 7)
+    assert result.returns.shape == result.solved.shape == result.lengths.shape == (6, 7)
+    for task in range(6):
+        for episode in range(7):
+            level = jax.tree.map(lambda x, i=(task, episode): x[i], levels)
+            total, steps = play_in_python(Corridor(), level, rest=3)
+            assert float(result.returns[task, episode]) == pytest.approx(total)
+            assert int(result.lengths[task, episode]) == steps
+            assert bool(result.solved[task, episode]) == (total > 0)
+
+
+def test_known_outcomes(evaluate):
+    result = evaluate(jax.random.key(1), ALWAYS)
+    # distance 3, one step of rest: 4 steps; 10 in 5 steps: no; 5 in 5 with a rest: no; 12 in 12 with a rest: no
+    np.testing.assert_array_equal(result.lengths[:5, 0], [4, 5, 5, 12, 1])
+    np.testing.assert_allclose(result.returns[:5, 0], [0.96, 0, 0, 0, 0.99], atol=1e-6)
+    np.testing.assert_array_equal(result.solved[:5, 0], [True, False, False, False, True])
+
+
+def test_an_episode_counts_once_however_short_it_is():
+    """Solving probability of one coin flip, estimated over rows: no row is worth more than one episode."""
+    held_out = Corridors(fixed=((1, 1), (1, 12)))
+    result = jax.jit(EvalRunner(held_out, Walker(rest=0), 4000).evaluate)(jax.random.key(2), SOMETIMES)
+    assert result.solved[0].mean() == pytest.approx(0.6, abs=4 * np.sqrt(0.24 / 4000))
+    assert result.solved[1].mean() == pytest.approx(1.0, abs=1e-3)
+    assert set(np.unique(result.lengths[0])) == {1}
+    assert result.lengths[1].mean() == pytest.approx(1 / 0.6, abs=0.1)
+
+
+def test_greedy_ignores_the_key_and_sampling_does_not():
+    def run(choose, seed):
+        runner = EvalRunner(Corridors(fixed=((3, 10), (5, 12))), Walker(), 50, choose)
+        return jax.jit(runner.evaluate)(jax.random.key(seed), SOMETIMES)
+
+    greedy = [run(mode, seed).lengths[:2] for seed in (0, 1)]
+    np.testing.assert_array_equal(*greedy)
+    assert (np.asarray(greedy[0]) == [[4], [6]]).all()
+    sampled = [run(sample, seed).lengths[:2] for seed in (0, 1)]
+    assert (sampled[0] != sampled[1]).any()
+
+
+def test_seeds_in_a_vmap_are_the_seeds_alone(runner, evaluate):
+    keys = jax.vmap(jax.random.key)(jnp.arange(3))
+    params = jnp.array([1.0, 0.6, 0.0], jnp.float32)
+    together = jax.jit(jax.vmap(runner.evaluate, axis_name=axes.SEED))(keys, params)
+    assert together.returns.shape == (3, 6, 7)
+    for i in range(3):
+        chex.assert_trees_all_equal(jax.tree.map(lambda x, i=i: x[i], together), evaluate(keys[i], params[i]))
+
+
+def predicate_shape(function, *arguments):
+    """Shape of what the while loop of `function` asks before every step."""
+    equations = jax.make_jaxpr(function)(*arguments).eqns
+    (loop,) = [equation for equation in equations if equation.primitive.name == "while"]
+    return loop.params["cond_jaxpr"].out_avals[0].shape
+
+
+def test_seeds_share_the_end_of_the_loop_so_that_no_state_is_selected_by_seed(runner):
+    keys, params = jax.vmap(jax.random.key)(jnp.arange(3)), jnp.zeros(3, jnp.float32)
+    assert predicate_shape(jax.vmap(runner.evaluate, axis_name=axes.SEED), keys, params) == ()
+    assert predicate_shape(jax.vmap(runner.evaluate), keys, params) == (3,)  # what it is without the name
+
+
+def test_the_loop_ends_when_all_rows_have_ended():
+    """A suite whose limit is 2**30 steps is left after the 11 that its longest level takes."""
+    endless = EvalRunner(Corridors(env=Corridor(max_steps=2**30), fixed=((3, 10), (10, 5))), Walker(), 3)
+    result = jax.jit(endless.evaluate)(jax.random.key(0), ALWAYS)
+    assert result.lengths.max() <= 11
+
+
+def test_one_compilation(runner):
+    chex.clear_trace_counter()
+    evaluate = jax.jit(chex.assert_max_traces(runner.evaluate, n=1))
+    for seed in range(3):
+        evaluate(jax.random.key(seed), ALWAYS * seed / 4)
+
+
+def test_a_recording_is_the_episode_that_is_played():
+    player = Player(Corridor(), Walker())
+    levels = jax.vmap(player.env.sample_level)(jax.random.split(jax.random.key(0), 20))
+    played = jax.jit(player.play)(jax.random.key(1), SOMETIMES, levels)
+    states, running = jax.jit(player.record)(jax.random.key(1), SOMETIMES, levels)
+    assert running.shape == states.position.shape == (13, 20)
+    np.testing.assert_array_equal(running.sum(axis=0) - 1, played.lengths)
+    for row, length in enumerate(np.asarray(played.lengths)):
+        steps = np.diff(np.asarray(states.position)[: length + 1, row])
+        assert set(steps) <= {0, 1}
+        assert running[: length + 1, row].all()
+        assert not running[length + 1 :, row].any()
+        solved = states.position[length, row] == levels.distance[row]
+        assert bool(solved) == (float(played.returns[row]) > 0)
