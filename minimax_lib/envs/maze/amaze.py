@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from flax import struct
 
 from minimax_lib.envs.base import TimeStep
-from minimax_lib.envs.maze.level import AGENT, EMPTY, GOAL, UNSEEN, WALL, Level, direction_vector
+from minimax_lib.envs.maze import view
+from minimax_lib.envs.maze.level import Level, direction_vector
 from minimax_lib.envs.maze.metrics import shortest_path
-from minimax_lib.envs.maze.visibility import visible_cells
 from minimax_lib.envs.spaces import Box, Dict, Discrete, Space
 
 LEFT, RIGHT, FORWARD, PICKUP, DROP, TOGGLE, DONE = range(7)  # MiniGrid's actions; the last four do nothing here
@@ -101,18 +101,16 @@ class AMaze:
 
     def observe(self, state: EnvState) -> dict[str, jax.Array]:
         """What the agent sees in `state`: a function of nothing else."""
-        walls, goal = egocentric_view(state, self.view_size)
-        image = jnp.where(walls[..., None], WALL, jnp.where(goal[..., None], GOAL, EMPTY))
-        if not self.see_through_walls:
-            image = jnp.where(visible_cells(~walls)[..., None], image, UNSEEN)
-        image = image.at[-1, self.view_size // 2].set(self._own_cell(state.agent_dir))
-        obs = {"image": image, "direction": state.agent_dir}
-        return {**obs, "agent_pos": state.agent_pos} if self.obs_agent_pos else obs
-
-    def _own_cell(self, agent_dir: jax.Array) -> jax.Array:
-        if not self.see_agent:
-            return jnp.asarray(EMPTY)
-        return jnp.asarray(AGENT).at[2].set(agent_dir.astype(jnp.uint8))
+        # Without the barrier XLA takes the step anew for every pixel.
+        pos, facing = jax.lax.optimization_barrier((state.agent_pos, state.agent_dir))
+        walls = view.wall_words(state.level, pos, facing, self.view_size)
+        goal = view.goal_cell(state.level, pos, facing, self.view_size)
+        visible = None if self.see_through_walls else view.visible_words(walls, self.view_size)
+        walls, goal, visible = jax.lax.optimization_barrier((walls, goal, visible))
+        image = view.paint(walls, goal, visible, self.view_size)
+        image = view.paint_agent(image, facing) if self.see_agent else image
+        obs = {"image": image, "direction": facing}
+        return {**obs, "agent_pos": pos} if self.obs_agent_pos else obs
 
     def get_level(self, state: EnvState) -> Level:
         return state.level
@@ -145,20 +143,6 @@ def move(state: EnvState, action: jax.Array) -> tuple[EnvState, jax.Array]:
         agent_dir=(state.agent_dir + turn) % 4,
         time=state.time + 1,
     ), moved
-
-
-def egocentric_view(state: EnvState, view_size: int) -> tuple[jax.Array, jax.Array]:
-    """(walls, goal), bool[v, v]: the square ahead, seen from the middle of the last row, looking up."""
-    height, width = state.level.wall_map.shape
-    forward = jnp.arange(view_size - 1, -1, -1, dtype=jnp.int32)[:, None]
-    right = jnp.arange(view_size, dtype=jnp.int32)[None, :] - view_size // 2
-    dx, dy = direction_vector(state.agent_dir)
-    x = state.agent_pos[0] + forward * dx - right * dy
-    y = state.agent_pos[1] + forward * dy + right * dx
-    inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
-    index = jnp.clip(y, 0, height - 1) * width + jnp.clip(x, 0, width - 1)
-    walls = ~inside | state.level.wall_map.reshape(-1).at[index].get(mode="promise_in_bounds")
-    return walls, (x == state.level.goal_pos[0]) & (y == state.level.goal_pos[1])
 
 
 def draw_walls(key: jax.Array, n_cells: int, most: int, n_walls: jax.Array) -> jax.Array:
