@@ -13,7 +13,16 @@ from flax import struct
 from minimax_lib import axes
 from minimax_lib.envs.base import TimeStep
 from minimax_lib.envs.spaces import Box, Discrete
-from minimax_lib.runners.evaluation import EvalRunner, Player, mode, sample
+from minimax_lib.runners.evaluation import (
+    EvalRunner,
+    Evaluation,
+    Player,
+    SeedEvalRunner,
+    evaluation_keys,
+    mode,
+    sample,
+)
+from minimax_lib.runners.robustness import RobustProtocol, RobustResult, RobustRunner, worst_levels
 
 RIGHT, STAY = 0, 1
 
@@ -221,3 +230,144 @@ def test_a_recording_is_the_episode_that_is_played():
         assert not running[length + 1 :, row].any()
         solved = states.position[length, row] == levels.distance[row]
         assert bool(solved) == (float(played.returns[row]) > 0)
+
+
+@struct.dataclass
+class CoinState:
+    level: jax.Array  # f32[], the probability of winning
+
+
+@dataclasses.dataclass(frozen=True)
+class Coin:
+    """One step: it wins with the level's probability, whatever the agent does. Levels below `least` are unsolvable."""
+
+    least: float = 0.2
+    max_steps: int = 1
+    observation_space = Box(0, 1, ())
+    action_space = Discrete(2)
+
+    def sample_level(self, key):
+        return jax.random.uniform(key)
+
+    def reset(self, key, level):
+        return CoinState(level=level), self.emit(level, jnp.zeros((), jnp.float32), False)
+
+    def step(self, key, state, action):
+        won = jax.random.bernoulli(key, state.level)
+        return state, self.emit(state.level, won.astype(jnp.float32), True)
+
+    def emit(self, obs, reward, over):
+        return TimeStep(obs=obs, reward=reward, terminated=jnp.asarray(over), truncated=jnp.zeros((), bool))
+
+    def get_level(self, state):
+        return state.level
+
+    def level_metrics(self, level):
+        return {"solvable": (level >= self.least).astype(jnp.float32)}
+
+
+@pytest.fixture(scope="module")
+def coins():
+    return RobustRunner(Coin(), Walker(), RobustProtocol(n_levels=4000, n_episodes=5, n_rows=7000))
+
+
+@pytest.fixture(scope="module")
+def coin_result(coins):
+    """Three seeds: 466 levels a dispatch, so the last of 9 dispatches is filled up."""
+    return coins.evaluate(jax.random.key(0), jnp.ones(3, jnp.float32))
+
+
+def test_levels_that_cannot_be_solved_are_left_out(coins):
+    levels = coins.draw_levels(jax.random.key(5))
+    assert levels.shape == (4000,)
+    assert levels.min() >= 0.2
+    assert levels.mean() == pytest.approx(0.6, abs=4 * 0.8 / np.sqrt(12 * 4000))  # uniform on [.2, 1)
+    assert len(np.unique(levels)) > 3900
+
+
+def test_the_worst_levels_are_reported_without_the_bad_luck_that_selected_them(coins, coin_result):
+    """The true win rates of the selected levels are known: the second evaluation finds them, the first does not."""
+    truth = coins.draw_levels(jax.random.split(jax.random.key(0), 3)[0])  # the levels of the fixture
+    for share in (0.01, 0.02, 0.05, 0.1):
+        worst = worst_levels(coin_result.ranking, share)
+        expected = truth[worst].mean(axis=1)
+        first = np.take_along_axis(coin_result.ranking, worst, axis=1).mean(axis=1)
+        error = 4 * 0.5 / np.sqrt(5 * worst.shape[1])  # four standard errors of a mean of coin flips, at most
+        np.testing.assert_allclose(coin_result.win_rates(share), expected, atol=error)
+        assert (first < expected - 0.15).all()
+    np.testing.assert_allclose(coin_result.win_rates(1.0), truth.mean(), atol=4 * 0.5 / np.sqrt(5 * 4000))
+
+
+def test_the_two_evaluations_and_the_seeds_are_independent_given_the_level(coins, coin_result):
+    truth = coins.draw_levels(jax.random.split(jax.random.key(0), 3)[0])
+    luck = np.concatenate([coin_result.ranking, coin_result.reported]) - truth
+    correlation = np.corrcoef(luck) - np.eye(6)
+    assert np.abs(correlation).max() < 5 / np.sqrt(4000)
+
+
+def test_worst_levels_by_hand():
+    rates = np.array([[0.5, 0.0, 1.0, 0.0, 0.2], [1.0, 0.9, 0.8, 0.7, 0.6]])
+    np.testing.assert_array_equal(worst_levels(rates, 0.4), [[1, 3], [4, 3]])  # the first drawn of equal ones
+    np.testing.assert_array_equal(worst_levels(rates, 0.001), [[1], [4]])  # at least one
+    result = RobustResult(ranking=rates, reported=rates[:, ::-1])
+    np.testing.assert_allclose(result.win_rates(0.4), [0.0, 0.95])
+    np.testing.assert_allclose(result.win_rates(1.0), [0.34, 0.8])
+
+
+def test_an_environment_that_cannot_tell_uses_all_levels():
+    runner = RobustRunner(Corridor(), Walker(), RobustProtocol(n_levels=50, n_episodes=2))
+    assert not runner.knows_solvable
+    result = runner.evaluate(jax.random.key(0), jnp.ones(1, jnp.float32))
+    assert result.ranking.shape == (1, 50)
+    np.testing.assert_array_equal(result.ranking, result.reported)  # nothing random about it
+
+
+def test_hopeless_level_generators_are_given_up():
+    runner = RobustRunner(Coin(least=2.0), Walker(), RobustProtocol(n_levels=20, n_episodes=1))
+    with pytest.raises(ValueError, match=r"^only 0 of \d+ random levels can be solved: 20 were wanted$"):
+        runner.draw_levels(jax.random.key(0))
+
+
+@pytest.mark.parametrize("setting", ["n_levels", "n_episodes", "n_rows"])
+def test_impossible_protocols_are_refused(setting):
+    with pytest.raises(ValueError, match=f"^{setting} is 0: it must be at least 1$"):
+        RobustProtocol(**{setting: 0})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"every": -1}, "evaluation.every is -1: it must be at least 0"),
+        ({"n_episodes": 0}, "evaluation.n_episodes is 0: it must be at least 1"),
+        ({"tasks": ()}, "evaluation.tasks is empty"),
+        ({"tasks": ("a", "b", "a")}, "evaluation.tasks names 'a' twice"),
+    ],
+)
+def test_impossible_settings_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        Evaluation(**settings)
+
+
+def test_an_unknown_task_is_refused_with_what_there_is():
+    settings = Evaluation(tasks=("TraningDistribution",))
+    with pytest.raises(ValueError, match=r"unknown held-out task 'TraningDistribution'.*TrainingDistribution"):
+        settings.build(Coin(), Walker())
+    assert Evaluation(tasks=("TrainingDistribution",)).build(Coin(), Walker()).names == ("TrainingDistribution",)
+
+
+def test_the_first_students_of_all_seeds_are_evaluated_with_their_own_keys(runner):
+    students = jnp.array([[1.0, 0.0], [0.6, 0.0]], jnp.float32)  # two seeds, populations of two
+    result = SeedEvalRunner(runner).evaluate(evaluation_keys(7, 2, n_updates=30), students)
+    alone = jax.jit(runner.evaluate)(evaluation_keys(8, 1, n_updates=30)[0], students[1, 0])
+    chex.assert_trees_all_equal(jax.tree.map(lambda x: x[1], result), alone)
+
+
+def test_evaluation_keys_all_differ():
+    keys = [
+        evaluation_keys(seed, 3, update, evaluation_seed)
+        for seed in (0, 3)
+        for update in (0, 1, 100)
+        for evaluation_seed in (0, 1)
+    ]
+    numbers = np.concatenate([jax.random.key_data(k) for k in keys])
+    assert len(np.unique(numbers, axis=0)) == 36
