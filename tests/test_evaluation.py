@@ -337,10 +337,10 @@ def test_impossible_protocols_are_refused(setting):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"every": -1}, "evaluation.every is -1: it must be at least 0"),
-        ({"n_episodes": 0}, "evaluation.n_episodes is 0: it must be at least 1"),
-        ({"tasks": ()}, "evaluation.tasks is empty"),
-        ({"tasks": ("a", "b", "a")}, "evaluation.tasks names 'a' twice"),
+        ({"every": -1}, "eval.every is -1: it must be at least 0"),
+        ({"n_episodes": 0}, "eval.n_episodes is 0: it must be at least 1"),
+        ({"tasks": ()}, "eval.tasks is empty"),
+        ({"tasks": ("a", "b", "a")}, "eval.tasks names 'a' twice"),
     ],
 )
 def test_impossible_settings_are_refused(settings, message):

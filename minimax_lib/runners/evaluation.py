@@ -2,9 +2,8 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import distrax
 import jax
 import jax.numpy as jnp
 from flax import struct
@@ -16,16 +15,19 @@ from minimax_lib.envs.batch import BatchEnv, BatchState, EpisodeStats, NoRestart
 from minimax_lib.envs.registry import make_held_out
 from minimax_lib.trees import tree_size, tree_where
 
+if TYPE_CHECKING:
+    import distrax
+
 EVALUATION_SEED = 20230714  # apart from the seeds of training
-Choose = Callable[[jax.Array, distrax.Distribution], jax.Array]
+Choose = Callable[[jax.Array, "distrax.Distribution"], jax.Array]
 
 
-def sample(key: jax.Array, policy: distrax.Distribution) -> jax.Array:
+def sample(key: jax.Array, policy: "distrax.Distribution") -> jax.Array:
     """Actions drawn from the policy, as in the published evaluations."""
     return policy.sample(seed=key)
 
 
-def mode(key: jax.Array, policy: distrax.Distribution) -> jax.Array:
+def mode(key: jax.Array, policy: "distrax.Distribution") -> jax.Array:
     """The policy's most likely actions."""
     return policy.mode()
 
@@ -48,12 +50,12 @@ class Evaluation:
     def __post_init__(self) -> None:
         for name, least in (("every", 0), ("n_episodes", 1)):
             if getattr(self, name) < least:
-                raise ValueError(f"evaluation.{name} is {getattr(self, name)}: it must be at least {least}")
+                raise ValueError(f"eval.{name} is {getattr(self, name)}: it must be at least {least}")
         if not self.tasks:
-            raise ValueError("evaluation.tasks is empty: name at least one (to train without evaluation: every=0)")
+            raise ValueError("eval.tasks is empty: name at least one (to train without evaluation: every=0)")
         twice = [task for task in self.tasks if self.tasks.count(task) > 1]
         if twice:
-            raise ValueError(f"evaluation.tasks names {twice[0]!r} twice")
+            raise ValueError(f"eval.tasks names {twice[0]!r} twice")
 
     def build(self, env: Environment, agent: Agent) -> "EvalRunner":
         """The runner that evaluates `agent` (a single one); ValueError for a task that `env` does not have."""
