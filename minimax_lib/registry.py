@@ -7,12 +7,12 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-def unknown_name(kind: str, name: object, allowed: Iterable[str]) -> ValueError:
-    """The error for `name`, with what is allowed and the nearest of it, in one line."""
+def unknown_name(kind: str, name: object, allowed: Iterable[str], near: Iterable[str] | None = None) -> ValueError:
+    """The error for `name`, with what is allowed and the nearest of it (or of `near`), in one line."""
     allowed = list(allowed)
-    folded = {a.lower(): a for a in allowed}
-    near = difflib.get_close_matches(str(name).lower(), folded, n=1, cutoff=0.5)
-    hint = f" (did you mean {folded[near[0]]!r}?)" if near else ""
+    folded = {a.lower(): a for a in (allowed if near is None else near)}
+    nearest = difflib.get_close_matches(str(name).lower(), folded, n=1, cutoff=0.5)
+    hint = f" (did you mean {folded[nearest[0]]!r}?)" if nearest else ""
     return ValueError(f"unknown {kind} {str(name)!r}: choose from {', '.join(allowed)}{hint}")
 
 

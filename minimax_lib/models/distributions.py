@@ -1,9 +1,13 @@
-"""From an action space to a distribution over it; the only module that imports distrax when it is loaded."""
+"""From an action space to a distribution over it; the only module that imports distrax, and only once it is used."""
 
-import distrax
+from typing import TYPE_CHECKING
+
 import jax
 
 from minimax_lib.envs.spaces import Discrete, Space
+
+if TYPE_CHECKING:
+    import distrax
 
 
 def n_parameters(action_space: Space) -> int:
@@ -13,7 +17,9 @@ def n_parameters(action_space: Space) -> int:
     raise ValueError(f"no policy for actions in {type(action_space).__name__}: choose an environment with Discrete")
 
 
-def distribution(action_space: Space, parameters: jax.Array) -> distrax.Distribution:
+def distribution(action_space: Space, parameters: jax.Array) -> "distrax.Distribution":
     """The distribution over `action_space` that `parameters` [..., n_parameters] describe (Discrete: logits)."""
+    import distrax  # half a second, which a mistyped flag need not wait for
+
     n_parameters(action_space)
     return distrax.Categorical(logits=parameters)

@@ -1,0 +1,101 @@
+"""The command line: experiment files and flags in any order, and the help.
+
+Flags and files say the same things and go the same way, through `tree.build`: `--env.height 9` is `env: {height: 9}`.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any, NoReturn
+
+from minimax_lib.config.files import read_yaml
+from minimax_lib.config.schema import Config, from_dict
+from minimax_lib.config.tree import NAME, Tree, as_group, overlay, registry_of, setting_hints
+from minimax_lib.config.values import Words
+
+FILES = "config"
+USAGE = f"""Trains students in a curriculum of levels.
+
+--{FILES} names YAML files of the settings below: later files override earlier ones, and flags override files. Flags
+come in any order, with hyphens or underscores; --flag=value is --flag value, --x is --x true and --no-x is --x false
+(--env.no-x in a group). --env, --model and --runner choose by name; this help shows the settings of what is chosen."""
+
+
+def parse(argv: Sequence[str] | None = None) -> Config:
+    """The configuration that the command line (by default this process's) asks for.
+
+    ValueError in one line for bad input. `--help` prints the help, with the values that are asked for as defaults, and
+    exits.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    flags = [word for word in words if word not in ("-h", "--help")]
+    config = from_dict(read_command_line(flags))
+    if len(flags) < len(words):
+        show_help(config)
+    return config
+
+
+def read_command_line(words: Sequence[str]) -> Tree:
+    """What the files and flags among `words` say; flags override files, in whatever order they stand."""
+    tree: Tree = {}
+    flags: Tree = {}
+    for name, values in split_flags(words):
+        if name != FILES:
+            put(flags, name.split("."), values)
+            continue
+        for path in values:
+            tree = overlay(tree, read_yaml(path))
+    return overlay(tree, flags)
+
+
+def split_flags(words: Sequence[str]) -> list[tuple[str, Words]]:
+    """(dotted name, the words that follow) of every flag; a negation that nothing follows becomes the word false."""
+    flags: list[tuple[str, list[str]]] = []
+    for word in words:
+        if word.startswith("--"):
+            name, equals, value = word[2:].partition("=")
+            flags.append((name.replace("-", "_"), [value] if equals else []))
+        elif flags:
+            flags[-1][1].append(word)
+        else:
+            raise ValueError(f"{word!r} follows no flag: settings are given as --seed 1; see --help")
+    return [_without_negation(name, Words(values)) for name, values in flags]
+
+
+def _without_negation(name: str, values: Words) -> tuple[str, Words]:
+    group, dot, last = name.rpartition(".")
+    if values or not last.startswith("no_"):
+        return name, values
+    return group + dot + last.removeprefix("no_"), Words(("false",))
+
+
+def put(tree: Tree, path: Sequence[str], value: Words) -> None:
+    """Writes `value` into the tree at `path`, where it may be the name that chooses a group."""
+    for group in path[:-1]:
+        tree[group] = as_group(tree.get(group, {}))
+        tree = tree[group]
+    last = path[-1]
+    if isinstance(tree.get(last), dict):
+        tree[last][NAME] = value
+    else:
+        tree[last] = value
+
+
+def show_help(config: Config) -> NoReturn:
+    """Prints every flag with its type, its help and its value in `config`, grouped, and exits."""
+    import tyro
+
+    arg = tyro.conf.arg
+    files = Annotated[tuple[str, ...], arg(name=FILES, metavar="FILE ...", help="Files of settings.")]
+    fields: list[Any] = [("files", files, ())]
+    for group, hint in setting_hints(Config).items():
+        registry = registry_of(hint)
+        if registry is not None:
+            chosen = registry.name_of(type(getattr(config, group)))
+            choices = arg(name=group, metavar=f"{{{','.join(registry.names())}}}", help=f"Which {registry.kind}.")
+            fields.append((f"choice_of_{group}", Annotated[str, choices], chosen))
+    fields.append(("settings", Annotated[Config, arg(name="")], config))
+    command_line = dataclasses.make_dataclass("CommandLine", fields, frozen=True)
+    plain = (tyro.conf.AvoidSubcommands, tyro.conf.FlagConversionOff)
+    tyro.cli(command_line, description=USAGE, args=["--help"], use_underscores=True, config=plain)
+    raise SystemExit(0)

@@ -1,0 +1,120 @@
+"""The configuration of a run: every default, and what it means, stands here or in the group that it belongs to."""
+
+import dataclasses
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+from minimax_lib.agents.ppo import PPO
+from minimax_lib.config.files import read_yaml, write_yaml
+from minimax_lib.config.tree import Tree, build, to_tree
+from minimax_lib.config.values import convert
+from minimax_lib.envs.registry import ENVS
+from minimax_lib.models.registry import MODELS
+from minimax_lib.runners.evaluation import Evaluation
+from minimax_lib.runners.registry import RUNNERS
+
+MAX_SEED = 2**31 - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """A run, completely: the same configuration gives the same run."""
+
+    env: Annotated[Any, ENVS] = dataclasses.field(default_factory=ENVS["AMaze"])
+    """The environment and the levels it draws."""
+    model: Annotated[Any, MODELS] = dataclasses.field(default_factory=MODELS["lstm"])
+    """The students' network."""
+    runner: Annotated[Any, RUNNERS] = dataclasses.field(default_factory=RUNNERS["dr"])
+    """The curriculum that levels come from, and the size of a batch of experience."""
+    ppo: PPO = dataclasses.field(default_factory=PPO)
+    """How the students learn."""
+    eval: Evaluation = dataclasses.field(default_factory=Evaluation)
+    """Evaluation on held-out tasks during the run."""
+
+    seed: int = 0
+    """Seed of the run; with several, seed i is that of a run with --seed SEED+i alone."""
+    n_seeds: int = 1
+    """Independent runs side by side, as one program."""
+    n_devices: int = 1
+    """Accelerators to train on."""
+    n_updates: int = 30_000
+    """Length of the run, in gradient updates of a student (each is one rollout learnt from)."""
+    log_dir: str = "runs"
+    """Folder of the runs' folders."""
+    name: str = ""
+    """Name of the run's folder; empty: made of the environment, runner, model and seed."""
+    log_every: int = 10
+    """Updates in one interval: one call of the compiled program, one row of metrics.csv."""
+    checkpoint_every: int = 1000
+    """Updates from one checkpoint to the next; the end of the run is always saved."""
+    keep_checkpoints: int = 2
+    """Newest checkpoints that are kept."""
+    resume: bool = False
+    """Continue the run in the folder of this name from its newest checkpoint, if there is one."""
+    plugins: tuple[str, ...] = ()
+    """Modules to import first, which register environments, models or runners of your own."""
+    compilation_cache: str = "auto"
+    """Folder that keeps compiled programs for the next run: auto is $JAX_COMPILATION_CACHE_DIR or else one in your
+    cache folder; none keeps nothing."""
+
+    def __post_init__(self) -> None:
+        for name in ("n_seeds", "n_updates", "log_every", "checkpoint_every", "keep_checkpoints"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}: it must be at least 1")
+        if not 0 <= self.seed <= MAX_SEED - self.n_seeds:
+            raise ValueError(f"seed is {self.seed}: it must be between 0 and {MAX_SEED - self.n_seeds}")
+        if self.n_devices != 1:
+            raise ValueError(f"n_devices is {self.n_devices}: training on several devices is not available, choose 1")
+        if self.name != Path(self.name).name or self.name == ".." or "\0" in self.name:
+            raise ValueError(f"name is {self.name!r}: it must be the name of a folder, without the way to it")
+
+    @property
+    def run_name(self) -> str:
+        """The name of the run's folder."""
+        chosen = (ENVS.name_of(type(self.env)), RUNNERS.name_of(type(self.runner)), MODELS.name_of(type(self.model)))
+        return self.name or "-".join(chosen).lower() + f"-s{self.seed}"
+
+    @property
+    def run_folder(self) -> Path:
+        """The run's folder."""
+        return Path(self.log_dir) / self.run_name
+
+
+def to_dict(config: Config) -> Tree:
+    """Every setting as plain values: `from_dict(to_dict(config)) == config`."""
+    return to_tree(config)
+
+
+def from_dict(tree: Tree) -> Config:
+    """The configuration that a tree of plain values asks for, its plugins imported first.
+
+    ValueError in one line, with the nearest valid name, for what is unknown, of the wrong type or impossible.
+    """
+    import_plugins(convert(tree.get("plugins", ()), tuple[str, ...], "plugins"))
+    return build(Config, tree)
+
+
+def save_yaml(config: Config, path: str | Path) -> None:
+    """A file that gives exactly this configuration back."""
+    write_yaml(to_dict(config), path)
+
+
+def load_yaml(path: str | Path) -> Config:
+    """The configuration in a file; ValueError as `from_dict` and `read_yaml`."""
+    return from_dict(read_yaml(path))
+
+
+def import_plugins(modules: tuple[str, ...]) -> None:
+    """Imports the modules, from the current folder too; ValueError for one that is not there."""
+    if modules and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    for module in modules:
+        if not all(part.isidentifier() for part in module.split(".")):
+            raise ValueError(f"plugin {module!r} is not the name of a module: give it as package.module")
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise ValueError(f"plugin {module!r} cannot be imported: {error}") from None

@@ -1,0 +1,150 @@
+"""From what a YAML file or a flag says to a value of the type that a setting declares."""
+
+import math
+from collections.abc import Callable
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+from minimax_lib.registry import unknown_name
+
+
+class Words(tuple[str, ...]):
+    """What followed a flag on the command line: words, which have no type yet."""
+
+    def __repr__(self) -> str:
+        return repr(" ".join(self)) if self else "without a value"
+
+
+class Misfit(ValueError):
+    """The value is not of the type."""
+
+
+def convert(value: Any, hint: Any, path: str) -> Any:
+    """`value` as the type `hint`; ValueError in one line, which names the setting `path`, where it is not one.
+
+    Types are bool, int, float, str, Literal, tuple, None, and unions of these. Words are read as the type asks, and no
+    word at all means True; a value from YAML must have the type, except that 1e-4, text to YAML, is a number.
+    """
+    try:
+        return _fit(value, hint)
+    except Misfit:
+        if get_origin(hint) is Literal:
+            raise unknown_name(path, plain(value), map(str, get_args(hint))) from None
+        raise ValueError(f"{path} is {value!r}: it must be {describe(hint)}") from None
+
+
+def plain(value: Any) -> Any:
+    """`value`, with words as the text that was typed."""
+    return " ".join(value) if isinstance(value, Words) else value
+
+
+def describe(hint: Any) -> str:
+    """The type `hint`, as a person would say it."""
+    if get_origin(hint) in (Union, UnionType):
+        return " or ".join(map(describe, get_args(hint)))
+    if get_origin(hint) is Literal:
+        return "one of " + ", ".join(map(str, get_args(hint)))
+    if get_origin(hint) is tuple:
+        kinds = get_args(hint)
+        return f"a list of {describe(kinds[0])}" if kinds[-1] is ... else f"a list of {len(kinds)}"
+    return _SCALARS[hint][0]
+
+
+def _fit(value: Any, hint: Any) -> Any:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return _first_fit(value, arguments)
+    if origin is Literal:
+        return _choice(value, arguments)
+    if origin is tuple:
+        return _tuple(value, arguments)
+    if hint not in _SCALARS:
+        raise TypeError(f"a setting cannot be of type {hint}: minimax_lib.config.values.convert lists what it can be")
+    try:
+        return _SCALARS[hint][1](value)
+    except (TypeError, ValueError, OverflowError):
+        raise Misfit from None
+
+
+def _first_fit(value: Any, hints: tuple[Any, ...]) -> Any:
+    for hint in hints:
+        try:
+            return _fit(value, hint)
+        except Misfit:
+            continue
+    raise Misfit
+
+
+def _choice(value: Any, choices: tuple[Any, ...]) -> Any:
+    for choice in choices:
+        try:
+            if _fit(value, type(choice)) == choice:
+                return choice
+        except Misfit:
+            continue
+    raise Misfit
+
+
+def _tuple(value: Any, hints: tuple[Any, ...]) -> tuple[Any, ...]:
+    if not isinstance(value, list | tuple):
+        raise Misfit
+    items = [Words((word,)) for word in value] if isinstance(value, Words) else value
+    if hints[-1] is ...:
+        hints = hints[:1] * len(items)
+    if len(items) != len(hints):
+        raise Misfit
+    return tuple(_fit(item, hint) for item, hint in zip(items, hints, strict=True))
+
+
+def _word(words: Words) -> str:
+    (word,) = words
+    return word
+
+
+def _boolean(value: Any) -> bool:
+    if isinstance(value, Words):
+        word = _word(value).lower() if value else "true"
+        if word in ("true", "false"):
+            return word == "true"
+    elif isinstance(value, bool):
+        return value
+    raise Misfit
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, Words):
+        return int(_word(value))
+    if type(value) is not int:
+        raise Misfit
+    return value
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool):
+        raise Misfit
+    number = float(_word(value) if isinstance(value, Words) else value)
+    if math.isnan(number):
+        raise Misfit
+    return number
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Words):
+        return _word(value)
+    if not isinstance(value, str):
+        raise Misfit
+    return value
+
+
+def _none(value: Any) -> None:
+    if value is not None and not (isinstance(value, Words) and _word(value).lower() in ("none", "null")):
+        raise Misfit
+
+
+_SCALARS: dict[Any, tuple[str, Callable[[Any], Any]]] = {
+    bool: ("true or false", _boolean),
+    int: ("an integer", _integer),
+    float: ("a number", _number),
+    str: ("text", _text),
+    NoneType: ("none", _none),
+}

@@ -1,0 +1,43 @@
+"""The command `minimax-train`, which `train.py` also is: trains what the command line asks for."""
+
+import sys
+from collections.abc import Sequence
+
+from minimax_lib.config import Config, parse
+from minimax_lib.runners.build import make_agent, make_runner
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Trains, and returns the exit status; 2 after one line on stderr for a command line that asks for what cannot be.
+
+    Until the whole configuration has been found possible, nothing is compiled and nothing written.
+    """
+    try:
+        config = parse(argv)
+        check(config)
+    except ValueError as error:
+        return refuse(error)
+
+    from minimax_lib.compilation import keep_compiled_programs
+    from minimax_lib.runners.experiment import ExperimentRunner  # slow to import: after the checks
+
+    keep_compiled_programs(config.compilation_cache)
+    return ExperimentRunner(config).run()
+
+
+def check(config: Config) -> None:
+    """ValueError in one line where the parts of the configuration do not fit together."""
+    make_runner(config)
+    config.eval.build(config.env, make_agent(config).agent)
+
+
+def refuse(error: ValueError) -> int:
+    """Prints bad input as one line. An error of several lines is none of ours but a bug, and keeps its traceback."""
+    if "\n" in str(error):
+        raise error
+    print(f"error: {error}", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,293 @@
+"""The command line: precedence, one-line refusals before anything is written, help, plugins, exit statuses."""
+
+import os
+import re
+import resource
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from minimax_lib.compilation import keep_compiled_programs
+from minimax_lib.config import parse
+from minimax_lib.train import main
+
+ROOT = Path(__file__).parent.parent
+PLUGIN = '''
+import dataclasses
+from minimax_lib.envs.maze import AMaze
+from minimax_lib.envs.registry import register_env
+from minimax_lib.models.registry import register_model
+from minimax_lib.models.settings import FeedForward
+from minimax_lib.runners.dr import DR
+from minimax_lib.runners.registry import register_runner
+
+@dataclasses.dataclass(frozen=True)
+class Ice(AMaze):
+    slipperiness: float = 0.25
+    """How often a step slips."""
+
+@dataclasses.dataclass(frozen=True)
+class Tiny(FeedForward):
+    dense_width: int = 8
+    """Very few units."""
+
+@dataclasses.dataclass(frozen=True)
+class Annealed(DR):
+    n_stages: int = 3
+    """Stages of the annealing."""
+
+register_env("Ice", Ice)
+register_model("tiny", Tiny)
+register_runner("annealed", Annealed)
+'''
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """An empty current folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*words: str, script: str = "train.py") -> subprocess.CompletedProcess:
+    """The program, in a process of its own, in the current folder, which is its home too."""
+    env = os.environ | {"HOME": os.getcwd(), "XDG_CACHE_HOME": os.getcwd(), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, str(ROOT / script), *words]
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+
+
+def test_flags_override_files_and_later_files_earlier_ones(elsewhere):
+    (elsewhere / "a.yaml").write_text(
+        "seed: 1\nn_seeds: 2\nppo: {lr: 1e-3, gamma: 0.9}\nenv: {name: AMaze, height: 7}\n"
+    )
+    (elsewhere / "b.yaml").write_text("seed: 2\nppo:\n  gamma: 0.8\n")
+    config = parse(["--ppo.gamma", "0.7", "--config", "a.yaml", "--env.width=9", "--config=b.yaml"])
+    assert (config.seed, config.n_seeds) == (2, 2)
+    assert (config.ppo.lr, config.ppo.gamma) == (1e-3, 0.7)
+    assert (config.env.height, config.env.width) == (7, 9)
+    assert parse(["--config", "b.yaml", "a.yaml"]).seed == 1
+
+
+def test_choosing_another_name_leaves_the_settings_of_the_first_behind(elsewhere):
+    (elsewhere / "a.yaml").write_text("model: {name: ff, dense_width: 8}\n")
+    assert parse(["--config", "a.yaml", "--model", "gru"]) == parse(["--model", "gru"])
+    assert parse(["--model.head_width", "4", "--config", "a.yaml", "--model", "gru"]).model.head_width == 4
+    assert parse(["--config", "a.yaml", "--model", "ff"]).model.dense_width == 8
+
+
+def test_flags_take_any_spelling_and_order():
+    expected = parse(["--n_seeds", "2", "--runner", "dr", "--runner.n_parallel", "8", "--env.see_agent", "true"])
+    assert parse(["--env.see-agent", "--runner.n-parallel=8", "--runner=dr", "--n-seeds=2"]) == expected
+    assert parse(["--env.no_see_agent", "--env.see_agent", "--runner.n_parallel=8", "--n_seeds=2"]) == expected
+    assert not parse(["--resume", "--no-resume"]).resume
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--rnner", "dr"], "unknown setting 'rnner': choose from env, model, runner, * (did you mean 'runner'?)"),
+        (["--lr", "1"], "unknown setting 'lr': choose from * (did you mean 'ppo.lr'?)"),
+        (["--env.hieght", "9"], "unknown setting 'env.hieght': choose from env.height, * (did you mean 'env.height'?)"),
+        (["--env", "amaze"], "unknown environment 'amaze': choose from AMaze* (did you mean 'AMaze'?)"),
+        (["--runner", "drr"], "unknown runner 'drr': choose from dr* (did you mean 'dr'?)"),
+        (["--model", "lsmt"], "unknown model 'lsmt': choose from lstm, gru, ff* (did you mean 'lstm'?)"),
+        (["--model"], "model is without a value: it must be text"),
+        (["--seed", "one"], "seed is 'one': it must be an integer"),
+        (["--seed", "1", "2"], "seed is '1 2': it must be an integer"),
+        (["--ppo.lr", "fast"], "ppo.lr is 'fast': it must be a number"),
+        (["--ppo.lr", "-1"], "ppo.lr is -1.0: it must be positive and finite"),
+        (["--env.see_agent", "maybe"], "env.see_agent is 'maybe': it must be true or false"),
+        (["--ppo", "3"], "ppo is '3': it is a group of settings, as in ppo.SETTING"),
+        (["dr"], "'dr' follows no flag: settings are given as --seed 1; see --help"),
+        (["--n_updates", "0"], "n_updates is 0: it must be at least 1"),
+        (["--env.n_walls", "168"], "*168*169*167"),
+        (["--ppo.n_minibatches", "5"], "ppo.n_minibatches is 5: it must divide the 32 rows (try 4)"),
+        (
+            ["--model", "ff", "--ppo.n_minibatches", "5"],
+            "ppo.n_minibatches is 5: it must divide the 8192 steps (try 4)",
+        ),
+        (["--runner.n_steps", "0"], "runner.n_steps is 0: it must be at least 1"),
+        (
+            ["--eval.tasks", "TrainingDistributon"],
+            "unknown * 'TrainingDistributon': * (did you mean 'TrainingDistribution'?)",
+        ),
+        (["--config", "dr.yml"], "config file 'dr.yml' does not exist"),
+        (["--config", "."], "config file '.' cannot be read: Is a directory"),
+        (
+            ["--plugins", "no_such_module"],
+            "plugin 'no_such_module' cannot be imported: No module named 'no_such_module'",
+        ),
+        (["--plugins", "./mine.py"], "plugin './mine.py' is not the name of a module: give it as package.module"),
+    ],
+)
+def test_bad_flags_are_one_line_and_status_2(words, message, capsys, elsewhere):
+    assert_refused(main(words), message, capsys.readouterr())
+    assert not list(elsewhere.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("seeed: 1", "unknown setting 'seeed': choose from * (did you mean 'seed'?)"),
+        ("ppo: {lr: [1]}", "ppo.lr is [1]: it must be a number"),
+        ("n_seeds: 1.5", "n_seeds is 1.5: it must be an integer"),
+        ("n_seeds: '2'", "n_seeds is '2': it must be an integer"),
+        ("env: {name: Maze}", "unknown environment 'Maze': choose from AMaze* (did you mean 'AMaze'?)"),
+        ("env:", "env is None: it is a group of settings, as in env.SETTING"),
+        ("- seed", "config file 'bad.yaml' holds ['seed']: it must hold settings, as in 'seed: 1'"),
+        ("seed: 1\nenv: {", "config file 'bad.yaml' is not YAML: line 2, column 7: *"),
+        ("seed: 1\nseed: 2", "config file 'bad.yaml' is not YAML: line 1, column 1: 'seed' occurs twice"),
+        ("seed: !!python/object:os.system x", "config file 'bad.yaml' is not YAML: line 1, column 7: *"),
+    ],
+)
+def test_bad_files_are_one_line_and_status_2(text, message, capsys, elsewhere):
+    (elsewhere / "bad.yaml").write_text(text)
+    assert_refused(main(["--config", "bad.yaml"]), message, capsys.readouterr())
+
+
+def assert_refused(status: int, message: str, printed) -> None:
+    """`message` with * for anything."""
+    assert status == 2
+    assert printed.out == ""
+    assert printed.err.endswith("\n")
+    assert printed.err.count("\n") == 1
+    position = len("error: ")
+    assert printed.err.startswith("error: ")
+    for part in message.split("*"):
+        position = printed.err.index(part, position) + len(part)
+    assert message.endswith("*") or position == len(printed.err) - 1
+
+
+def test_a_file_that_is_not_there_is_compared_with_its_neighbours(capsys, elsewhere):
+    (elsewhere / "robust_plr.yaml").write_text("seed: 1")
+    (elsewhere / "latin.yaml").write_bytes(b"name: \xe9")
+    assert main(["--config", "robust-plr.yaml"]) == 2
+    assert "(did you mean 'robust_plr.yaml'?)" in capsys.readouterr().err
+    assert main(["--config", "latin.yaml"]) == 2
+    assert capsys.readouterr().err == "error: config file 'latin.yaml' cannot be read: it is not UTF-8 text\n"
+
+
+@pytest.mark.parametrize(
+    "words", [("--runner", "drr"), ("--env.n_walls", "500"), ("--ppo.n-minibatches=5",), ("--eval.tasks", "Labyrnth")]
+)
+def test_the_program_refuses_within_two_seconds_and_writes_nothing(words, elsewhere):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    finished = run(*words)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert finished.returncode == 2
+    assert finished.stdout == ""
+    assert finished.stderr.startswith("error: ")
+    assert finished.stderr.count("\n") == 1
+    assert not list(elsewhere.iterdir())
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert seconds < 2  # of processor time: the wall clock of a busy machine says nothing
+
+
+def test_help_shows_every_group_with_what_is_chosen_and_its_values(elsewhere):
+    (elsewhere / "a.yaml").write_text("ppo: {lr: 0.25}")
+    finished = run("--help", "--model", "ff", "--config", "a.yaml", "--seed", "3")
+    assert finished.returncode == 0, finished.stderr
+    text = " ".join(finished.stdout.split())
+    for expected in (
+        "--env {AMaze",
+        "--runner {dr",
+        "--model {lstm,gru,ff",
+        "--config FILE",
+        "Which model.",
+        "--plugins",
+        "--env.height INT",
+        "--model.dense_width INT",
+        "--runner.n_parallel INT",
+        "--ppo.lr FLOAT",
+        "(default: 0.25)",
+        "--eval.tasks",
+        "--seed INT",
+        "(default: 3)",
+        "Discount factor.",
+    ):
+        assert expected in text
+    assert "memory_width" not in text
+
+
+def test_every_flag_in_the_help_is_explained(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["-h"])
+    assert stopped.value.code == 0
+    boxes = capsys.readouterr().out.partition("╭")[2].replace("│", " ")
+    for flag in " ".join(boxes.split()).split(" --")[1:]:
+        name, *words = flag.split("(default:")[0].split()
+        assert [word for word in words if re.search("[a-z]", re.sub(r"\{.*?\}", "", word))], f"--{name} has no help"
+
+
+def test_plugins_add_environments_models_and_runners(elsewhere):
+    (elsewhere / "mine.py").write_text(PLUGIN)
+    (elsewhere / "mine.yaml").write_text("plugins: [mine]\nenv: {name: Ice, slipperiness: 0.5}\nmodel: tiny\n")
+    finished = run("--config", "mine.yaml", "--runner", "annealed", "--help")
+    assert finished.returncode == 0, finished.stderr
+    text = " ".join(finished.stdout.split())
+    for expected in (
+        "--env {AMaze,Ice}",
+        "--env.slipperiness FLOAT",
+        "How often a step slips. (default: 0.5)",
+        "(default: 8)",
+        "--runner.n_stages INT",
+        "(default: annealed)",
+        "(default: tiny)",
+    ):
+        assert expected in text
+    wrong = run("--plugins", "mine", "--env", "Icee")
+    assert wrong.stderr == "error: unknown environment 'Icee': choose from AMaze, Ice (did you mean 'Ice'?)\n"
+
+
+@pytest.fixture
+def experiments(monkeypatch):
+    """The configurations that reach the experiment, which is not run."""
+    reached = []
+
+    class ExperimentRunner:
+        def __init__(self, config):
+            reached.append(config)
+
+        def run(self):
+            return 7
+
+    module = types.SimpleNamespace(ExperimentRunner=ExperimentRunner)
+    monkeypatch.setitem(sys.modules, "minimax_lib.runners.experiment", module)
+    return reached
+
+
+def test_the_status_is_the_experiments(experiments):
+    words = ["--n_updates", "3", "--eval.tasks", "TrainingDistribution"]
+    assert main(words) == 7
+    assert experiments == [parse(words)]
+
+
+@pytest.mark.parametrize(
+    ("place", "variable", "folder"),
+    [
+        ("auto", None, "home/minimax_lib/jax"),
+        ("auto", "theirs", "theirs"),
+        ("mine", "theirs", "mine"),
+        ("none", "theirs", None),
+    ],
+)
+def test_compiled_programs_are_kept_where_one_says(monkeypatch, place, variable, folder):
+    updates = {}
+    monkeypatch.setattr("jax.config.update", updates.__setitem__)
+    monkeypatch.setenv("XDG_CACHE_HOME", "home")
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", variable or "")
+    keep_compiled_programs(place)
+    assert updates.get("jax_compilation_cache_dir") == folder
+    assert updates.get("jax_enable_compilation_cache", True) == (folder is not None)
+
+
+def test_an_error_of_several_lines_is_a_bug_and_keeps_its_traceback(monkeypatch):
+    def broken(config):
+        raise ValueError("first\nsecond")
+
+    monkeypatch.setattr("minimax_lib.train.check", broken)
+    with pytest.raises(ValueError, match="second"):
+        main([])

@@ -1,0 +1,260 @@
+"""Configurations as dataclasses, plain values and YAML: conversion, selection, layers, round trips."""
+
+import dataclasses
+import math
+import re
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from minimax_lib.config import Config, from_dict, load_yaml, parse, save_yaml, to_dict
+from minimax_lib.config.files import read_yaml
+from minimax_lib.config.tree import build, overlay, setting_hints, to_tree
+from minimax_lib.config.values import Words, convert
+from minimax_lib.envs.registry import ENVS
+from minimax_lib.models.registry import MODELS
+from minimax_lib.registry import Registry
+from minimax_lib.runners.registry import RUNNERS
+from minimax_lib.train import check
+
+EXPERIMENTS = sorted((Path(__file__).parent.parent / "configs").rglob("*.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("hint", "value", "expected"),
+    [
+        (int, Words(("7",)), 7),
+        (int, Words(("-7",)), -7),
+        (int, 7, 7),
+        (float, Words(("1e-4",)), 1e-4),
+        (float, "1e-4", 1e-4),  # what PyYAML makes of it
+        (float, 3, 3.0),
+        (bool, Words(()), True),
+        (bool, Words(("False",)), False),
+        (bool, True, True),
+        (str, Words(("7",)), "7"),
+        (float | None, Words(("None",)), None),
+        (float | None, None, None),
+        (float | None, Words(("0.5",)), 0.5),
+        (str | None, "None", "None"),
+        (Literal["rank", 3], Words(("3",)), 3),
+        (Literal["rank", 3], "rank", "rank"),
+        (tuple[str, ...], Words(("a", "b")), ("a", "b")),
+        (tuple[str, ...], Words(()), ()),
+        (tuple[int, ...], [1, 2], (1, 2)),
+        (tuple[int, float], Words(("1", "2")), (1, 2.0)),
+    ],
+)
+def test_values_take_the_declared_type(hint, value, expected):
+    converted = convert(value, hint, "x")
+    assert converted == expected
+    assert type(converted) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("hint", "value", "message"),
+    [
+        (int, Words(("1.5",)), "x is '1.5': it must be an integer"),
+        (int, Words(("1", "2")), "x is '1 2': it must be an integer"),
+        (int, Words(()), "x is without a value: it must be an integer"),
+        (int, True, "x is True: it must be an integer"),
+        (int, "7", "x is '7': it must be an integer"),
+        (int, 7.0, "x is 7.0: it must be an integer"),
+        (float, True, "x is True: it must be a number"),
+        (float, "fast", "x is 'fast': it must be a number"),
+        (float, math.nan, "x is nan: it must be a number"),
+        (float, [1.0], "x is [1.0]: it must be a number"),
+        (bool, 1, "x is 1: it must be true or false"),
+        (bool, Words(("maybe",)), "x is 'maybe': it must be true or false"),
+        (str, 7, "x is 7: it must be text"),
+        (float | None, "no", "x is 'no': it must be a number or none"),
+        (tuple[int, ...], Words(("1", "b")), "x is '1 b': it must be a list of an integer"),
+        (tuple[str, ...], "abc", "x is 'abc': it must be a list of text"),
+        (tuple[int, int], [1], "x is [1]: it must be a list of 2"),
+        (Literal["rank", "greedy"], "rnk", "unknown x 'rnk': choose from rank, greedy (did you mean 'rank'?)"),
+    ],
+)
+def test_values_of_another_type_are_refused(hint, value, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        convert(value, hint, "x")
+
+
+def test_a_setting_of_an_unsupported_type_is_the_programmers_error():
+    with pytest.raises(TypeError, match="a setting cannot be of type"):
+        convert({}, dict, "x")
+
+
+@dataclasses.dataclass(frozen=True)
+class Small:
+    width: int = 4
+    mode: Literal["a", "b"] = "a"
+
+
+@dataclasses.dataclass(frozen=True)
+class Deep:
+    depth: int
+    small: Small = dataclasses.field(default_factory=lambda: Small(width=8))
+
+
+SHAPES: Registry[Any] = Registry("shape", {"small": Small, "deep": Deep})
+
+
+@dataclasses.dataclass(frozen=True)
+class Whole:
+    shape: Annotated[Any, SHAPES] = Small(width=6)
+    sides: tuple[int, ...] = (1, 2)
+    hidden: int = dataclasses.field(default=5, init=False)
+
+
+def test_groups_are_chosen_by_name_with_the_defaults_of_where_they_stand():
+    assert build(Whole, {}) == Whole()
+    assert build(Whole, {"shape": {"mode": "b"}}) == Whole(shape=Small(6, "b"))
+    assert build(Whole, {"shape": "small"}) == Whole(shape=Small(6))
+    deep = Whole(shape=Deep(2, Small(8, "b")), sides=())
+    tree = {"shape": {"name": "deep", "depth": 2, "small": {"width": 8, "mode": "b"}}, "sides": []}
+    assert build(Whole, {"shape": {"name": "deep", "depth": 2, "small": {"mode": "b"}}, "sides": []}) == deep
+    assert to_tree(deep) == tree
+    assert build(Whole, tree) == deep
+
+
+@pytest.mark.parametrize(
+    ("tree", "message"),
+    [
+        ({"shape": "deep"}, "shape.depth has no default: it must be given"),
+        ({"shape": "depe"}, "unknown shape 'depe': choose from small, deep (did you mean 'deep'?)"),
+        ({"shape": 3}, "shape is 3: it is a group of settings, as in shape.SETTING"),
+        ({"shape": None}, "shape is None: it is a group of settings, as in shape.SETTING"),
+        ({"wdith": 3}, "unknown setting 'wdith': choose from shape, sides (did you mean 'shape.width'?)"),
+        ({"shape": {"wdith": 3}}, "unknown setting 'shape.wdith': choose from shape.width, shape.mode (did you mean "),
+        ({"hidden": 3}, "unknown setting 'hidden': choose from shape, sides"),
+        ({"sides": {"a": 1}}, "sides is {'a': 1}: it must be a list of an integer"),
+        ({7: 1}, "unknown setting '7': choose from shape, sides"),
+    ],
+)
+def test_trees_that_fit_no_settings_are_refused(tree, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        build(Whole, tree)
+
+
+def test_a_later_layer_changes_what_it_names_and_nothing_else():
+    below = {"seed": 1, "shape": {"name": "small", "width": 2, "mode": "b"}}
+    assert overlay(below, {"shape": {"width": 3}})["shape"] == {"name": "small", "width": 3, "mode": "b"}
+    assert overlay(below, {"shape": "small"}) == below
+    assert overlay(below, {"shape": {"name": "deep", "depth": 1}})["shape"] == {"name": "deep", "depth": 1}
+    assert overlay(below, {"shape": Words(("deep",))}) == {"seed": 1, "shape": {"name": Words(("deep",))}}
+    assert overlay({"shape": {"width": 3}}, {"shape": "small"})["shape"] == {"width": 3, "name": "small"}
+    assert overlay({"shape": "small"}, {"shape": {"width": 3}})["shape"] == {"name": "small", "width": 3}
+    assert below == {"seed": 1, "shape": {"name": "small", "width": 2, "mode": "b"}}
+
+
+def values_of(hint: Any) -> st.SearchStrategy[Any]:
+    """Values of a type, impossible ones among them."""
+    if get_origin(hint) is Literal:
+        return st.sampled_from(get_args(hint))
+    if get_origin(hint) is UnionType:
+        return st.one_of(*map(values_of, get_args(hint)))
+    if get_origin(hint) is tuple:
+        return st.lists(values_of(get_args(hint)[0]), max_size=3).map(tuple)
+    return {
+        bool: st.booleans(),
+        int: st.integers(-1, 40) | st.integers(),
+        float: st.floats(allow_nan=False),
+        str: st.text() | st.sampled_from(["null", "no", "1e-4", "a: b", "none"]),
+        NoneType: st.none(),
+    }[hint]
+
+
+@st.composite
+def settings_of(draw, cls: type) -> Any:
+    """Settings of a class with every field drawn that takes what is drawn for it."""
+    drawn = cls()
+    for name, hint in setting_hints(cls).items():
+        registry = next((r for r in (ENVS, MODELS, RUNNERS) if r in getattr(hint, "__metadata__", ())), None)
+        if registry is not None:
+            value = draw(st.sampled_from([registry[n] for n in registry.names()]).flatmap(settings_of))
+        elif dataclasses.is_dataclass(hint):
+            value = draw(settings_of(hint))
+        else:
+            value = draw(values_of(hint))
+        try:
+            drawn = dataclasses.replace(drawn, **{name: value})
+        except ValueError:
+            continue
+    return drawn
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_a_saved_configuration_gives_itself_back(tmp_path_factory, data):
+    config = dataclasses.replace(data.draw(settings_of(Config)), plugins=())
+    path = tmp_path_factory.mktemp("config") / "config.yaml"
+    save_yaml(config, path)
+    assert load_yaml(path) == config
+    assert read_yaml(path) == to_dict(config)
+
+
+@pytest.mark.parametrize("group", ["env", "model", "runner"])
+def test_every_registered_class_round_trips_by_name(group, tmp_path):
+    registry = {"env": ENVS, "model": MODELS, "runner": RUNNERS}[group]
+    for name in registry.names():
+        config = from_dict({group: name})
+        assert type(getattr(config, group)) is registry[name]
+        save_yaml(config, tmp_path / "config.yaml")
+        assert load_yaml(tmp_path / "config.yaml") == config
+
+
+def test_every_setting_of_a_file_can_be_given_by_a_flag(tmp_path):
+    changed = [
+        "--seed=3",
+        "--ppo.lr=2e-4",
+        "--eval.tasks",
+        "Labyrinth",
+        "MiniMaze",
+        "--model=gru",
+        "--env.no-replace-walls",
+    ]
+    config = parse([*changed, "--ppo.lr-final", "0", "--eval.greedy", "--name=x"])
+    save_yaml(config, tmp_path / "config.yaml")
+    assert parse(["--config", str(tmp_path / "config.yaml")]) == config
+    assert config.ppo.lr == 2e-4
+    assert config.ppo.lr_final == 0.0
+    assert config.eval.tasks == ("Labyrinth", "MiniMaze")
+    assert (config.env.replace_walls, config.eval.greedy) == (False, True)
+
+
+def test_the_run_is_named_after_what_it_runs():
+    config = Config()
+    assert config.run_name == "amaze-dr-lstm-s0"
+    assert config.run_folder == Path("runs/amaze-dr-lstm-s0")
+    assert dataclasses.replace(config, name="mine").run_name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"n_updates": 0}, "n_updates is 0: it must be at least 1"),
+        ({"log_every": 0}, "log_every is 0: it must be at least 1"),
+        ({"n_seeds": -2}, "n_seeds is -2: it must be at least 1"),
+        ({"seed": -1}, "seed is -1: it must be between 0 and 2147483646"),
+        ({"seed": 2**31 - 8, "n_seeds": 8}, "seed is 2147483640: it must be between 0 and 2147483639"),
+        ({"n_devices": 2}, "n_devices is 2: training on several devices is not available, choose 1"),
+        ({"name": "a/b"}, "name is 'a/b': it must be the name of a folder, without the way to it"),
+        ({"name": ".."}, "name is '..': it must be the name of a folder, without the way to it"),
+    ],
+)
+def test_impossible_settings_are_refused(changes, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        Config(**changes)
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_the_experiments_in_the_repository_are_possible(path):
+    check(load_yaml(path))
+
+
+def test_there_are_experiments_to_check():
+    assert EXPERIMENTS

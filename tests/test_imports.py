@@ -1,0 +1,96 @@
+"""Imports point one way, go round in no circle, and only the registries know what a maze is."""
+
+import ast
+import graphlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "minimax_lib"
+SOURCES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
+LAYERS = [  # each may import itself and what stands before it; the longest prefix counts
+    ["registry", "trees", "axes", "statistics", "envs"],
+    ["gae", "rollout", "agents", "models", "curricula"],
+    ["runners"],
+    ["config", "compilation"],
+    ["files", "checkpoint", "logging", "run_folder", "runners.experiment"],
+    ["train", "evaluate"],
+]
+KNOW_MAZES = {"minimax_lib.envs.registry"}
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """The modules that the code under `tree` imports, by full name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "relative import"
+            for name in node.names:
+                inner = f"{node.module}.{name.name}"
+                yield inner if inner in SOURCES else str(node.module)
+
+
+def imported_on_loading(tree: ast.Module) -> set[str]:
+    """The same, but only what runs when the module itself is imported."""
+    top = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    return set(imported(ast.Module(body=top, type_ignores=[])))
+
+
+def layer(module: str) -> int | None:
+    """Which layer a module is in; the package itself is above all."""
+    if module == "minimax_lib":
+        return len(LAYERS)
+    name = module.removeprefix("minimax_lib.")
+    prefixes = {prefix: i for i, layer in enumerate(LAYERS) for prefix in layer}
+    fitting = [prefix for prefix in prefixes if name == prefix or name.startswith(f"{prefix}.")]
+    return prefixes[max(fitting, key=len)] if fitting else None
+
+
+@pytest.fixture(scope="module")
+def trees() -> dict[str, ast.Module]:
+    return {module: ast.parse(path.read_text()) for module, path in SOURCES.items()}
+
+
+def test_imports_point_one_way(trees):
+    for module, tree in trees.items():
+        assert layer(module) is not None, f"{module} is in no layer: add it to LAYERS"
+        for other in imported(tree):
+            if other.split(".")[0] == "minimax_lib":
+                assert layer(other) <= layer(module), f"{module} imports {other}"
+
+
+def test_imports_go_round_in_no_circle(trees):
+    graph = {module: imported_on_loading(tree) & SOURCES.keys() for module, tree in trees.items()}
+    graphlib.TopologicalSorter(graph).prepare()
+
+
+def test_only_registries_know_mazes(trees):
+    for module, tree in trees.items():
+        if not module.startswith("minimax_lib.envs.maze") and module not in KNOW_MAZES:
+            assert not any(other.startswith("minimax_lib.envs.maze") for other in imported(tree)), module
+
+
+def test_the_links_are_for_people_only():
+    for path in [
+        *SOURCES.values(),
+        *ROOT.glob("*.py"),
+        *(ROOT / "tests").glob("*.py"),
+        *(ROOT / "benchmarks").rglob("*.py"),
+    ]:
+        for other in imported(ast.parse(path.read_text())):
+            assert other.split(".")[0] not in ("envs", "runners"), f"{path} imports {other}: import minimax_lib.{other}"
+
+
+def test_the_configuration_is_quick_to_import():
+    slow = ("distrax", "tensorflow_probability", "orbax", "scipy.stats", "tyro", "matplotlib")
+    code = f"import sys, minimax_lib.train; print([m for m in {slow} if m in sys.modules])"
+    finished = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert finished.stdout.strip() == "[]"
