@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from minimax_lib.compilation import keep_compiled_programs
-from minimax_lib.config import parse
+from minimax_lib.config import parse, to_dict
+from minimax_lib.config.tree import flat
 from minimax_lib.train import main
 
 ROOT = Path(__file__).parent.parent
@@ -216,10 +217,13 @@ def test_every_flag_in_the_help_is_explained(capsys):
     with pytest.raises(SystemExit) as stopped:
         main(["-h"])
     assert stopped.value.code == 0
-    boxes = capsys.readouterr().out.partition("╭")[2].replace("│", " ")
-    for flag in " ".join(boxes.split()).split(" --")[1:]:
-        name, *words = flag.split("(default:")[0].split()
-        assert [word for word in words if re.search("[a-z]", re.sub(r"\{.*?\}", "", word))], f"--{name} has no help"
+    lines = [line.strip("│| ") for line in capsys.readouterr().out.splitlines()]
+    text = " ".join(" ".join(lines).split())
+    for name in flat(to_dict(parse([]))):
+        if name not in ("env.name", "model.name", "runner.name"):
+            explained = re.search(rf"--{re.escape(name)} (.*?)\(default:", text)
+            assert explained, name
+            assert re.search("[a-z]", re.sub(r"{.*?}", "", explained[1])), f"--{name} has no help"
 
 
 def test_plugins_add_environments_models_and_runners(elsewhere):

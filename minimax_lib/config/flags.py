@@ -4,6 +4,7 @@ Flags and files say the same things and go the same way, through `tree.build`: `
 """
 
 import dataclasses
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any, NoReturn
@@ -15,10 +16,12 @@ from minimax_lib.config.values import Words
 
 FILES = "config"
 USAGE = f"""Trains students in a curriculum of levels.
-
---{FILES} names YAML files of the settings below: later files override earlier ones, and flags override files. Flags
-come in any order, with hyphens or underscores; --flag=value is --flag value, --x is --x true and --no-x is --x false
-(--env.no-x in a group). --env, --model and --runner choose by name; this help shows the settings of what is chosen."""
+* Settings come from flags and from the YAML files that --{FILES} names:
+  later files override earlier ones, flags override files.
+* Flags come in any order, with hyphens or underscores. --flag=value is
+  --flag value; --x is --x true and --no-x is --x false (--env.no-x in a group).
+* --env, --model and --runner choose by name; their settings are those of
+  what is chosen, below."""
 
 
 def parse(argv: Sequence[str] | None = None) -> Config:
@@ -86,7 +89,7 @@ def show_help(config: Config) -> NoReturn:
     import tyro
 
     arg = tyro.conf.arg
-    files = Annotated[tuple[str, ...], arg(name=FILES, metavar="FILE ...", help="Files of settings.")]
+    files = Annotated[tuple[str, ...], arg(name=FILES, metavar="FILE ...", help="Files of settings (YAML).")]
     fields: list[Any] = [("files", files, ())]
     for group, hint in setting_hints(Config).items():
         registry = registry_of(hint)
@@ -97,5 +100,8 @@ def show_help(config: Config) -> NoReturn:
     fields.append(("settings", Annotated[Config, arg(name="")], config))
     command_line = dataclasses.make_dataclass("CommandLine", fields, frozen=True)
     plain = (tyro.conf.AvoidSubcommands, tyro.conf.FlagConversionOff)
-    tyro.cli(command_line, description=USAGE, args=["--help"], use_underscores=True, config=plain)
+    try:
+        tyro.cli(command_line, description=USAGE, args=["--help"], use_underscores=True, config=plain)
+    except BrokenPipeError:  # --help | head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     raise SystemExit(0)

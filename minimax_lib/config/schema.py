@@ -57,8 +57,7 @@ class Config:
     plugins: tuple[str, ...] = ()
     """Modules to import first, which register environments, models or runners of your own."""
     compilation_cache: str = "auto"
-    """Folder that keeps compiled programs for the next run: auto is $JAX_COMPILATION_CACHE_DIR or else one in your
-    cache folder; none keeps nothing."""
+    """Folder that keeps compiled programs: auto (your cache folder, or $JAX_COMPILATION_CACHE_DIR), none, or a path."""
 
     def __post_init__(self) -> None:
         for name in ("n_seeds", "n_updates", "log_every", "checkpoint_every", "keep_checkpoints"):
