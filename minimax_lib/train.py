@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 
+from minimax_lib.compilation import keep_compiled_programs
 from minimax_lib.config import Config, parse
 from minimax_lib.runners.build import make_agent, make_runner
 
@@ -15,14 +16,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         config = parse(argv)
         check(config)
+        from minimax_lib.runners.experiment import ExperimentRunner  # slow to import: not before the checks
+
+        keep_compiled_programs(config.compilation_cache)
+        experiment = ExperimentRunner(config)
     except ValueError as error:
         return refuse(error)
-
-    from minimax_lib.compilation import keep_compiled_programs
-    from minimax_lib.runners.experiment import ExperimentRunner  # slow to import: after the checks
-
-    keep_compiled_programs(config.compilation_cache)
-    return ExperimentRunner(config).run()
+    return experiment.run()
 
 
 def check(config: Config) -> None:

@@ -64,6 +64,7 @@ def test_values_take_the_declared_type(hint, value, expected):
         (int, True, "x is True: it must be an integer"),
         (int, "7", "x is '7': it must be an integer"),
         (int, 7.0, "x is 7.0: it must be an integer"),
+        (int, 2**31, "x is 2147483648: it must be an integer of 32 bits, 2147483647 at most"),
         (float, True, "x is True: it must be a number"),
         (float, "fast", "x is 'fast': it must be a number"),
         (float, math.nan, "x is nan: it must be a number"),
@@ -161,7 +162,7 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
         return st.lists(values_of(get_args(hint)[0]), max_size=3).map(tuple)
     return {
         bool: st.booleans(),
-        int: st.integers(-1, 40) | st.integers(),
+        int: st.integers(-1, 40) | st.integers(-(2**31) + 1, 2**31 - 1),
         float: st.floats(allow_nan=False),
         str: st.text() | st.sampled_from(["null", "no", "1e-4", "a: b", "none"]),
         NoneType: st.none(),

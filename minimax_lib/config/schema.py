@@ -10,13 +10,11 @@ from typing import Annotated, Any
 from minimax_lib.agents.ppo import PPO
 from minimax_lib.config.files import read_yaml, write_yaml
 from minimax_lib.config.tree import Tree, build, to_tree
-from minimax_lib.config.values import convert
+from minimax_lib.config.values import MAX_INTEGER, convert
 from minimax_lib.envs.registry import ENVS
 from minimax_lib.models.registry import MODELS
 from minimax_lib.runners.evaluation import Evaluation
 from minimax_lib.runners.registry import RUNNERS
-
-MAX_SEED = 2**31 - 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,8 +61,8 @@ class Config:
         for name in ("n_seeds", "n_updates", "log_every", "checkpoint_every", "keep_checkpoints"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be at least 1")
-        if not 0 <= self.seed <= MAX_SEED - self.n_seeds:
-            raise ValueError(f"seed is {self.seed}: it must be between 0 and {MAX_SEED - self.n_seeds}")
+        if not 0 <= self.seed <= MAX_INTEGER - self.n_seeds:
+            raise ValueError(f"seed is {self.seed}: it must be between 0 and {MAX_INTEGER - self.n_seeds}")
         if self.n_devices != 1:
             raise ValueError(f"n_devices is {self.n_devices}: training on several devices is not available, choose 1")
         if self.name != Path(self.name).name or self.name == ".." or "\0" in self.name:

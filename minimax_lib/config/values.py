@@ -7,6 +7,8 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from minimax_lib.registry import unknown_name
 
+MAX_INTEGER = 2**31 - 1  # devices count in 32 bits
+
 
 class Words(tuple[str, ...]):
     """What followed a flag on the command line: words, which have no type yet."""
@@ -15,8 +17,8 @@ class Words(tuple[str, ...]):
         return repr(" ".join(self)) if self else "without a value"
 
 
-class Misfit(ValueError):
-    """The value is not of the type."""
+class Misfit(Exception):
+    """The value is not of the type; says what it must be, where that is more than the type."""
 
 
 def convert(value: Any, hint: Any, path: str) -> Any:
@@ -27,10 +29,10 @@ def convert(value: Any, hint: Any, path: str) -> Any:
     """
     try:
         return _fit(value, hint)
-    except Misfit:
+    except Misfit as misfit:
         if get_origin(hint) is Literal:
             raise unknown_name(path, plain(value), map(str, get_args(hint))) from None
-        raise ValueError(f"{path} is {value!r}: it must be {describe(hint)}") from None
+        raise ValueError(f"{path} is {value!r}: it must be {str(misfit) or describe(hint)}") from None
 
 
 def plain(value: Any) -> Any:
@@ -113,9 +115,11 @@ def _boolean(value: Any) -> bool:
 
 def _integer(value: Any) -> int:
     if isinstance(value, Words):
-        return int(_word(value))
+        value = int(_word(value))
     if type(value) is not int:
         raise Misfit
+    if abs(value) > MAX_INTEGER:
+        raise Misfit(f"an integer of 32 bits, {MAX_INTEGER} at most")
     return value
 
 
