@@ -164,7 +164,7 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
         bool: st.booleans(),
         int: st.integers(-1, 40) | st.integers(-(2**31) + 1, 2**31 - 1),
         float: st.floats(allow_nan=False),
-        str: st.text() | st.sampled_from(["null", "no", "1e-4", "a: b", "none"]),
+        str: st.text() | st.sampled_from(["null", "no", "1e-4", "a: b", "none", "\x85"]),
         NoneType: st.none(),
     }[hint]
 

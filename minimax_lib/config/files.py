@@ -38,8 +38,7 @@ def read_yaml(path: str | Path) -> Tree:
 
 def write_yaml(tree: Tree, path: str | Path) -> None:
     """A file that `read_yaml` reads back as `tree`."""
-    text = yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, width=120)
-    Path(path).write_text(text, encoding="utf-8")
+    Path(path).write_text(yaml.safe_dump(tree, sort_keys=False, width=120), encoding="utf-8")
 
 
 def _no_such_file(path: Path) -> ValueError:
