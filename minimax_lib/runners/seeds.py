@@ -22,11 +22,9 @@ class Report:
 class SeedRunner:
     """`n_seeds` independent runs of one runner, as one program. Every leaf of the state leads with S."""
 
-    def __init__(self, runner: Runner, n_seeds: int = 1, max_steps: int = 100_000):
-        """`max_steps`: runner steps after which a dispatch returns even if its target is not reached."""
+    def __init__(self, runner: Runner, n_seeds: int = 1):
         self.runner = runner
         self.n_seeds = n_seeds
-        self.max_steps = max_steps
         self._init = jax.jit(jax.vmap(runner.init))
         self._run = jax.jit(self._run_until, donate_argnums=0)
 
@@ -34,14 +32,16 @@ class SeedRunner:
         """Seed i of the batch is `jax.random.key(seed + i)`: run i is the run that `seed + i` gives alone."""
         return self._init(jax.vmap(jax.random.key)(seed + jnp.arange(self.n_seeds)))
 
-    def run(self, state: RunnerState, target_updates: int) -> tuple[RunnerState, Report]:
+    def run(self, state: RunnerState, target_updates: int, max_steps: int = 100_000) -> tuple[RunnerState, Report]:
         """Steps until every student has had `target_updates` gradient updates; one dispatch, `state` is donated.
 
         Stops early where a loss is not finite, and after `max_steps` steps.
         """
-        return self._run(state, jnp.asarray(target_updates, jnp.int32))
+        return self._run(state, jnp.asarray(target_updates, jnp.int32), jnp.asarray(max_steps, jnp.int32))
 
-    def _run_until(self, state: RunnerState, target_updates: jax.Array) -> tuple[RunnerState, Report]:
+    def _run_until(
+        self, state: RunnerState, target_updates: jax.Array, max_steps: jax.Array
+    ) -> tuple[RunnerState, Report]:
         step = jax.vmap(self.runner.step, axis_name=axes.SEED)
         zero = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), jax.eval_shape(step, state)[1])
         totals = (zero, zero, jnp.zeros((), jnp.int32), jnp.zeros(self.n_seeds, bool))
@@ -49,7 +49,7 @@ class SeedRunner:
         def unfinished(loop: tuple[RunnerState, Any]) -> jax.Array:
             state, (_, _, n_steps, nonfinite) = loop
             behind = state.students.n_updates.min() < target_updates
-            return behind & (n_steps < self.max_steps) & ~nonfinite.any()
+            return behind & (n_steps < max_steps) & ~nonfinite.any()
 
         def one_step(loop: tuple[RunnerState, Any]) -> tuple[RunnerState, Any]:
             state, (total, count, n_steps, _) = loop

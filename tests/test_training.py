@@ -1,0 +1,154 @@
+"""The training step and its wrappers: determinism, independence of seeds, one compilation, branches, and learning."""
+
+import dataclasses
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from minimax_lib import axes
+from minimax_lib.agents.population import AgentPop
+from minimax_lib.agents.ppo import PPO, PPOAgent
+from minimax_lib.curricula.dr import DomainRandomisation
+from minimax_lib.envs.maze.amaze import AMaze
+from minimax_lib.models.registry import MODELS
+from minimax_lib.runners.dr import DRRunner
+from minimax_lib.runners.seeds import SeedRunner
+from minimax_lib.runners.training import Runner, RunnerState
+
+ENV = AMaze(height=4, width=4, n_walls=2, max_steps=16)
+PPO_SETTINGS = PPO(lr=3e-3, n_epochs=2, n_minibatches=2, gamma=0.95)
+
+
+def make_agent(model: str = "ff", ppo: PPO = PPO_SETTINGS, n_students: int = 1) -> AgentPop:
+    network = MODELS[model]().build(ENV.observation_space, ENV.action_space)
+    return AgentPop(PPOAgent(network, ppo, 100), n_students)
+
+
+def make_runner(**kwargs) -> Runner:
+    return DRRunner(ENV, make_agent(**kwargs), n_parallel=8, n_steps=16)
+
+
+def numbers(state: RunnerState) -> list[np.ndarray]:
+    """Every leaf as plain numbers, keys included."""
+    state = state.replace(seed=jax.random.key_data(state.seed))
+    return [np.asarray(x) for x in jax.tree.leaves(state)]
+
+
+def assert_same(a: RunnerState, b: RunnerState) -> None:
+    for x, y in zip(numbers(a), numbers(b), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+@pytest.fixture(scope="module")
+def two_seeds() -> SeedRunner:
+    return SeedRunner(make_runner(), n_seeds=2)
+
+
+def test_the_same_seed_gives_the_same_run_however_it_is_cut(two_seeds):
+    whole, _ = two_seeds.run(two_seeds.init(3), 4)
+    again, _ = two_seeds.run(two_seeds.init(3), 1)
+    again, _ = two_seeds.run(again, 4)
+    assert_same(whole, again)
+    assert (np.asarray(whole.students.n_updates) == 4).all()
+    other, _ = two_seeds.run(two_seeds.init(4), 4)
+    assert not np.array_equal(numbers(whole)[2], numbers(other)[2])
+
+
+def test_seed_i_in_a_vmap_is_seed_i_alone(two_seeds):
+    together, report = two_seeds.run(two_seeds.init(3), 3)
+    alone = SeedRunner(make_runner(), n_seeds=1)
+    state, lone_report = alone.run(alone.init(4), 3)
+    for a, b in zip(numbers(together), numbers(state), strict=True):
+        np.testing.assert_allclose(a[1], b[0], rtol=1e-3, atol=1e-4)  # summation order differs
+    np.testing.assert_allclose(report.metrics["return"][1], lone_report.metrics["return"][0], rtol=1e-4)
+
+
+def test_one_compilation_and_donated_state(two_seeds):
+    state = two_seeds.init(0)
+    old = jax.tree.leaves(state.students.params)[0]
+    for target in (1, 2, 3):
+        state, _ = two_seeds.run(state, target)
+    assert two_seeds._run._cache_size() == 1
+    assert old.is_deleted()
+
+
+def test_the_report_is_the_mean_over_the_steps_and_the_step_is_traced_once(two_seeds):
+    chex.clear_trace_counter()
+    step = jax.jit(jax.vmap(chex.assert_max_traces(two_seeds.runner.step, n=1), axis_name=axes.SEED))
+    state = two_seeds.init(1)
+    rows = []
+    for _ in range(3):
+        state, metrics = step(state)
+        rows.append(jax.tree.map(np.asarray, metrics))
+    assert all(m.shape == (2,) and m.dtype == jnp.float32 for m in metrics.values())
+    assert not any(x.weak_type for x in jax.tree.leaves(state.replace(seed=())))
+
+    _, report = two_seeds.run(two_seeds.init(1), 3)
+    assert int(report.n_steps) == 3
+    for name in ("loss", "entropy", "solved_rate", "level/n_walls"):
+        expected = np.mean([row[name] for row in rows], axis=0)
+        np.testing.assert_allclose(report.metrics[name], expected, rtol=1e-3, atol=1e-4, err_msg=name)
+
+
+def test_the_steps_of_a_dispatch_are_bounded(two_seeds):
+    state, report = two_seeds.run(two_seeds.init(0), 50, max_steps=2)
+    assert int(report.n_steps) == 2
+    assert state.clock.tolist() == [2, 2]
+
+
+def test_a_loss_that_is_not_finite_ends_the_dispatch_and_names_the_seed(two_seeds):
+    state = two_seeds.init(0)
+    broken = jax.tree.map(lambda x: x.at[1].set(jnp.nan), state.students.params)
+    state, report = two_seeds.run(state.replace(students=state.students.replace(params=broken)), 20)
+    assert report.nonfinite.tolist() == [False, True]
+    assert int(report.n_steps) == 1
+
+
+def test_domain_randomisation_learns_a_small_maze(two_seeds):
+    state, start = two_seeds.run(two_seeds.init(0), 10)
+    state, _ = two_seeds.run(state, 290)
+    state, end = two_seeds.run(state, 300)
+    assert (end.metrics["return"] > start.metrics["return"] + 0.15).all()
+    assert (end.metrics["solved_rate"] > 0.9).all()
+
+
+@dataclasses.dataclass(frozen=True)
+class EverySecond(DomainRandomisation):
+    """Trains on a batch if a coin says so that is the same for all seeds."""
+
+    def propose(self, shared, key, clock, state, play):
+        state, batch = super().propose(shared, key, clock, state, play)
+        return state, batch.replace(train=jax.random.bernoulli(shared, 0.5))
+
+
+def test_a_batch_that_does_not_train_changes_no_parameter_and_stays_a_branch():
+    runner = Runner(ENV, make_agent(), EverySecond(ENV, 8), n_steps=16)
+    step = jax.vmap(runner.step, axis_name=axes.SEED)
+    state = jax.vmap(runner.init)(jax.vmap(jax.random.key)(jnp.arange(2)))
+    compiled = jax.jit(step).lower(state).compile()
+    assert "conditional(" in compiled.as_text()
+
+    seen = set()
+    for _ in range(8):
+        after, metrics = compiled(state)
+        trained = np.isfinite(metrics["loss"])
+        assert trained.all() or not trained.any()  # the decision is common to the seeds
+        moved = [bool((a != b).any()) for a, b in zip(numbers(state)[2:], numbers(after)[2:], strict=True)]
+        assert any(moved) == trained.all()
+        seen.add(bool(trained.all()))
+        state = after
+    assert seen == {True, False}
+
+
+def test_students_of_a_population_differ_and_all_learn():
+    runner = make_runner(n_students=2)
+    before = runner.init(jax.random.key(0))
+    after, metrics = jax.jit(runner.step)(before)
+    kernels = [x for x in jax.tree.leaves(after.students.params) if x.ndim > 2]
+    assert all(bool((k[0] != k[1]).any()) for k in kernels[:1])
+    assert after.students.n_updates.tolist() == [1, 1]
+    assert runner.env_steps == 2 * 8 * 16
+    assert np.isfinite(metrics["loss"])
