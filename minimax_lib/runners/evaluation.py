@@ -198,11 +198,7 @@ class SeedEvalRunner:
         return evaluate(keys, jax.tree.map(lambda x: x[:, 0], params))
 
 
-def evaluation_keys(seed: int, n_seeds: int, n_updates: int, evaluation_seed: int = 0) -> jax.Array:
-    """key[S] for evaluating seeds `seed`, `seed + 1`, ... of a run after `n_updates`; training never uses them.
-
-    They do not depend on which other seeds are evaluated alongside.
-    """
+def evaluation_keys(seed: int, n_seeds: int, evaluation_seed: int = 0) -> jax.Array:
+    """key[S] for the seeds `seed`, `seed + 1`, ... of a run; each does not depend on the others beside it."""
     base = jax.random.fold_in(jax.random.key(EVALUATION_SEED), evaluation_seed)
-    keys = jax.vmap(jax.random.fold_in, (None, 0))(base, seed + jnp.arange(n_seeds))
-    return jax.vmap(jax.random.fold_in, (0, None))(keys, n_updates)
+    return jax.vmap(jax.random.fold_in, (None, 0))(base, seed + jnp.arange(n_seeds))

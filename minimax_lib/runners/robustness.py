@@ -16,9 +16,8 @@ from minimax_lib import axes
 from minimax_lib.agents.base import Agent
 from minimax_lib.envs.base import Environment, Level
 from minimax_lib.runners.evaluation import Choose, Player, sample
-from minimax_lib.trees import tree_size
 
-SHARES = (0.001, 0.01, 0.02, 0.05, 0.1, 1.0)  # of the levels, the worst first
+SHARES = (1.0, 0.1, 0.05, 0.02, 0.01, 0.001)  # of the levels, those with the lowest win rates
 MOST_DRAWS = 1000  # for each level that can be solved, before giving up
 Track = Callable[[Sequence[int]], Iterable[int]]  # goes through a sequence, and may show how far it is
 
@@ -73,20 +72,19 @@ class RobustRunner:
         level = jax.eval_shape(self.env.sample_level, jax.eval_shape(jax.random.key, 0))
         return "solvable" in jax.eval_shape(self.env.level_metrics, level)
 
-    def evaluate(self, key: jax.Array, params: Any, track: Track = iter) -> RobustResult:
-        """Both evaluations of S agents, `params` [S, ...], on the same levels."""
-        k_levels, k_ranking, k_reported = jax.random.split(key, 3)
-        levels = self.draw_levels(k_levels)
-        n_levels, n_seeds = self.protocol.n_levels, tree_size(params)
+    def evaluate(self, level_key: jax.Array, keys: jax.Array, params: Any, track: Track = iter) -> RobustResult:
+        """Both evaluations of S agents, `params` [S, ...] and `keys` key[S], on the levels of `level_key`."""
+        levels = self.draw_levels(level_key)
+        n_levels, n_seeds = self.protocol.n_levels, len(keys)
         size = min(n_levels, max(1, self.protocol.n_rows // (n_seeds * self.protocol.n_episodes)))
-        ranking, reported = np.zeros((2, n_seeds, n_levels), np.float32)
+        rates = np.zeros((2, n_seeds, n_levels), np.float32)
         for start in track(range(0, n_levels, size)):
             index = np.arange(start, start + size) % n_levels  # the last dispatch plays the first levels once more
             some = jax.tree.map(lambda x, index=index: x[index], levels)
-            for rates, evaluation in ((ranking, k_ranking), (reported, k_reported)):
-                keys = jax.random.split(jax.random.fold_in(evaluation, start), n_seeds)
-                rates[:, start : start + size] = self._play(keys, params, some)[:, : n_levels - start]
-        return RobustResult(ranking=ranking, reported=reported)
+            for evaluation in (0, 1):
+                own = jax.vmap(jax.random.fold_in, (0, None))(keys, 2 * start + evaluation)
+                rates[evaluation, :, start : start + size] = self._play(own, params, some)[:, : n_levels - start]
+        return RobustResult(ranking=rates[0], reported=rates[1])
 
     def draw_levels(self, key: jax.Array) -> Level:
         """numpy [n_levels, ...]: the first random levels that can be solved; ValueError if hardly any can be."""
