@@ -1,6 +1,6 @@
 """What an environment is: a UPOMDP (Dennis et al. 2020) whose free parameters, the `Level`, go into `reset`."""
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 from flax import struct
@@ -54,6 +54,16 @@ class Environment(Protocol):
     def level_metrics(self, level: Level) -> dict[str, jax.Array]:
         """Named f32[] facts about a level (walls, shortest path); an empty dict where there are none."""
         ...
+
+
+@runtime_checkable
+class Observable(Protocol):
+    """An environment whose observation is a function of its state alone, and that says so by this one more method.
+
+    `BatchEnv` then observes once, after the restarts, instead of both the state that ended and the one that follows.
+    """
+
+    def observe(self, state: EnvState) -> Any: ...
 
 
 class HeldOut(Protocol):

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from minimax_lib import axes
-from minimax_lib.envs.base import Environment, EnvState, Level, TimeStep
+from minimax_lib.envs.base import Environment, EnvState, Level, Observable, TimeStep
 from minimax_lib.trees import tree_size, tree_where
 
 
@@ -115,7 +115,7 @@ class FreshLevels:
         order = jnp.cumsum(done, dtype=jnp.int32)
         index = stock.n_used - stock.first + order - 1
         fresh = jax.tree.map(lambda x: x.at[index].get(mode="clip"), stock.levels)
-        return stock.replace(n_used=stock.n_used + order[-1]), tree_where(done, fresh, levels)
+        return dataclasses.replace(stock, n_used=stock.n_used + order[-1]), tree_where(done, fresh, levels)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,7 +159,7 @@ class BatchEnv:
 
     def restock(self, state: BatchState) -> BatchState:
         """To be called before every `restock_every` steps."""
-        return state.replace(stock=self.restart.restock(state.stock, tree_size(state.stats)))
+        return dataclasses.replace(state, stock=self.restart.restock(state.stock, tree_size(state.stats)))
 
     def step(self, key: jax.Array, state: BatchState, action: jax.Array) -> tuple[BatchState, BatchTimeStep]:
         """Takes `action` [A, R, ...] in every row, and restarts the rows whose episode ends."""
@@ -169,7 +169,7 @@ class BatchEnv:
         stepped, ts = jax.vmap(self.env.step)(jax.random.split(k_step, n), state.env, flat_action)
         stats = EpisodeStats(returns=state.stats.returns + ts.reward, lengths=state.stats.lengths + 1)
         if isinstance(self.restart, NoRestart):
-            return state.replace(env=stepped, stats=stats), self._emit(ts, ts.obs, stats)
+            return dataclasses.replace(state, env=stepped, stats=stats), self._emit(ts, ts.obs, stats)
 
         stock, levels = self.restart.next_levels(state.stock, jax.vmap(self.env.get_level)(stepped), ts.done)
         fresh, first = jax.vmap(self.env.reset)(jax.random.split(k_reset, n), levels)
@@ -178,7 +178,11 @@ class BatchEnv:
             stats=tree_where(ts.done, jax.tree.map(jnp.zeros_like, stats), stats),
             stock=stock,
         )
-        return next_state, self._emit(ts, tree_where(ts.done, first.obs, ts.obs), stats)
+        if isinstance(self.env, Observable):
+            obs = jax.vmap(self.env.observe)(next_state.env)
+        else:
+            obs = tree_where(ts.done, first.obs, ts.obs)
+        return next_state, self._emit(ts, obs, stats)
 
     def levels(self, state: BatchState) -> Level:
         """The level that each row is on, [A, R, ...]."""

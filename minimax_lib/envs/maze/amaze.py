@@ -101,13 +101,10 @@ class AMaze:
 
     def observe(self, state: EnvState) -> dict[str, jax.Array]:
         """What the agent sees in `state`: a function of nothing else."""
-        # Without the barrier XLA takes the step anew for every pixel.
-        pos, facing = jax.lax.optimization_barrier((state.agent_pos, state.agent_dir))
-        walls = view.wall_words(state.level, pos, facing, self.view_size)
-        goal = view.goal_cell(state.level, pos, facing, self.view_size)
-        visible = None if self.see_through_walls else view.visible_words(walls, self.view_size)
-        walls, goal, visible = jax.lax.optimization_barrier((walls, goal, visible))
-        image = view.paint(walls, goal, visible, self.view_size)
+        pos, facing = state.agent_pos, state.agent_dir
+        walls = view.walls_ahead(state.level, pos, facing, self.view_size)
+        visible = None if self.see_through_walls else view.visible_cells(~walls)
+        image = view.paint(walls, view.goal_ahead(state.level, pos, facing, self.view_size), visible)
         image = view.paint_agent(image, facing) if self.see_agent else image
         obs = {"image": image, "direction": facing}
         return {**obs, "agent_pos": pos} if self.obs_agent_pos else obs
