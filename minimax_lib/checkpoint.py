@@ -1,0 +1,209 @@
+"""Checkpoints of a whole run: written in the background, atomic, and verified when they are read back."""
+
+import contextlib
+import dataclasses
+import gc
+import logging
+import shutil
+import sys
+import warnings
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+
+ASIDE = "damaged_checkpoints"
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint could not be written, or none could be read; one line."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Restored:
+    """The newest checkpoint that could be read."""
+
+    update: int
+    state: Any
+    damaged: dict[int, str]  # newer ones that could not be read: update -> why
+
+
+class Checkpoints:
+    """The checkpoints in one folder, one a number of updates; the newest `keep` are kept.
+
+    `save` returns once the state has been copied and writes in the background, so the state may be donated right
+    away. A checkpoint appears in the folder when it is complete: a process killed while it writes leaves the ones
+    before. Every checkpoint carries a fingerprint of the state, so that a damaged one is never taken for the run.
+    """
+
+    def __init__(self, folder: Path, keep: int = 3, read_only: bool = False):
+        """`read_only`: for looking at a run that another process may own; nothing is created or cleaned up."""
+        self.folder = folder.absolute()
+        logging.getLogger("absl").setLevel(logging.CRITICAL)  # orbax logs each error that it raises
+        policy = ocp.checkpoint_managers.LatestN(n=keep)
+        self._manager = ocp.CheckpointManager(
+            self.folder,
+            options=ocp.CheckpointManagerOptions(
+                preservation_policy=policy,
+                create=not read_only,
+                read_only=read_only,
+                cleanup_tmp_directories=not read_only,
+            ),
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        try:
+            self.wait()
+        except CheckpointError:
+            if error is None:
+                raise
+        finally:
+            self._manager.close()
+
+    def updates(self) -> list[int]:
+        """The checkpoints in the folder, oldest first; whether they can be read is seen by reading them."""
+        return saved_updates(self.folder)
+
+    def save(self, update: int, state: Any) -> None:
+        """Starts to write `state`; nothing to do if that update is saved. Raises what an earlier write failed of."""
+        self.wait()
+        if update in self.updates():
+            return
+        items = ocp.args.Composite(
+            state=ocp.args.StandardSave(_without_empty(state)),
+            integrity=ocp.args.JsonSave({"crc32": fingerprint(state)}),
+        )
+        with _explained("a checkpoint could not be written"):
+            check_space(self.folder, sum(leaf.nbytes for leaf in jax.tree.leaves(state)))
+            self._manager.save(update, args=items, force=True)
+
+    def check(self) -> None:
+        """Raises CheckpointError if the last write has failed, without waiting for one that is under way."""
+        with _explained("a checkpoint could not be written"):
+            self._manager.check_for_errors()
+
+    def wait(self) -> None:
+        """Returns when everything is on disk; raises CheckpointError if it could not be written."""
+        with _explained("a checkpoint could not be written"):
+            self._manager.wait_until_finished()
+
+    def restore(self, shape: Any) -> Restored | None:
+        """The newest checkpoint that is whole; None if there are none. Arrays are placed as `shape` says (`abstract`).
+
+        Raises CheckpointError if there are checkpoints and none can be read.
+        """
+        self.wait()
+        damaged: dict[int, str] = {}
+        with _hushed():
+            for update in reversed(self.updates()):
+                try:
+                    return Restored(update, self._read(update, shape), damaged)
+                except Exception as error:  # whatever is wrong with this one, the one before may be whole
+                    damaged[update] = one_line(error)
+        if damaged:
+            newest, why = next(iter(damaged.items()))
+            raise CheckpointError(f"no checkpoint in {self.folder} can be read; of update {newest}, the newest: {why}")
+        return None
+
+    def set_aside(self, updates: Iterable[int]) -> Path:
+        """Moves checkpoints out of the way, beside the folder, and returns where they are."""
+        aside = self.folder.with_name(ASIDE)
+        aside.mkdir(exist_ok=True)
+        for update in updates:
+            taken = sum(path.name.partition("-")[0] == str(update) for path in aside.iterdir())
+            shutil.move(self.folder / str(update), aside / (f"{update}-{taken}" if taken else str(update)))
+        self._manager.reload()
+        return aside
+
+    def _read(self, update: int, shape: Any) -> Any:
+        wanted = ocp.args.StandardRestore(_without_empty(shape))
+        items = ocp.args.Composite(state=wanted, integrity=ocp.args.JsonRestore())
+        found = self._manager.restore(update, args=items)
+        state = jax.tree.map(_empty_where_none, shape, found.state)
+        if fingerprint(state) != found.integrity["crc32"]:
+            raise CheckpointError("its content is not what was saved")
+        return state
+
+
+def saved_updates(folder: Path) -> list[int]:
+    """The updates of which `folder` has a complete checkpoint, oldest first; empty if there is no folder."""
+    return sorted(int(path.name) for path in folder.glob("*") if path.name.isdecimal())
+
+
+def abstract(make: Callable[[], Any]) -> Any:
+    """Shapes, dtypes and placement of what `make()` would return, without computing it."""
+    here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+
+    def describe(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding or here)
+
+    return jax.tree.map(describe, jax.eval_shape(make))
+
+
+def _without_empty(state: Any) -> Any:
+    """`state` with None for arrays without elements, which orbax refuses."""
+    return jax.tree.map(lambda leaf: leaf if leaf.size else None, state)
+
+
+def _empty_where_none(leaf: jax.ShapeDtypeStruct, saved: jax.Array | None) -> jax.Array:
+    return jnp.zeros(leaf.shape, leaf.dtype, device=leaf.sharding) if saved is None else saved
+
+
+def check_space(folder: Path, n_bytes: int) -> None:
+    """Raises OSError if `n_bytes` do not fit: a write that runs out of space half way says so less clearly."""
+    free = shutil.disk_usage(folder).free
+    if free < n_bytes:
+        raise OSError(f"no space left on device: {n_bytes / 1e6:.1f} MB needed, {free / 1e6:.1f} MB free in {folder}")
+
+
+def fingerprint(state: Any) -> int:
+    """CRC-32 of all numbers of a pytree of arrays, with their names, shapes and types."""
+    crc = 0
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+        numbers = on_host(leaf)
+        crc = zlib.crc32(f"{jax.tree_util.keystr(path)} {numbers.shape} {leaf.dtype}".encode(), crc)
+        crc = zlib.crc32(np.ascontiguousarray(numbers).reshape(-1).view(np.uint8).data, crc)
+    return crc
+
+
+def on_host(leaf: Any) -> np.ndarray:
+    """The numbers of an array; of a typed key, the words that it consists of."""
+    is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return np.asarray(jax.random.key_data(leaf) if is_key else leaf)
+
+
+def one_line(error: BaseException) -> str:
+    """An error's message on one line, without the middle of a long one."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 200 else f"{text[:95]} ... {text[-100:]}"
+
+
+@contextlib.contextmanager
+def _explained(what: str) -> Iterator[None]:
+    """Turns any error in its block into a CheckpointError that begins with `what`."""
+    try:
+        yield
+    except Exception as error:
+        raise CheckpointError(f"{what}: {one_line(error)}") from error
+
+
+@contextlib.contextmanager
+def _hushed() -> Iterator[None]:
+    """Keeps Python from reporting the coroutines that orbax leaves behind where a file is damaged."""
+    report, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            yield
+            gc.collect()  # now, where it is hushed
+    finally:
+        sys.unraisablehook = report

@@ -1,0 +1,48 @@
+"""SIGINT and SIGTERM as requests, so that a run can save before it leaves."""
+
+import os
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+SHOW_CURSOR = b"\x1b[?25h"
+
+
+class StopRequest:
+    """While it is entered, the first SIGINT or SIGTERM is noted in `signal`, and a SIGINT after it ends the process.
+
+    Outside the main thread, where Python delivers no signals, it notes nothing.
+    """
+
+    def __init__(self) -> None:
+        self.signal: signal.Signals | None = None
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.signal is None:
+            self.signal = signal.Signals(number)
+            _tell(f"{self.signal.name}: saving at the end of this interval (Ctrl-C leaves at once)")
+        elif number == signal.SIGINT:
+            _tell("left without saving; the last checkpoint stands")
+            os._exit(exit_status(signal.SIGINT))
+
+
+def exit_status(number: signal.Signals) -> int:
+    """What a shell makes of a process that a signal ended: 130 for SIGINT, 143 for SIGTERM."""
+    return 128 + number
+
+
+def _tell(line: str) -> None:
+    """Writes to stderr without Python's buffers, which the interrupted code may be using."""
+    cursor = SHOW_CURSOR if os.isatty(2) else b""
+    os.write(2, cursor + f"\n{line}\n".encode())

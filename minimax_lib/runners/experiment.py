@@ -1,0 +1,284 @@
+"""The host's side of a run: the loop over log intervals, time, files, evaluation, signals and the progress line."""
+
+import functools
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+from rich.console import Console
+
+from minimax_lib import axes
+from minimax_lib.checkpoint import CheckpointError, Checkpoints, abstract, one_line
+from minimax_lib.config import Config, to_dict
+from minimax_lib.config.tree import flat
+from minimax_lib.interrupts import StopRequest, exit_status
+from minimax_lib.logging import CsvWriter, Progress, Row, Standing
+from minimax_lib.run_folder import RunFolder, RunRefused
+from minimax_lib.runners.build import make_agent, make_runner
+from minimax_lib.runners.evaluation import EvalResult, EvalRunner
+from minimax_lib.runners.seeds import Report, SeedRunner
+from minimax_lib.runners.training import RunnerState
+
+EVAL_SEED = 20220104  # evaluations draw from this, the run's seed and the update, never from the training's keys
+
+FREE = frozenset({"name", "log_dir", "resume", "compilation_cache", "plugins"}) | frozenset(
+    {"log_every", "checkpoint_every", "keep_checkpoints", "eval.every"}
+)
+
+T = TypeVar("T")
+
+
+class RunStopped(RuntimeError):
+    """The run ended before its last update; one line. What its folder holds can be resumed."""
+
+    def __init__(self, message: str, status: int = 1):
+        super().__init__(message)
+        self.status = status  # of the process
+
+
+class ExperimentRunner:
+    """Trains what a configuration describes, in a folder of its own.
+
+    Everything random is in the state, and what is written follows from the state: a run that was killed and resumed
+    ends with the files of a run that was not, but for the columns that measure time.
+    """
+
+    def __init__(self, config: Config, program: SeedRunner | None = None, eval_runner: EvalRunner | None = None):
+        """`program` and `eval_runner` are what the configuration says, unless they are given."""
+        self.config = config
+        self.folder = RunFolder(config.run_folder)
+        self.program = program or SeedRunner(make_runner(config), config.n_seeds)
+        self.eval_runner = None
+        if config.eval.every:
+            self.eval_runner = eval_runner or config.eval.build(config.env, make_agent(config).agent)
+
+    def run(self) -> int:
+        """Trains, with errors as one line on stderr, and returns the exit status.
+
+        0: finished, now or already. 1: broke off. 2: refused, nothing has changed. 130, 143: saved on SIGINT, SIGTERM.
+        """
+        try:
+            self.train()
+        except RunRefused as refused:
+            print(f"error: {refused}", file=sys.stderr)
+            return 2
+        except RunStopped as stopped:
+            print(stopped, file=sys.stderr)
+            return stopped.status
+        return 0
+
+    def train(self) -> RunnerState:
+        """The state after the last update. Raises RunRefused before anything has changed, RunStopped later."""
+        config = self.config
+        with self.folder.owned():
+            self.folder.admit(to_dict(config), config.resume, free_settings(config))
+            try:
+                with (
+                    StopRequest() as stop,
+                    Progress(Console()) as progress,
+                    Checkpoints(self.folder.checkpoints, config.keep_checkpoints) as checkpoints,
+                ):
+                    return _Training(self, stop, progress, checkpoints).run()
+            except (CheckpointError, OSError) as error:
+                raise RunStopped(f"error: {one_line(error)}; {self.folder.newest()}") from error
+
+
+def free_settings(config: Config) -> frozenset[str]:
+    """Dotted names of the settings that a resumed run may change, because they do not alter what it learns.
+
+    The number of updates is one of them unless a learning rate is scheduled over it.
+    """
+    scheduled = [value for name, value in flat(to_dict(config)).items() if name.endswith("lr_final")]
+    return FREE if any(value is not None for value in scheduled) else FREE | {"n_updates"}
+
+
+class _Training:
+    """A run under way: its state, and what happens on the host between two dispatches."""
+
+    def __init__(self, run: ExperimentRunner, stop: StopRequest, progress: Progress, checkpoints: Checkpoints):
+        self.config = run.config
+        self.folder = run.folder
+        self.program = run.program
+        self.held_out = HeldOutEvaluation(run.eval_runner, run.config) if run.eval_runner else None
+        self.stop = stop
+        self.progress = progress
+        self.checkpoints = checkpoints
+
+    def run(self) -> RunnerState:
+        self.progress.doing("starting")
+        last = self._start()
+        if self.update >= self.config.n_updates:
+            self.progress.say(f"{self.folder.path} is finished already: it has had its {self.update:,} updates")
+            return self.state
+        self._open_tables(last)
+        self._compile()
+        if last < 0:
+            self._evaluate()
+        else:
+            self.progress.say(f"{self.folder.path} goes on from update {self.update:,}")
+        self.first_update, self.first_interval = self.update, time.perf_counter()
+        while self.update < self.config.n_updates and not self.stop.signal:
+            self._interval()
+        self._leave()
+        return self.state
+
+    def _start(self) -> int:
+        """Sets the state to where the run goes on; returns the update of the checkpoint that it came from, or -1."""
+        init = functools.partial(self.program.init, self.config.seed)
+        try:
+            restored = self.checkpoints.restore(abstract(init))
+        except CheckpointError as error:
+            raise RunRefused(f"cannot resume {self.folder.path}: {error}") from error
+        if restored is None:
+            self.state, self.update = finished(init), 0
+            return -1
+        self.state, self.update = restored.state, restored.update
+        for update, why in restored.damaged.items():
+            self.progress.say(f"the checkpoint of update {update:,} is damaged ({why})")
+        if restored.damaged:
+            self.progress.say(f"damaged checkpoints are kept in {self.checkpoints.set_aside(restored.damaged)}")
+        return self.update
+
+    def _open_tables(self, last: int) -> None:
+        """Opens the tables without the rows after update `last`, which are about to be written again."""
+        clock = int(np.max(self.state.clock)) if last >= 0 else -1
+        self.metrics = CsvWriter(self.folder.metrics, "clock", clock)
+        self.evaluations = CsvWriter(self.folder.evaluations, "update", last)
+        earlier = self.metrics.kept[-1]["seconds"] if self.metrics.kept else 0.0
+        self.started = time.perf_counter() - float(earlier)
+
+    def _compile(self) -> None:
+        """Dispatches no work at all, so that the intervals are timed without the compilation."""
+        self.progress.doing("compiling")
+        self.state, _ = finished(lambda: self.program.run(self.state, self.update))
+
+    def _interval(self) -> None:
+        """Trains up to the next multiple of `log_every` and does what is due there."""
+        before = self.update
+        target = min(self.config.n_updates, (before // self.config.log_every + 1) * self.config.log_every)
+        self.progress.doing("training")
+        began = time.perf_counter()
+        self.state, report = finished(lambda: self.program.run(self.state, target))
+        seconds = time.perf_counter() - began
+        self.update = int(np.min(self.state.students.n_updates))
+        self._check(report, before)
+        self._log(report, seconds)
+        if self.held_out and self._due(self.config.eval.every, before):
+            self._evaluate()
+        if self._due(self.config.checkpoint_every, before):
+            self._save()
+        self.checkpoints.check()
+
+    def _due(self, every: int, before: int) -> bool:
+        """Whether the run has come past a multiple of `every` since update `before`, or to its end."""
+        return self.update // every > before // every or self.update >= self.config.n_updates
+
+    def _check(self, report: Report, before: int) -> None:
+        """Raises RunStopped where going on makes no sense."""
+        bad = np.flatnonzero(report.nonfinite)
+        if bad.size:
+            seed, update = self.config.seed + bad[0], np.min(self.state.students.n_updates, axis=1)[bad[0]]
+            self._break_off(f"the loss of seed {seed} is not finite at update {update:,}")
+        if self.update == before:
+            self._break_off(f"no student has learnt anything in {int(report.n_steps):,} steps after update {before:,}")
+
+    def _break_off(self, why: str) -> None:
+        self.checkpoints.wait()
+        raise RunStopped(f"error: {why}; {self.folder.newest()}")
+
+    def _log(self, report: Report, seconds: float) -> None:
+        """One row a seed in metrics.csv, and the progress line."""
+        metrics = {name: np.asarray(report.metrics[name], np.float32) for name in sorted(report.metrics)}
+        clock, env_steps = int(np.max(self.state.clock)), self.program.runner.env_steps
+        speed = int(report.n_steps) * env_steps * self.config.n_seeds / seconds
+        common = {"update": self.update, "clock": clock}
+        time_columns = {"seconds": time.perf_counter() - self.started, "steps_per_second": speed}
+        self.metrics.write(
+            [
+                common
+                | {"seed": self.config.seed + i, "env_steps": clock * env_steps}
+                | time_columns
+                | {name: values[i] for name, values in metrics.items()}
+                for i in range(self.config.n_seeds)
+            ]
+        )
+        self.progress.stands(self._standing(speed, metrics))
+
+    def _standing(self, speed: float, metrics: dict[str, np.ndarray]) -> Standing:
+        per_update = (time.perf_counter() - self.first_interval) / (self.update - self.first_update)
+        return Standing(
+            update=self.update,
+            n_updates=self.config.n_updates,
+            steps_per_second=speed,
+            seconds_left=per_update * (self.config.n_updates - self.update),
+            training_return=float(np.mean(metrics["return"])),
+            solved_rate=float(np.mean(metrics["solved_rate"])),
+        )
+
+    def _evaluate(self) -> None:
+        """One row a seed and task in eval.csv, if the run is evaluated at all."""
+        if self.held_out is None:
+            return
+        self.progress.doing("evaluating")
+        result = finished(functools.partial(self.held_out.evaluate, self.update, self.state.students.params))
+        rows = self.held_out.rows(self.update, result)
+        self.evaluations.write(rows)
+        solved = np.mean([row["solved"] for row in rows])
+        self.progress.say(f"update {self.update:,}: {solved:.0%} of the held-out episodes solved")
+
+    def _save(self) -> None:
+        """Starts to write a checkpoint, unless the parameters are of no use."""
+        self.progress.doing("saving")
+        if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(self.state.students.params)):
+            self._break_off(f"the parameters are not finite at update {self.update:,}")
+        self.checkpoints.save(self.update, self.state)
+
+    def _leave(self) -> None:
+        """Returns when everything is on disk; raises RunStopped if a signal was the reason to leave."""
+        if self.update:
+            self._save()
+            self.checkpoints.wait()
+        if self.stop.signal:
+            where = (
+                f"saved at update {self.update:,} of {self.config.n_updates:,}" if self.update else "nothing to save"
+            )
+            how = f"--resume continues {self.folder.path}"
+            raise RunStopped(f"{self.stop.signal.name}: {where}; {how}", exit_status(self.stop.signal))
+        self.progress.say(f"{self.folder.path} is finished: {self.update:,} updates")
+
+
+class HeldOutEvaluation:
+    """Evaluates the first student of every seed; the same update of the same run is always evaluated alike."""
+
+    def __init__(self, eval_runner: EvalRunner, config: Config):
+        self.names = eval_runner.names
+        self.seeds = config.seed + np.arange(config.n_seeds)
+        self._evaluate = jax.jit(jax.vmap(eval_runner.evaluate, axis_name=axes.SEED))
+
+    def evaluate(self, update: int, params: Any) -> EvalResult:
+        """[S, M, E] with `params` [S, A, ...]."""
+        return self._evaluate(self._keys(update), jax.tree.map(lambda leaf: leaf[:, 0], params))
+
+    def rows(self, update: int, result: EvalResult) -> list[Row]:
+        """One row a seed and task: the means over the episodes."""
+        returns, solved = (np.mean(x, axis=-1, dtype=np.float32) for x in (result.returns, result.solved))
+        return [
+            {"update": update, "seed": int(seed), "maze": name, "return": returns[i, m], "solved": solved[i, m]}
+            for i, seed in enumerate(self.seeds)
+            for m, name in enumerate(self.names)
+        ]
+
+    def _keys(self, update: int) -> jax.Array:
+        """key[S], of each seed's own, so that a seed is evaluated as it would be alone."""
+        base = jax.random.key(EVAL_SEED)
+        return jax.vmap(lambda seed: jax.random.fold_in(jax.random.fold_in(base, seed), update))(self.seeds)
+
+
+def finished(work: Callable[[], T]) -> T:
+    """What `work` returns, once it is computed; this thread goes on hearing signals, as it would not inside XLA."""
+    with ThreadPoolExecutor(max_workers=1) as worker:
+        return worker.submit(lambda: jax.block_until_ready(work())).result()

@@ -1,0 +1,212 @@
+"""Checkpoints: the whole state comes back, donation cannot touch it, damage is noticed, interruption is harmless."""
+
+import shutil
+import zlib
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import struct
+from jax.sharding import NamedSharding, PartitionSpec
+
+from minimax_lib.checkpoint import CheckpointError, Checkpoints, abstract, fingerprint, on_host
+
+
+@struct.dataclass
+class State:
+    clock: jax.Array
+    seed: jax.Array
+    weights: dict[str, jax.Array]
+    filled: jax.Array
+    half: jax.Array
+    nothing: jax.Array
+    unused: None = None
+
+
+def make(n: int = 300) -> State:
+    keys = jax.vmap(jax.random.key)(jnp.arange(2))
+    return State(
+        clock=jnp.arange(2, dtype=jnp.int32),
+        seed=keys,
+        weights={"kernel": jax.random.normal(jax.random.key(1), (2, n)), "bias": jnp.full((2, 1), -jnp.inf)},
+        filled=jnp.array([True, False]),
+        half=jnp.arange(3, dtype=jnp.bfloat16),
+        nothing=jnp.zeros((2, 0), jnp.uint8),
+    )
+
+
+def stepped(state: State) -> State:
+    return state.replace(clock=state.clock + 1, weights=jax.tree.map(lambda w: w + 1, state.weights))
+
+
+def assert_same(a: State, b: State) -> None:
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        assert x.dtype == y.dtype
+        np.testing.assert_array_equal(on_host(x), on_host(y))
+
+
+@pytest.fixture
+def two(tmp_path):
+    """A folder with checkpoints of update 1 and 2, and their states."""
+    states = {1: make(), 2: stepped(make())}
+    with Checkpoints(tmp_path / "checkpoints") as checkpoints:
+        for update, state in states.items():
+            checkpoints.save(update, state)
+    return tmp_path / "checkpoints", states
+
+
+def test_the_whole_state_comes_back_typed_keys_included(two):
+    folder, states = two
+    with Checkpoints(folder) as checkpoints:
+        restored = checkpoints.restore(abstract(make))
+    assert restored.update == 2
+    assert restored.damaged == {}
+    assert_same(restored.state, states[2])
+    np.testing.assert_array_equal(
+        jax.vmap(jax.random.bits)(restored.state.seed), jax.vmap(jax.random.bits)(states[2].seed)
+    )
+
+
+def test_shards_come_back_where_they_were(tmp_path):
+    mesh = jax.make_mesh((2,), ("device",), axis_types=(jax.sharding.AxisType.Auto,))
+    sharding = NamedSharding(mesh, PartitionSpec("device"))
+    place = jax.jit(lambda: {"x": jnp.arange(8.0)}, out_shardings=sharding)
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(1, place())
+        restored = checkpoints.restore(abstract(place))
+    assert restored.state["x"].sharding == sharding
+    np.testing.assert_array_equal(restored.state["x"], np.arange(8.0))
+
+
+def test_a_state_donated_right_after_save_is_saved_as_it_was(tmp_path):
+    """32 MB, so that the write is still under way while the donated buffers are written over."""
+    overwrite = jax.jit(lambda xs: [x * 2 - 1 for x in xs], donate_argnums=0)
+    start = lambda: [jnp.full(1 << 20, float(i)) for i in range(8)]  # noqa: E731
+    jax.block_until_ready(overwrite(start()))
+    with Checkpoints(tmp_path) as checkpoints:
+        for update in range(3):
+            state = start()
+            checkpoints.save(update, state)
+            for _ in range(4):
+                state = overwrite(state)
+            jax.block_until_ready(state)
+            restored = checkpoints.restore(abstract(start))
+            assert restored.update == update
+            for i, x in enumerate(restored.state):
+                np.testing.assert_array_equal(x, np.full(1 << 20, float(i)))
+
+
+def test_only_the_newest_are_kept_and_one_update_is_saved_once(tmp_path):
+    with Checkpoints(tmp_path, keep=2) as checkpoints:
+        for update in (1, 5, 9, 9):
+            checkpoints.save(update, make())
+        checkpoints.wait()
+        assert checkpoints.updates() == [5, 9]
+
+
+def test_nothing_saved_is_not_an_error(tmp_path):
+    with Checkpoints(tmp_path / "new") as checkpoints:
+        assert checkpoints.restore(abstract(make)) is None
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def scramble(path: Path) -> None:
+    path.write_bytes(bytes(np.random.default_rng(0).integers(0, 256, path.stat().st_size, np.uint8)))
+
+
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [truncate, scramble, flip_a_bit, Path.unlink])
+def test_a_damaged_newest_checkpoint_is_noticed_whichever_file_it_is(two, tmp_path, damage):
+    """Each file of the newest in turn: the run comes back as saved, from it or from the one before; never otherwise."""
+    folder, states = two
+    fell_back = 0
+    for i, file in enumerate(sorted(path for path in (folder / "2").rglob("*") if path.is_file())):
+        copy = tmp_path / str(i)
+        shutil.copytree(folder, copy)
+        damage(copy / file.relative_to(folder))
+        with Checkpoints(copy) as checkpoints:
+            restored = checkpoints.restore(abstract(make))
+            assert_same(restored.state, states[restored.update])
+            if restored.update == 1:
+                fell_back += 1
+                assert list(restored.damaged) == [2]
+                assert "\n" not in restored.damaged[2]
+            assert checkpoints.updates() == [1, 2]  # nothing is moved or deleted yet
+    assert fell_back >= 3
+
+
+def test_a_damaged_checkpoint_is_kept_aside_and_its_place_is_free(two):
+    folder, states = two
+    for _ in range(2):
+        shutil.rmtree(folder / "2" / "state" / "d")
+        with Checkpoints(folder) as checkpoints:
+            restored = checkpoints.restore(abstract(make))
+            aside = checkpoints.set_aside(restored.damaged)
+            assert checkpoints.updates() == [1]
+            checkpoints.save(2, states[2])
+    assert sorted(path.name for path in aside.iterdir()) == ["2", "2-1"]
+    with Checkpoints(folder) as checkpoints:
+        assert checkpoints.restore(abstract(make)).update == 2
+
+
+def test_all_damaged_is_refused_in_one_line_and_nothing_is_touched(two):
+    folder, _ = two
+    for update in "12":
+        shutil.rmtree(folder / update / "state")
+    with Checkpoints(folder) as checkpoints, pytest.raises(CheckpointError, match="of update 2, the newest") as error:
+        checkpoints.restore(abstract(make))
+    assert "\n" not in str(error.value)
+    assert sorted(path.name for path in folder.iterdir()) == ["1", "2"]
+
+
+def test_a_write_that_a_kill_interrupted_is_cleaned_up_but_not_by_a_reader(two):
+    folder, _ = two
+    partial = folder / "3.orbax-checkpoint-tmp"
+    shutil.copytree(folder / "2", partial)
+    with Checkpoints(folder, read_only=True) as reader:
+        assert reader.restore(abstract(make)).update == 2
+    assert partial.exists()
+    with Checkpoints(folder) as owner:
+        owner.save(3, make())
+    assert not partial.exists()
+
+
+def test_a_write_that_fails_is_reported_and_the_one_before_stays(two, monkeypatch):
+    folder, _ = two
+
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(CheckpointError, match="No space left on device") as error, Checkpoints(folder) as checkpoints:  # noqa: PT012
+        monkeypatch.setattr("orbax.checkpoint._src.path.async_path.rename", full)
+        checkpoints.save(3, make())
+        checkpoints.wait()
+    assert "\n" not in str(error.value)
+    monkeypatch.undo()
+    with Checkpoints(folder) as checkpoints:
+        assert checkpoints.restore(abstract(make)).update == 2
+
+
+def test_the_fingerprint_sees_values_names_shapes_and_types():
+    state = {"a": jnp.arange(4.0)}
+    assert fingerprint(state) == fingerprint({"a": jnp.arange(4.0)})
+    others = [
+        {"b": jnp.arange(4.0)},
+        {"a": jnp.arange(4.0).reshape(2, 2)},
+        {"a": jnp.arange(4)},
+        {"a": -jnp.arange(4.0)},
+    ]
+    assert len({fingerprint(x) for x in [state, *others]}) == 5
+    named = zlib.crc32(b"['a'] (4,) float32")
+    assert fingerprint(state) == zlib.crc32(np.arange(4, dtype=np.float32).tobytes(), named)
