@@ -20,7 +20,7 @@ LAYERS = [  # each may import itself and what stands before it; the longest pref
     ["gae", "rollout", "agents", "models", "curricula"],
     ["runners"],
     ["config", "compilation"],
-    ["files", "checkpoint", "logging", "run_folder", "runners.experiment"],
+    ["files", "checkpoint", "interrupts", "logging", "run_folder", "runners.experiment"],
     ["train", "evaluate"],
 ]
 KNOW_MAZES = {"minimax_lib.envs.registry"}

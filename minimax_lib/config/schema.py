@@ -47,7 +47,7 @@ class Config:
     log_every: int = 10
     """Updates in one interval: one call of the compiled program, one row of metrics.csv."""
     checkpoint_every: int = 1000
-    """Updates from one checkpoint to the next; the end of the run is always saved."""
+    """Updates from one checkpoint to the next, saved at the end of an interval; the end of the run is always saved."""
     keep_checkpoints: int = 2
     """Newest checkpoints that are kept."""
     resume: bool = False
