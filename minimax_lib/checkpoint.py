@@ -96,22 +96,23 @@ class Checkpoints:
         with _explained("a checkpoint could not be written"):
             self._manager.wait_until_finished()
 
-    def restore(self, shape: Any) -> Restored | None:
+    def restore(self, shape: Any, only: int | None = None) -> Restored | None:
         """The newest checkpoint that is whole; None if there are none. Arrays are placed as `shape` says (`abstract`).
 
-        Raises CheckpointError if there are checkpoints and none can be read.
+        Given the update `only`, no other checkpoint is taken. Raises CheckpointError if there are checkpoints and none
+        can be read.
         """
         self.wait()
         damaged: dict[int, str] = {}
         with _hushed():
-            for update in reversed(self.updates()):
+            for update in reversed(self.updates() if only is None else [only]):
                 try:
                     return Restored(update, self._read(update, shape), damaged)
                 except Exception as error:  # whatever is wrong with this one, the one before may be whole
                     damaged[update] = one_line(error)
         if damaged:
             newest, why = next(iter(damaged.items()))
-            raise CheckpointError(f"no checkpoint in {self.folder} can be read; of update {newest}, the newest: {why}")
+            raise CheckpointError(f"no checkpoint in {self.folder} can be read; that of update {newest}: {why}")
         return None
 
     def set_aside(self, updates: Iterable[int]) -> Path:
