@@ -10,6 +10,7 @@ from minimax_lib.envs.base import TimeStep
 from minimax_lib.envs.maze import view
 from minimax_lib.envs.maze.level import Level, direction_vector
 from minimax_lib.envs.maze.metrics import shortest_path
+from minimax_lib.envs.maze.sampling import draw_distinct_walls, draw_walls, place_agent_and_goal
 from minimax_lib.envs.spaces import Box, Dict, Discrete, Space
 
 LEFT, RIGHT, FORWARD, PICKUP, DROP, TOGGLE, DONE = range(7)  # MiniGrid's actions; the last four do nothing here
@@ -84,26 +85,25 @@ class AMaze:
 
     def reset(self, key: jax.Array, level: Level) -> tuple[EnvState, TimeStep]:
         """Starts an episode on `level`; deterministic."""
-        state = EnvState(
-            level=level, agent_pos=level.agent_pos, agent_dir=level.agent_dir, time=jnp.zeros((), jnp.int32)
-        )
+        state = begin(level)
         no = jnp.zeros((), bool)
         ts = TimeStep(obs=self.observe(state), reward=jnp.zeros((), jnp.float32), terminated=no, truncated=no)
         return state, ts
 
     def step(self, key: jax.Array, state: EnvState, action: jax.Array) -> tuple[EnvState, TimeStep]:
         """One of MiniGrid's seven actions; deterministic."""
-        state, moved = move(state, action)
-        terminated = moved & jnp.all(state.agent_pos == state.level.goal_pos)
-        reward = jnp.where(terminated, 1.0 - 0.9 * state.time.astype(jnp.float32) / self.max_steps, 0.0)
-        truncated = state.time >= self.max_steps
+        state, reward, terminated, truncated = advance(state, action, self.max_steps)
         return state, TimeStep(obs=self.observe(state), reward=reward, terminated=terminated, truncated=truncated)
 
     def observe(self, state: EnvState) -> dict[str, jax.Array]:
         """What the agent sees in `state`: a function of nothing else."""
+        return self.look(state, self.see_through_walls)
+
+    def look(self, state: EnvState, see_through_walls: bool | jax.Array) -> dict[str, jax.Array]:
+        """`observe`, with the visibility given (bool[] where it varies)."""
         pos, facing = state.agent_pos, state.agent_dir
         walls = view.walls_ahead(state.level, pos, facing, self.view_size)
-        visible = None if self.see_through_walls else view.visible_cells(~walls)
+        visible = None if see_through_walls is True else view.visible_cells(~walls) | see_through_walls
         image = view.paint(walls, view.goal_ahead(state.level, pos, facing, self.view_size), visible)
         image = view.paint_agent(image, facing) if self.see_agent else image
         obs = {"image": image, "direction": facing}
@@ -127,6 +127,21 @@ def _check_int(name: str, value: object, least: int) -> None:
         raise ValueError(f"{name}={value!r}: it must be a whole number of at least {least}")
 
 
+def begin(level: Level) -> EnvState:
+    """The state in which an episode starts."""
+    return EnvState(level=level, agent_pos=level.agent_pos, agent_dir=level.agent_dir, time=jnp.zeros((), jnp.int32))
+
+
+def advance(
+    state: EnvState, action: jax.Array, max_steps: int | jax.Array
+) -> tuple[EnvState, jax.Array, jax.Array, jax.Array]:
+    """(the state after `action`, reward f32[], terminated bool[], truncated bool[])."""
+    state, moved = move(state, action)
+    terminated = moved & jnp.all(state.agent_pos == state.level.goal_pos)
+    reward = jnp.where(terminated, 1.0 - 0.9 * state.time.astype(jnp.float32) / max_steps, 0.0)
+    return state, reward, terminated, state.time >= max_steps
+
+
 def move(state: EnvState, action: jax.Array) -> tuple[EnvState, jax.Array]:
     """(the state after `action`, whether it was a step ahead): a wall or the border stops the agent."""
     height, width = state.level.wall_map.shape
@@ -140,31 +155,3 @@ def move(state: EnvState, action: jax.Array) -> tuple[EnvState, jax.Array]:
         agent_dir=(state.agent_dir + turn) % 4,
         time=state.time + 1,
     ), moved
-
-
-def draw_walls(key: jax.Array, n_cells: int, most: int, n_walls: jax.Array) -> jax.Array:
-    """bool[n_cells]: the cells hit by the first `n_walls` of `most` draws with replacement."""
-    cells = jax.random.randint(key, (most,), 0, n_cells)
-    cells = jnp.where(jnp.arange(most) < n_walls, cells, n_cells)
-    return jnp.zeros(n_cells, bool).at[cells].set(True, mode="drop")
-
-
-def draw_distinct_walls(key: jax.Array, n_cells: int, most: int, n_walls: jax.Array) -> jax.Array:
-    """bool[n_cells]: `n_walls` <= `most` different cells, every such set equally likely."""
-    _, cells = jax.lax.top_k(jax.random.uniform(key, (n_cells,)), most)
-    cells = jnp.where(jnp.arange(most) < n_walls, cells, n_cells)
-    return jnp.zeros(n_cells, bool).at[cells].set(True, mode="drop")
-
-
-def place_agent_and_goal(k_agent: jax.Array, k_goal: jax.Array, k_dir: jax.Array, wall_map: jax.Array) -> Level:
-    """A level with these walls; agent and goal uniform over pairs of different free cells, facing uniform."""
-    width = wall_map.shape[1]
-    rank = jnp.cumsum(~wall_map.reshape(-1), dtype=jnp.int32)  # free cells up to and with this one
-    n_free = rank[-1]
-    agent = jax.random.randint(k_agent, (), 0, n_free)
-    goal = jax.random.randint(k_goal, (), 0, n_free - 1)
-    goal = goal + (goal >= agent)  # the cell of the agent is left out
-    cells = jnp.sum(rank[None, :] <= jnp.stack([agent, goal])[:, None], axis=1, dtype=jnp.int32)
-    positions = jnp.stack([cells % width, cells // width], axis=1)
-    agent_dir = jax.random.randint(k_dir, (), 0, 4)
-    return Level(wall_map=wall_map, agent_pos=positions[0], agent_dir=agent_dir, goal_pos=positions[1])

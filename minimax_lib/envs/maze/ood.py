@@ -1,0 +1,263 @@
+"""The held-out mazes of the UED literature, and the suite that runs them as one batch.
+
+Fixed mazes come from `ood_mazes.json`; procedural ones are drawn anew for every episode. Two published protocols:
+"minimax" (the training environment's visibility everywhere) and "dcd" (shadow casting in FourRooms and the
+crossings, and 100 instead of 250 steps in FourRooms).
+"""
+
+import dataclasses
+import functools
+import json
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from minimax_lib.envs.base import TimeStep
+from minimax_lib.envs.held_out import TRAINING_DISTRIBUTION
+from minimax_lib.envs.maze import generators
+from minimax_lib.envs.maze.amaze import AMaze, EnvState, advance, begin
+from minimax_lib.envs.maze.level import Level
+from minimax_lib.envs.maze.metrics import shortest_path
+from minimax_lib.envs.spaces import Space
+from minimax_lib.registry import unknown_name
+
+PROTOCOLS = ("minimax", "dcd")
+
+
+@dataclasses.dataclass(frozen=True)
+class Maze:
+    """One held-out maze: how an episode's level is drawn, and the rules under which it is played."""
+
+    height: int  # without the border
+    width: int
+    draw: Callable[[jax.Array], Level]
+    max_steps: int
+    dcd_max_steps: int
+    dcd_shadows: bool = False  # the dcd protocol casts shadows here
+
+
+def _fixed(spec: dict) -> Maze:
+    wall_map = np.array([[cell == "#" for cell in row] for row in spec["rows"]])
+    height, width = wall_map.shape
+    goals = np.array(spec["goals"], np.int32)
+
+    def draw(key: jax.Array) -> Level:
+        return Level(
+            wall_map=jnp.asarray(wall_map),
+            agent_pos=jnp.array(spec["agent"], jnp.int32),
+            agent_dir=jnp.array(spec["agent_dir"], jnp.int32),
+            goal_pos=jnp.asarray(goals)[jax.random.randint(key, (), 0, len(goals))],
+        )
+
+    limit = 2 * (height + 2) * (width + 2)
+    return Maze(height, width, draw, limit, limit)
+
+
+def _perfect_maze(size: int) -> Maze:
+    draw = functools.partial(generators.perfect_maze, size=size)
+    return Maze(size - 2, size - 2, draw, 2 * size * size, 2 * size * size)
+
+
+def _crossing(size: int, n_crossings: int) -> Maze:
+    draw = functools.partial(generators.crossing, size=size, n_crossings=n_crossings)
+    return Maze(size - 2, size - 2, draw, 4 * size * size, 4 * size * size, dcd_shadows=True)
+
+
+FIXED = json.loads(Path(__file__).with_name("ood_mazes.json").read_text(encoding="utf-8"))["mazes"]
+
+MAZES: dict[str, Maze] = {
+    **{name: _fixed(spec) for name, spec in FIXED.items()},
+    "PerfectMaze": _perfect_maze(11),
+    "PerfectMazeMedium": _perfect_maze(21),
+    "PerfectMazeLarge": _perfect_maze(51),
+    "PerfectMazeXL": _perfect_maze(101),
+    "FourRooms": Maze(17, 17, functools.partial(generators.four_rooms, size=19), 250, 100, dcd_shadows=True),
+    "SimpleCrossingS9N1": _crossing(9, 1),
+    "SimpleCrossingS9N2": _crossing(9, 2),
+    "SimpleCrossingS9N3": _crossing(9, 3),
+    "SimpleCrossingS11N5": _crossing(11, 5),
+}
+
+BENCHMARK = (
+    "SixteenRooms",
+    "SixteenRoomsFewerDoors",
+    "Labyrinth",
+    "Labyrinth2",
+    "StandardMaze",
+    "StandardMaze2",
+    "StandardMaze3",
+    "SmallCorridor",
+    "LargeCorridor",
+    "PerfectMazeMedium",
+    "FourRooms",
+    "SimpleCrossingS11N5",
+)
+VALIDATION = ("SixteenRooms", "Labyrinth", "StandardMaze")
+
+
+def pad(level: Level, height: int, width: int) -> Level:
+    """The same maze in a grid of `height` x `width`, walled below and to the right: the agent sees no difference."""
+    h, w = level.wall_map.shape
+    if h > height or w > width:
+        raise ValueError(f"size=({height}, {width}) is too small for a maze of {h} x {w} cells")
+    wall_map = jnp.pad(level.wall_map, ((0, height - h), (0, width - w)), constant_values=True)
+    return dataclasses.replace(level, wall_map=wall_map)
+
+
+def load(name: str | Sequence[str], key: jax.Array | None = None, size: tuple[int, int] | None = None) -> Level:
+    """The level called `name`, or those called so stacked [n, ...] and padded to a common size.
+
+    Procedural mazes, and the goals of the corridors, are drawn from `key` (default: key 0). `size` is the
+    (height, width) to pad to, without the border. Unknown names and a size too small raise ValueError.
+    """
+    key = jax.random.key(0) if key is None else key
+    if isinstance(name, str):
+        level = _find(name).draw(key)
+        return level if size is None else pad(level, *size)
+    height, width = size or common_size([_find(each) for each in name])
+    levels = [pad(_find(each).draw(key_of(key, each)), height, width) for each in name]
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *levels)
+
+
+def _find(name: str) -> Maze:
+    if name not in MAZES:
+        raise unknown_name("maze", name, MAZES)
+    return MAZES[name]
+
+
+def common_size(mazes: Sequence[Maze]) -> tuple[int, int]:
+    """(height, width) that all of `mazes` fit in."""
+    return max(maze.height for maze in mazes), max(maze.width for maze in mazes)
+
+
+def key_of(key: jax.Array, name: str) -> jax.Array:
+    """The key of one task: its levels depend on `key` and its name, not on what else is evaluated."""
+    return jax.random.fold_in(key, zlib.crc32(name.encode()))
+
+
+@struct.dataclass
+class SuiteLevel:
+    """A level with the rules it is played under."""
+
+    maze: Level
+    max_steps: jax.Array  # i32[]
+    see_through_walls: jax.Array  # bool[]
+
+
+@struct.dataclass
+class SuiteState:
+    """An episode on a `SuiteLevel`."""
+
+    maze: EnvState
+    max_steps: jax.Array  # i32[]
+    see_through_walls: jax.Array  # bool[]
+
+
+@dataclasses.dataclass(frozen=True)
+class SuiteEnv:
+    """`training`'s maze on levels that carry their own time limit and visibility."""
+
+    training: AMaze
+    names: tuple[str, ...]
+    protocol: str
+
+    def tasks(self) -> list[Maze]:
+        """The named mazes; the training distribution is one of them."""
+        env = self.training
+        own = Maze(env.height, env.width, env.sample_level, env.max_steps, env.max_steps)
+        return [own if name == TRAINING_DISTRIBUTION else MAZES[name] for name in self.names]
+
+    def limit(self, maze: Maze) -> int:
+        return maze.dcd_max_steps if self.protocol == "dcd" else maze.max_steps
+
+    @property
+    def varied_visibility(self) -> bool:
+        """Whether some levels cast shadows and others do not."""
+        shadows = self.protocol == "dcd" and any(maze.dcd_shadows for maze in self.tasks())
+        return self.training.see_through_walls and shadows
+
+    @property
+    def max_steps(self) -> int:
+        """The longest limit of all tasks."""
+        return max(self.limit(maze) for maze in self.tasks())
+
+    @property
+    def observation_space(self) -> Space:
+        height, width = common_size(self.tasks())
+        return dataclasses.replace(self.training, height=height, width=width, n_walls=0).observation_space
+
+    @property
+    def action_space(self) -> Space:
+        return self.training.action_space
+
+    def draw(self, maze: Maze, key: jax.Array) -> SuiteLevel:
+        """One level of `maze`, padded to the size of all."""
+        shadows = self.protocol == "dcd" and maze.dcd_shadows
+        return SuiteLevel(
+            maze=pad(maze.draw(key), *common_size(self.tasks())),
+            max_steps=jnp.full((), self.limit(maze), jnp.int32),
+            see_through_walls=jnp.full((), self.training.see_through_walls and not shadows, bool),
+        )
+
+    def sample_level(self, key: jax.Array) -> SuiteLevel:
+        """A level of a uniformly drawn task."""
+        k_task, k_level = jax.random.split(key)
+        draws = [functools.partial(self.draw, maze) for maze in self.tasks()]
+        return jax.lax.switch(jax.random.randint(k_task, (), 0, len(draws)), draws, k_level)
+
+    def reset(self, key: jax.Array, level: SuiteLevel) -> tuple[SuiteState, TimeStep]:
+        state = SuiteState(maze=begin(level.maze), max_steps=level.max_steps, see_through_walls=level.see_through_walls)
+        no = jnp.zeros((), bool)
+        return state, TimeStep(obs=self.observe(state), reward=jnp.zeros((), jnp.float32), terminated=no, truncated=no)
+
+    def step(self, key: jax.Array, state: SuiteState, action: jax.Array) -> tuple[SuiteState, TimeStep]:
+        maze, reward, terminated, truncated = advance(state.maze, action, state.max_steps)
+        state = dataclasses.replace(state, maze=maze)
+        return state, TimeStep(obs=self.observe(state), reward=reward, terminated=terminated, truncated=truncated)
+
+    def observe(self, state: SuiteState) -> dict[str, jax.Array]:
+        visibility = state.see_through_walls if self.varied_visibility else self.training.see_through_walls
+        return self.training.look(state.maze, visibility)
+
+    def get_level(self, state: SuiteState) -> SuiteLevel:
+        return SuiteLevel(maze=state.maze.level, max_steps=state.max_steps, see_through_walls=state.see_through_walls)
+
+    def level_metrics(self, level: SuiteLevel) -> dict[str, jax.Array]:
+        """As AMaze's, without the number of walls: it would count the padding."""
+        length, solvable = shortest_path(level.maze)
+        return {"shortest_path": length.astype(jnp.float32), "solvable": solvable.astype(jnp.float32)}
+
+
+@dataclasses.dataclass(frozen=True)
+class MazeSuite:
+    """The mazes called `names` as one batch (a `HeldOut`); "TrainingDistribution" is `training`'s random levels."""
+
+    training: AMaze
+    names: tuple[str, ...] = BENCHMARK
+    protocol: str = "minimax"
+
+    def __post_init__(self) -> None:
+        if self.protocol not in PROTOCOLS:
+            raise unknown_name("protocol", self.protocol, PROTOCOLS)
+        for name in self.names:
+            if name != TRAINING_DISTRIBUTION and name not in MAZES:
+                raise unknown_name("maze", name, [*MAZES, TRAINING_DISTRIBUTION])
+
+    @property
+    def env(self) -> SuiteEnv:
+        return SuiteEnv(self.training, self.names, self.protocol)
+
+    def sample(self, key: jax.Array, n_episodes: int) -> SuiteLevel:
+        """Levels [len(names), n_episodes, ...], each episode's drawn anew; a task's depend on `key` and its name."""
+
+        def of_task(name: str, maze: Maze) -> SuiteLevel:
+            keys = jax.random.split(key_of(key, name), n_episodes)
+            return jax.vmap(functools.partial(self.env.draw, maze))(keys)
+
+        tasks = [of_task(name, maze) for name, maze in zip(self.names, self.env.tasks(), strict=True)]
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *tasks)
