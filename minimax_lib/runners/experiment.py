@@ -265,7 +265,7 @@ class HeldOutEvaluation:
 
     def rows(self, update: int, result: EvalResult) -> list[Row]:
         """One row a seed and task: the means over the episodes."""
-        returns, solved = (np.mean(x, axis=-1, dtype=np.float32) for x in (result.returns, result.solved))
+        returns, solved = (np.asarray(x, np.float32).mean(axis=-1) for x in (result.returns, result.solved))
         return [
             {"update": update, "seed": int(seed), "maze": name, "return": returns[i, m], "solved": solved[i, m]}
             for i, seed in enumerate(self.seeds)

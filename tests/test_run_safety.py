@@ -1,0 +1,241 @@
+"""Runs that are killed, stopped or hindered at any moment can be resumed and end as if nothing had happened.
+
+The runs are toy ones in child processes (`forked_runs.py`), so that many moments can be tried.
+"""
+
+import functools
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from toy_program import toy_config, toy_program
+
+from minimax_lib.checkpoint import Checkpoints, abstract, on_host, saved_updates
+from minimax_lib.logging import read_table
+
+TIMING = ("seconds", "steps_per_second")
+N_KILLS = 12
+
+
+class Runs:
+    """Toy experiments in child processes; `output` is what the last one said."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        here = Path(__file__).parent
+        environment = os.environ | {
+            "PYTHONPATH": f"{here.parent}{os.pathsep}{here}",
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+        }
+        self._server = subprocess.Popen(
+            [sys.executable, str(here / "forked_runs.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+
+    def __call__(self, settings: dict, **command) -> int:
+        """The status of a run with these settings; below 0 for a signal that ended it."""
+        return self.timed(settings, **command)[0]
+
+    def timed(self, settings: dict, **command) -> tuple[int, float]:
+        """(status, seconds)."""
+        output = self.folder / "output.txt"
+        output.unlink(missing_ok=True)
+        settings = {"log_dir": str(self.folder)} | settings
+        print(json.dumps({"settings": settings, "output": str(output)} | command), file=self._server.stdin, flush=True)
+        status, seconds = json.loads(self._server.stdout.readline())
+        self.output = output.read_text()
+        return status, seconds
+
+    def close(self):
+        self._server.stdin.close()
+        self._server.wait()
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    runs = Runs(tmp_path_factory.mktemp("runs"))
+    yield runs
+    runs.close()
+
+
+@pytest.fixture(scope="module")
+def whole(runs):
+    """The folder of a run that nothing disturbed."""
+    assert runs({"name": "whole"}) == 0
+    return runs.folder / "whole"
+
+
+@functools.cache
+def shape():
+    config = toy_config("")
+    return abstract(functools.partial(toy_program(config).init, config.seed))
+
+
+def final_state(folder: Path) -> tuple[int, list[np.ndarray]]:
+    with Checkpoints(folder / "checkpoints", read_only=True) as checkpoints:
+        restored = checkpoints.restore(shape())
+    return restored.update, [on_host(leaf) for leaf in jax.tree.leaves(restored.state)]
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    _, rows = read_table(path)
+    return [{name: value for name, value in row.items() if name not in TIMING} for row in rows]
+
+
+def assert_same_run(folder: Path, whole: Path) -> None:
+    """The same final state, bit by bit, and the same tables but for the time that it took."""
+    (update, state), (whole_update, whole_state) = final_state(folder), final_state(whole)
+    assert update == whole_update
+    for a, b in zip(state, whole_state, strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(a, b)
+    for name in ("metrics.csv", "eval.csv"):
+        assert table(folder / name) == table(whole / name)
+
+
+def test_an_undisturbed_run_has_every_row_once(whole):
+    rows = table(whole / "metrics.csv")
+    assert [(int(row["update"]), int(row["seed"])) for row in rows] == [(u, s) for u in range(2, 25, 2) for s in (0, 1)]
+    assert all(int(row["env_steps"]) == 5 * int(row["clock"]) for row in rows)
+    evaluated = [(int(row["update"]), row["seed"], row["maze"]) for row in table(whole / "eval.csv")]
+    updates = (0, 6, 12, 18, 24)
+    assert evaluated == [(u, s, m) for u in updates for s in "01" for m in ("Up", "Down")]
+    assert final_state(whole)[0] == 24
+
+
+def test_killed_at_random_moments_and_resumed_it_is_the_same_run(runs, whole):
+    """Each life is as long as chance has it, up to the length of a whole run; it dies wherever it is."""
+    chance = random.Random(20260725)
+    settings, slow = {"name": "killed", "resume": True}, {"program": {"seconds": 0.02}}
+    _, seconds = runs.timed({"name": "timed"}, **slow)
+    statuses = [runs(settings, kill_after=chance.uniform(0.05, 0.6) * seconds, **slow) for _ in range(N_KILLS)]
+    assert statuses.count(-signal.SIGKILL) >= 4
+    assert runs(settings) == 0
+    assert_same_run(runs.folder / "killed", whole)
+
+
+APPEND, REPLACE = "minimax_lib.logging:append_durably", "minimax_lib.files:os.replace"
+SAVE = "minimax_lib.checkpoint:Checkpoints.save"
+MOMENTS = {
+    "before a row": [[APPEND, 6, "kill_before"]],
+    "in the middle of a row": [[APPEND, 7, "kill_half"]],
+    "in the middle of the first row": [[APPEND, 2, "kill_half"]],
+    "in the middle of an evaluation's rows": [[APPEND, 9, "kill_half"]],
+    "between the rows and their checkpoint": [[SAVE, 3, "kill_before"]],
+    "while a checkpoint is being written": [[SAVE, 3, "kill_after"]],
+    "while the first checkpoint is being written": [[SAVE, 1, "kill_after"]],
+    "while the last checkpoint is being written": [[SAVE, 6, "kill_after"]],
+    "as a checkpoint is about to appear": [["orbax.checkpoint._src.path.async_path:rename", 3, "kill_before"]],
+    "as an old checkpoint is deleted": [["shutil:rmtree", 1, "kill_before"]],
+    "before a table is cut back": [[SAVE, 3, "kill_before"], [REPLACE, 2, "kill_before"]],
+    "after a table is cut back": [[SAVE, 3, "kill_before"], [REPLACE, 2, "kill_after"]],
+    "before the other table is cut back": [[SAVE, 3, "kill_before"], [REPLACE, 3, "kill_before"]],
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_killed_at_the_worst_moment_and_resumed_it_is_the_same_run(runs, whole, moment):
+    name = moment.replace(" ", "-")
+    for fault in MOMENTS[moment]:
+        assert runs({"name": name, "resume": True}, fault=fault) == -signal.SIGKILL
+    assert runs({"name": name, "resume": True}) == 0
+    assert_same_run(runs.folder / name, whole)
+
+
+@pytest.mark.parametrize(("name", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_signal_saves_and_leaves_and_the_resumed_run_is_the_same(runs, whole, name, status):
+    """At update 10, where no checkpoint is due."""
+    dispatch = "toy_program:SlowProgram.run"
+    slow = {"program": {"seconds": 0.01}}
+    assert runs({"name": name}, fault=[dispatch, 6, name], **slow) == status
+    assert f"{name}: saving at the end of this interval" in runs.output
+    assert runs.output.splitlines()[-1].startswith(f"{name}: saved at update 10 of 24; --resume continues")
+    assert final_state(runs.folder / name)[0] == 10
+    assert runs({"name": name, "resume": True}) == 0
+    assert_same_run(runs.folder / name, whole)
+
+
+def test_a_second_ctrl_c_leaves_at_once(runs, whole):
+    """In the middle of a dispatch that would take a minute."""
+    settings = {"name": "hasty", "resume": True}
+    fault = ["toy_program:SlowProgram.run", 6, "SIGINT SIGINT hang"]
+    status, seconds = runs.timed(settings, fault=fault, program={"seconds": 0.01})
+    assert status == 130
+    assert seconds < 30
+    assert "left without saving" in runs.output
+    assert runs(settings) == 0
+    assert_same_run(runs.folder / "hasty", whole)
+
+
+def test_a_signal_before_the_first_update_leaves_nothing_to_lose(runs):
+    status = runs({"name": "early"}, fault=["toy_program:SlowProgram.run", 1, "SIGTERM"], program={"seconds": 0.01})
+    assert status == 143
+    assert "nothing to save" in runs.output
+    assert runs({"name": "early"}) == 0  # no --resume needed
+
+
+@pytest.mark.parametrize(("function", "call"), [(APPEND, 8), ("minimax_lib.checkpoint:check_space", 3)])
+def test_a_full_disk_ends_the_run_in_one_line_and_nothing_is_lost(runs, whole, function, call):
+    settings = {"name": f"full-{call}", "resume": True}
+    assert runs(settings, fault=[function, call, "no_space"]) == 1
+    error = [line for line in runs.output.splitlines() if line.startswith("error:")]
+    assert len(error) == 1
+    assert "No space left on device" in error[0]
+    assert "the newest checkpoint is that of update" in error[0]
+    assert "Traceback" not in runs.output
+    assert runs(settings) == 0
+    assert_same_run(runs.folder / settings["name"], whole)
+
+
+def test_a_damaged_newest_checkpoint_costs_time_and_nothing_else(runs, whole):
+    folder = runs.folder / "damaged"
+    settings = {"name": "damaged", "resume": True}
+    assert runs(settings, fault=[SAVE, 4, "kill_before"]) == -signal.SIGKILL
+    before, newest = saved_updates(folder / "checkpoints")
+    for file in folder.glob(f"checkpoints/{newest}/state/**/d/*"):
+        file.write_bytes(file.read_bytes()[:10])
+    assert runs(settings) == 0
+    assert f"the checkpoint of update {newest} is damaged" in runs.output
+    assert f"goes on from update {before}" in runs.output
+    assert (folder / "damaged_checkpoints" / str(newest)).is_dir()
+    assert_same_run(folder, whole)
+
+
+def test_all_checkpoints_damaged_is_refused_and_nothing_is_touched(runs):
+    folder = runs.folder / "hopeless"
+    settings = {"name": "hopeless", "resume": True}
+    assert runs(settings, fault=[SAVE, 4, "kill_before"]) == -signal.SIGKILL
+    for state in folder.glob("checkpoints/*/state*"):
+        shutil.rmtree(state)
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*.csv")}
+    for _ in range(2):  # the second time too
+        assert runs(settings) == 2
+        assert runs.output.splitlines()[-1].startswith(f"error: cannot resume {folder}: no checkpoint in")
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*.csv")} == before
+
+
+def test_resuming_a_finished_run_says_so(runs, whole):
+    before = (whole / "metrics.csv").read_bytes()
+    assert runs({"name": "whole", "resume": True}) == 0
+    assert "is finished already" in runs.output
+    assert (whole / "metrics.csv").read_bytes() == before
+
+
+def test_a_longer_run_from_a_finished_one_is_the_long_run(runs):
+    """The short run's end is a multiple of the log interval, so that even the rows agree."""
+    assert runs({"name": "long", "n_updates": 24}) == 0
+    assert runs({"name": "short", "n_updates": 12}) == 0
+    assert runs({"name": "short", "n_updates": 24, "resume": True}) == 0
+    assert_same_run(runs.folder / "short", runs.folder / "long")

@@ -1,0 +1,89 @@
+"""A run whose training is a few lines, so that what the host does around it can be tested in milliseconds."""
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from minimax_lib.agents.base import TrainState
+from minimax_lib.config import Config
+from minimax_lib.runners.evaluation import EvalResult, Evaluation
+from minimax_lib.runners.seeds import Report, SeedRunner
+from minimax_lib.runners.training import RunnerState
+
+N_TASKS, N_EPISODES = 2, 3
+
+
+@dataclasses.dataclass(frozen=True)
+class ToyRunner:
+    """A random walk of the parameters. A coin that all seeds share decides whether a step is an update."""
+
+    not_finite_at: int = -1  # update at which the loss becomes NaN
+    overflows_at: int = -1  # update that leaves the parameters infinite with a finite loss
+    env_steps = 5
+
+    def init(self, key: jax.Array) -> RunnerState:
+        k_init, k_run = jax.random.split(key)
+        params = {"w": jax.random.normal(k_init, (1, 4))}
+        students = TrainState(params=params, opt_state=(), n_updates=jnp.zeros(1, jnp.int32))
+        return RunnerState(
+            clock=jnp.zeros((), jnp.int32), seed=k_run, students=students, curriculum={"scores": jnp.full(3, -jnp.inf)}
+        )
+
+    def step(self, state: RunnerState) -> tuple[RunnerState, dict[str, jax.Array]]:
+        learn = jax.random.bernoulli(jax.random.fold_in(jax.random.key(7), state.clock), 0.7)
+        noise = jax.random.normal(jax.random.fold_in(state.seed, state.clock), (1, 4))
+        n_updates = state.students.n_updates + learn
+        w = 0.9 * state.students.params["w"] + noise * learn
+        w = jnp.where(n_updates[0] == self.overflows_at, jnp.inf, w)
+        loss = jnp.where(n_updates[0] == self.not_finite_at, jnp.nan, w.sum())
+        state = state.replace(
+            clock=state.clock + 1,
+            students=state.students.replace(params={"w": w}, n_updates=n_updates),
+            curriculum={"scores": state.curriculum["scores"].at[state.clock % 3].set(noise.max())},
+        )
+        measured = {"loss": loss, "grad_norm": jnp.abs(noise).sum(), "return": w.mean(), "solved_rate": w.max()}
+        return state, measured | {"level/n_walls": jnp.float32(3)}
+
+
+class ToyEvaluation:
+    """Returns that depend on the key and on the parameters."""
+
+    names = ("Up", "Down")
+
+    def evaluate(self, key: jax.Array, params: Any) -> EvalResult:
+        returns = params["w"].sum() + jax.random.normal(key, (N_TASKS, N_EPISODES))
+        return EvalResult(returns=returns, solved=returns > 0, lengths=jnp.ones(returns.shape, jnp.int32))
+
+
+class SlowProgram:
+    """A SeedRunner whose dispatches take `seconds` longer."""
+
+    def __init__(self, program: SeedRunner, seconds: float):
+        self.runner = program.runner
+        self.init = program.init
+        self._program = program
+        self._seconds = seconds
+
+    def run(self, state: RunnerState, target_updates: int) -> tuple[RunnerState, Report]:
+        time.sleep(self._seconds)
+        return self._program.run(state, target_updates)
+
+
+def toy_config(log_dir: Path | str, **settings: Any) -> Config:
+    """24 updates of two seeds: twelve intervals, six checkpoints, five evaluations."""
+    small = {"n_updates": 24, "n_seeds": 2, "log_every": 2, "checkpoint_every": 4, "name": "run"}
+    small["eval"] = Evaluation(every=6, tasks=("TrainingDistribution",))
+    return Config(**(small | {"log_dir": str(log_dir)} | settings))
+
+
+def toy_program(config: Config, seconds: float = 0.0, **faults: int) -> Any:
+    """What trains `config`."""
+    program = SeedRunner(ToyRunner(**faults), config.n_seeds)  # type: ignore[arg-type]
+    return SlowProgram(program, seconds) if seconds else program
+
+
+EVALUATION: Any = ToyEvaluation()
