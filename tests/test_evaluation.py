@@ -17,7 +17,6 @@ from minimax_lib.runners.evaluation import (
     EvalRunner,
     Evaluation,
     Player,
-    SeedEvalRunner,
     evaluation_keys,
     mode,
     sample,
@@ -274,7 +273,7 @@ def coins():
 @pytest.fixture(scope="module")
 def coin_result(coins):
     """Three seeds: 466 levels a dispatch, so the last of 9 dispatches is filled up."""
-    return coins.evaluate(jax.random.key(0), evaluation_keys(0, 3), jnp.ones(3, jnp.float32))
+    return coins.evaluate(jax.random.key(0), evaluation_keys(range(3)), jnp.ones(3, jnp.float32))
 
 
 def test_levels_that_cannot_be_solved_are_left_out(coins):
@@ -317,7 +316,7 @@ def test_worst_levels_by_hand():
 def test_an_environment_that_cannot_tell_uses_all_levels():
     runner = RobustRunner(Corridor(), Walker(), RobustProtocol(n_levels=50, n_episodes=2))
     assert not runner.knows_solvable
-    result = runner.evaluate(jax.random.key(0), evaluation_keys(0, 1), jnp.ones(1, jnp.float32))
+    result = runner.evaluate(jax.random.key(0), evaluation_keys([0]), jnp.ones(1, jnp.float32))
     assert result.ranking.shape == (1, 50)
     np.testing.assert_array_equal(result.ranking, result.reported)  # nothing random about it
 
@@ -355,14 +354,8 @@ def test_an_unknown_task_is_refused_with_what_there_is():
     assert Evaluation(tasks=("TrainingDistribution",)).build(Coin(), Walker()).names == ("TrainingDistribution",)
 
 
-def test_the_first_students_of_all_seeds_are_evaluated_with_their_own_keys(runner):
-    students = jnp.array([[1.0, 0.0], [0.6, 0.0]], jnp.float32)  # two seeds, populations of two
-    result = SeedEvalRunner(runner).evaluate(evaluation_keys(7, 2), students)
-    alone = jax.jit(runner.evaluate)(evaluation_keys(8, 1)[0], students[1, 0])
-    chex.assert_trees_all_equal(jax.tree.map(lambda x: x[1], result), alone)
-
-
-def test_evaluation_keys_all_differ():
-    keys = [evaluation_keys(seed, 3, evaluation_seed) for seed in (0, 3) for evaluation_seed in (0, 1, 2)]
+def test_evaluation_keys_all_differ_and_do_not_depend_on_the_seeds_beside():
+    keys = [evaluation_keys([0, 1, 7], evaluation_seed) for evaluation_seed in (0, 1, 2)]
     numbers = np.concatenate([jax.random.key_data(k) for k in keys])
-    assert len(np.unique(numbers, axis=0)) == 18
+    assert len(np.unique(numbers, axis=0)) == 9
+    assert evaluation_keys([7])[0] == keys[0][2]

@@ -1,11 +1,12 @@
 """Evaluation on held-out tasks: the whole suite as one batch, the first episode of every row exactly once."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 
 from minimax_lib import axes
@@ -182,23 +183,7 @@ class EvalRunner:
         return EvalResult(returns=returns, solved=returns > 0, lengths=episodes.lengths.reshape(shape))
 
 
-class SeedEvalRunner:
-    """One `EvalRunner` on many seeds, as one program."""
-
-    def __init__(self, runner: EvalRunner):
-        self.runner = runner
-        self._evaluate = jax.jit(self._evaluate_first_students)
-
-    def evaluate(self, keys: jax.Array, params: Any) -> EvalResult:
-        """[S, M, E]: the first student (the protagonist) of each seed; `params` [S, A, ...], `keys` key[S]."""
-        return self._evaluate(keys, params)
-
-    def _evaluate_first_students(self, keys: jax.Array, params: Any) -> EvalResult:
-        evaluate = jax.vmap(self.runner.evaluate, axis_name=axes.SEED)
-        return evaluate(keys, jax.tree.map(lambda x: x[:, 0], params))
-
-
-def evaluation_keys(seed: int, n_seeds: int, evaluation_seed: int = 0) -> jax.Array:
-    """key[S] for the seeds `seed`, `seed + 1`, ... of a run; each does not depend on the others beside it."""
+def evaluation_keys(seeds: Sequence[int], evaluation_seed: int = 0) -> jax.Array:
+    """key[S]: a key for each seed of a run; it depends neither on the seeds beside it nor on the training's keys."""
     base = jax.random.fold_in(jax.random.key(EVALUATION_SEED), evaluation_seed)
-    return jax.vmap(jax.random.fold_in, (None, 0))(base, seed + jnp.arange(n_seeds))
+    return jax.vmap(jax.random.fold_in, (None, 0))(base, np.asarray(seeds, np.uint32))

@@ -19,6 +19,7 @@ from minimax_lib.runners.evaluation import Choose, Player, sample
 
 SHARES = (1.0, 0.1, 0.05, 0.02, 0.01, 0.001)  # of the levels, those with the lowest win rates
 MOST_DRAWS = 1000  # for each level that can be solved, before giving up
+LEVEL_SEED = 20230715  # apart from the seeds of training
 Track = Callable[[Sequence[int]], Iterable[int]]  # goes through a sequence, and may show how far it is
 
 
@@ -39,6 +40,11 @@ def worst_levels(rates: np.ndarray, share: float) -> np.ndarray:
     """i64[S, K]: the levels with the lowest of `rates` [S, L], a ranking a seed; of equal ones the first drawn."""
     n_worst = max(1, round(share * rates.shape[1]))
     return np.argsort(rates, axis=1, kind="stable")[:, :n_worst]
+
+
+def level_key(evaluation_seed: int) -> jax.Array:
+    """The key of the levels that all runs evaluated with this seed are played on."""
+    return jax.random.fold_in(jax.random.key(LEVEL_SEED), evaluation_seed)
 
 
 @dataclasses.dataclass(frozen=True)

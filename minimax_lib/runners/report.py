@@ -1,0 +1,111 @@
+"""Results for people: tables of solved rates over tasks and seeds, and the report at the end of training."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from minimax_lib.runners.evaluation import EvalResult
+from minimax_lib.runners.robustness import RobustResult
+from minimax_lib.statistics import summarise
+
+
+@dataclasses.dataclass(frozen=True)
+class Scores:
+    """What S seeds reached on M tasks: named measures, each f64[S, M], means over episodes."""
+
+    tasks: tuple[str, ...]
+    seeds: tuple[int, ...]
+    measures: Mapping[str, np.ndarray]
+
+    def __getitem__(self, measure: str) -> np.ndarray:
+        return self.measures[measure]
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """One row for each seed and task, for a table in long form."""
+        for i, seed in enumerate(self.seeds):
+            for j, task in enumerate(self.tasks):
+                yield {"seed": seed, "task": task} | {name: float(x[i, j]) for name, x in self.measures.items()}
+
+
+def task_scores(tasks: Sequence[str], seeds: Sequence[int], result: EvalResult) -> Scores:
+    """`solved_rate`, `return` and `length` (steps) of the episodes of `result` [S, M, E]."""
+    found = {"solved_rate": result.solved, "return": result.returns, "length": result.lengths}
+    measures = {name: np.asarray(x).mean(axis=-1, dtype=np.float64) for name, x in found.items()}
+    return Scores(tuple(tasks), tuple(seeds), measures)
+
+
+def level_scores(shares: Sequence[float], seeds: Sequence[int], result: RobustResult) -> Scores:
+    """`solved_rate` of each seed on the worst shares of its levels."""
+    names = tuple("all levels" if share == 1 else f"worst {100 * share:g}%" for share in shares)
+    rates = np.stack([result.win_rates(share) for share in shares], axis=1)
+    return Scores(names, tuple(seeds), {"solved_rate": rates})
+
+
+def pooled(parts: Sequence[Scores]) -> Scores:
+    """The seeds of all `parts`, which are on the same tasks."""
+    seeds = tuple(seed for part in parts for seed in part.seeds)
+    measures = {name: np.concatenate([part[name] for part in parts]) for name in parts[0].measures}
+    return Scores(parts[0].tasks, seeds, measures)
+
+
+def score_table(title: str, scores: Scores) -> Table:
+    """A row a task: solved rate (mean, IQM, interval over seeds), and return where it was measured."""
+    table = Table("task", title=title, title_justify="left", caption=seeds_note(scores), caption_justify="left")
+    for column in ("solved", "IQM", "95% interval", *(["return"] if "return" in scores.measures else [])):
+        table.add_column(column, justify="right")
+    for j, task in enumerate(scores.tasks):
+        table.add_row(task, *score_cells({name: x[:, j] for name, x in scores.measures.items()}))
+    return table
+
+
+def task_table(title: str, scores: Scores) -> Table:
+    """The same, and a row for all tasks together."""
+    table = score_table(title, scores)
+    table.add_section()
+    table.add_row("all tasks", *score_cells(scores.measures), style="bold")
+    return table
+
+
+def score_cells(measures: Mapping[str, np.ndarray]) -> list[str]:
+    """The cells of a row of `score_table`; measures are [S] or [S, M]."""
+    solved = summarise(measures["solved_rate"])
+    interval = "-" if solved.interval is None else " to ".join(map(percent, solved.interval))
+    returns = [f"{measures['return'].mean():.3f}"] if "return" in measures else []
+    return [percent(solved.mean), percent(solved.iqm), interval, *returns]
+
+
+def seeds_note(scores: Scores) -> str:
+    """What the interval means."""
+    n_seeds = len(scores.seeds)
+    if n_seeds == 1:
+        return f"seed {scores.seeds[0]} alone: no interval over seeds"
+    return f"{n_seeds} seeds; interval: stratified bootstrap of the interquartile mean (IQM) over seeds"
+
+
+def seed_table(scores: Scores) -> Table:
+    """A row a seed: solved rate and return, means over all tasks."""
+    table = Table("seed", title="Each seed, over all tasks", title_justify="left")
+    for column in ("solved", "return"):
+        table.add_column(column, justify="right")
+    for seed, solved, returns in zip(scores.seeds, scores["solved_rate"], scores["return"], strict=True):
+        table.add_row(str(seed), percent(solved.mean()), f"{returns.mean():.3f}")
+    return table
+
+
+def comparison_table(title: str, untrained: Scores, trained: Scores) -> Table:
+    """A row a task, and one for all of them: solved rates before and after training, means over the seeds."""
+    table = Table("task", title=title, title_justify="left")
+    for column in ("untrained", "trained", "return"):
+        table.add_column(column, justify="right")
+    for j, task in enumerate([*trained.tasks, "all tasks"]):
+        own = slice(None) if j == len(trained.tasks) else j
+        rates = [percent(scores["solved_rate"][:, own].mean()) for scores in (untrained, trained)]
+        table.add_row(task, *rates, f"{trained['return'][:, own].mean():.3f}", end_section=j + 1 == len(trained.tasks))
+    return table
+
+
+def percent(rate: float) -> str:
+    return f"{100 * rate:.1f}%"
