@@ -88,7 +88,7 @@ def test_the_report_is_the_mean_over_the_steps_and_the_step_is_traced_once(two_s
 
     _, report = two_seeds.run(two_seeds.init(1), 3)
     assert int(report.n_steps) == 3
-    for name in ("loss", "entropy", "solved_rate", "level/n_walls"):
+    for name in ("loss", "entropy", "solved_rate", "level/new/n_walls"):
         expected = np.mean([row[name] for row in rows], axis=0)
         np.testing.assert_allclose(report.metrics[name], expected, rtol=1e-3, atol=1e-4, err_msg=name)
 

@@ -13,6 +13,7 @@ from minimax_lib.rollout import Rollout
 from minimax_lib.trees import tree_size
 
 NEW, REPLAY, MUTATION = 0, 1, 2  # where a level came from
+SOURCE_NAMES = ("new", "replay", "mutation")
 
 Play = Callable[[jax.Array, Level], Rollout]
 
@@ -24,17 +25,19 @@ class LevelBatch:
     levels: Level  # [B, ...]
     slots: jax.Array  # i32[B], the buffer's slot that holds the level; -1 if none
     source: jax.Array  # i32[B], NEW, REPLAY or MUTATION
+    n_mutations: jax.Array  # i32[B], mutations along the level's lineage
     train: jax.Array  # bool[], whether the students learn from this batch; the same on every seed and device
     context: Any = ()  # what `propose` wants `observe` to see of it (PAIRED: the teacher's rollout)
 
 
-def level_batch(levels: Level, source: int, train: jax.Array | bool, slots: jax.Array | None = None) -> LevelBatch:
-    """A batch whose levels all come from one source."""
+def level_batch(levels: Level, source: int, train: jax.Array | bool) -> LevelBatch:
+    """A batch whose levels all come from one source, and are in no buffer."""
     n = tree_size(levels)
     return LevelBatch(
         levels=levels,
-        slots=jnp.full(n, -1, jnp.int32) if slots is None else slots,
+        slots=jnp.full(n, -1, jnp.int32),
         source=jnp.full(n, source, jnp.int32),
+        n_mutations=jnp.zeros(n, jnp.int32),
         train=jnp.asarray(train, bool),
     )
 
@@ -53,6 +56,11 @@ class Curriculum(Protocol):
     @property
     def train_rows(self) -> slice:
         """Rows of the batch that the students' gradient uses."""
+        ...
+
+    @property
+    def sources(self) -> tuple[int, ...]:
+        """Where the levels of a batch may come from."""
         ...
 
     @property

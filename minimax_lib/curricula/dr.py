@@ -17,6 +17,7 @@ class DomainRandomisation:
     env: Environment
     n_rows: int
     train_rows = slice(None)
+    sources = (NEW,)
 
     @property
     def restart(self) -> FreshLevels:

@@ -9,7 +9,7 @@ from flax import struct
 
 from minimax_lib import axes
 from minimax_lib.agents.base import Agent, TrainState
-from minimax_lib.curricula.base import Curriculum, LevelBatch
+from minimax_lib.curricula.base import SOURCE_NAMES, Curriculum, LevelBatch
 from minimax_lib.envs.base import Environment, Level
 from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.rollout import Rollout, episode_returns, rollout
@@ -108,8 +108,15 @@ class Runner:
         return jax.lax.cond(train, learn, skip)
 
     def _level_metrics(self, batch: LevelBatch) -> dict[str, jax.Array]:
-        metrics = jax.vmap(self.env.level_metrics)(batch.levels)
-        return {f"level/{name}": jnp.mean(value, dtype=jnp.float32) for name, value in metrics.items()}
+        """Means over the levels of each source; NaN for a source that the batch has none of."""
+        facts = jax.vmap(self.env.level_metrics)(batch.levels)
+        means = {}
+        for source in self.curriculum.sources:
+            rows = batch.source == source
+            for name, value in facts.items():
+                mean = jnp.where(rows, value, 0.0).sum() / rows.sum(dtype=jnp.float32)
+                means[f"level/{SOURCE_NAMES[source]}/{name}"] = mean
+        return means
 
 
 def return_metrics(runs: Rollout) -> dict[str, jax.Array]:
