@@ -12,6 +12,7 @@ from flax import struct
 
 from minimax_lib import axes
 from minimax_lib.envs.base import TimeStep
+from minimax_lib.envs.maze.amaze import AMaze
 from minimax_lib.envs.spaces import Box, Discrete
 from minimax_lib.runners.evaluation import (
     EvalRunner,
@@ -359,3 +360,11 @@ def test_evaluation_keys_all_differ_and_do_not_depend_on_the_seeds_beside():
     numbers = np.concatenate([jax.random.key_data(k) for k in keys])
     assert len(np.unique(numbers, axis=0)) == 9
     assert evaluation_keys([7])[0] == keys[0][2]
+
+
+def test_groups_of_tasks_stand_for_their_members_each_once():
+    suite = Evaluation(tasks=("StandardMaze", "validation", "TrainingDistribution")).build(AMaze(), Walker())
+    assert suite.names == ("StandardMaze", "SixteenRooms", "Labyrinth", "TrainingDistribution")
+    assert len(Evaluation(tasks=("benchmark",)).build(AMaze(), Walker()).names) == 12
+    for group in ("validation", "benchmark", "all"):  # an environment without a suite has its own levels
+        assert Evaluation(tasks=(group,)).build(Coin(), Walker()).names == ("TrainingDistribution",)

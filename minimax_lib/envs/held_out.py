@@ -8,6 +8,7 @@ from minimax_lib.envs.base import Environment, Level
 from minimax_lib.registry import unknown_name
 
 TRAINING_DISTRIBUTION = "TrainingDistribution"  # fresh levels of the environment's own `sample_level`
+NO_SUITE = dict.fromkeys(("validation", "benchmark", "all"), (TRAINING_DISTRIBUTION,))  # groups of tasks
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,25 +1,34 @@
 """The table of environments, and of the held-out tasks that belong to them."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from minimax_lib.envs.base import Environment, HeldOut
-from minimax_lib.envs.held_out import TrainingDistribution
+from minimax_lib.envs.held_out import NO_SUITE, TrainingDistribution
 from minimax_lib.envs.maze.amaze import AMaze
-from minimax_lib.envs.maze.ood import MazeSuite
+from minimax_lib.envs.maze.ood import GROUPS, MazeSuite
 from minimax_lib.registry import Registry, unknown_name
 
 EnvironmentMaker = Callable[..., Environment]
 HeldOutMaker = Callable[..., HeldOut]
+TaskGroups = Mapping[str, Sequence[str]]
 
 ENVS: Registry[EnvironmentMaker] = Registry("environment", {"AMaze": AMaze})
 _HELD_OUT: dict[EnvironmentMaker, HeldOutMaker] = {AMaze: MazeSuite}
+_GROUPS: dict[EnvironmentMaker, TaskGroups] = {AMaze: GROUPS}
 
 
-def register_env(name: str, cls: EnvironmentMaker, held_out: HeldOutMaker | None = None) -> None:
-    """Adds an environment. `held_out(env, names, **options)` builds its held-out tasks, where it has any."""
+def register_env(
+    name: str, cls: EnvironmentMaker, held_out: HeldOutMaker | None = None, groups: TaskGroups = NO_SUITE
+) -> None:
+    """Adds an environment. `held_out(env, names, **options)` builds its held-out tasks, where it has any.
+
+    `groups` are names for several of them: "validation" is played during training, "benchmark" after it, and there
+    should be "all". Without them each is the training distribution alone.
+    """
     ENVS.register(name, cls)
+    _GROUPS[cls] = NO_SUITE | dict(groups)
     if held_out is not None:
         _HELD_OUT[cls] = held_out
 
@@ -32,12 +41,17 @@ def make_env(name: str, **settings: Any) -> Environment:
 
 
 def make_held_out(env: Environment, names: Sequence[str], **options: Any) -> HeldOut:
-    """The held-out tasks called `names`, as one batch for `env`; every environment has "TrainingDistribution"."""
+    """The held-out tasks called `names`, as one batch for `env`, each once.
+
+    Every environment has the task "TrainingDistribution", and the groups of tasks "validation", "benchmark" and "all".
+    """
     if not names:
         raise ValueError("no held-out task is named: give at least one")
     maker = _HELD_OUT.get(type(env), TrainingDistribution)
     _check_options("option of held-out tasks", maker, options)
-    return maker(env, tuple(names), **options)
+    groups = _GROUPS.get(type(env), NO_SUITE)
+    tasks = dict.fromkeys(task for name in names for task in groups.get(name, [name]))
+    return maker(env, tuple(tasks), **options)
 
 
 def _check_options(kind: str, maker: Callable, options: dict[str, Any]) -> None:

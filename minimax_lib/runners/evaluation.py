@@ -39,8 +39,8 @@ class Evaluation:
 
     every: int = 100
     """Gradient updates between two evaluations; 0 never evaluates."""
-    tasks: tuple[str, ...] = ("SixteenRooms", "Labyrinth", "StandardMaze", "TrainingDistribution")
-    """Held-out tasks, by name; `TrainingDistribution` (fresh random levels) is one of every environment."""
+    tasks: tuple[str, ...] = ("validation", "TrainingDistribution")
+    """Held-out tasks, or groups of them (validation, benchmark, all); TrainingDistribution is fresh random levels."""
     n_episodes: int = 10
     """Episodes on each task, for each seed."""
     greedy: bool = False

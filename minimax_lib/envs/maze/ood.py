@@ -98,6 +98,7 @@ BENCHMARK = (
     "SimpleCrossingS11N5",
 )
 VALIDATION = ("SixteenRooms", "Labyrinth", "StandardMaze")
+GROUPS = {"validation": VALIDATION, "benchmark": BENCHMARK, "all": (*MAZES, TRAINING_DISTRIBUTION)}
 
 
 def pad(level: Level, height: int, width: int) -> Level:
