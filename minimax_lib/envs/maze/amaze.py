@@ -33,16 +33,26 @@ class AMaze:
     Reaching the goal pays 1 - 0.9 * t / max_steps and ends the episode. Lockstep-equal to the PyPI package `minigrid`.
     """
 
-    height: int = 13  # cells, without the border
+    height: int = 13
+    """Rows of cells, without the border."""
     width: int = 13
-    n_walls: int = 60  # walls of a random level
-    replace_walls: bool = True  # wall cells are drawn with replacement, as in the published 60-block task
-    sample_n_walls: bool = False  # the number of draws is itself uniform over 0 .. n_walls
-    view_size: int = 5  # side of the observed square, odd
-    see_through_walls: bool = True  # False: MiniGrid's shadow casting
-    see_agent: bool = False  # show the agent in its own cell, else that cell is empty
-    obs_agent_pos: bool = False  # add the agent's position to the observation
+    """Columns of cells, without the border."""
+    n_walls: int = 60
+    """Walls of a random level; fewer where a cell is drawn twice."""
+    replace_walls: bool = True
+    """Draw the cells of walls with replacement, as in the published 60-block task."""
+    sample_n_walls: bool = False
+    """Draw the number of walls too, uniformly from 0 to `n_walls`."""
+    view_size: int = 5
+    """Side of the square that the agent sees, in cells; odd."""
+    see_through_walls: bool = True
+    """See cells behind walls; otherwise MiniGrid's shadow casting hides them."""
+    see_agent: bool = False
+    """Show the agent in its own cell; otherwise that cell is empty."""
+    obs_agent_pos: bool = False
+    """Add the agent's position to the observation."""
     max_steps: int = 250
+    """Steps after which an episode is cut off."""
 
     def __post_init__(self) -> None:
         for name, least in (("height", 1), ("width", 1), ("n_walls", 0), ("max_steps", 1)):
