@@ -4,9 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from minimax_lib.envs.maze.bits import WORD, to_words
 from minimax_lib.envs.maze.level import AGENT, EMPTY, GOAL, UNSEEN, WALL, Level, direction_vector
-
-WORD = 32  # bits
 
 
 def walls_ahead(level: Level, pos: jax.Array, facing: jax.Array, view_size: int) -> jax.Array:
@@ -40,8 +39,7 @@ def by_words(bits: jax.Array) -> jax.Array:
     """
     n_words = -(-bits.size // WORD)
     per_word = -(-bits.size // n_words)
-    padded = jnp.pad(bits.reshape(-1), (0, n_words * per_word - bits.size)).reshape(n_words, per_word)
-    words = jnp.sum(padded.astype(jnp.uint32) << np.arange(per_word, dtype=np.uint32), axis=1, dtype=jnp.uint32)
+    words = to_words(bits.reshape(-1), per_word)
     word = jnp.broadcast_to(words[:, None], (n_words, per_word)).reshape(-1)[: bits.size].reshape(bits.shape)
     place = (np.arange(bits.size, dtype=np.uint32) % per_word).reshape(bits.shape)
     return (word >> place) & 1 == 1
