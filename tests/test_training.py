@@ -150,5 +150,5 @@ def test_students_of_a_population_differ_and_all_learn():
     kernels = [x for x in jax.tree.leaves(after.students.params) if x.ndim > 2]
     assert all(bool((k[0] != k[1]).any()) for k in kernels[:1])
     assert after.students.n_updates.tolist() == [1, 1]
-    assert runner.env_steps == 2 * 8 * 16
+    assert runner.env_steps(3) == 3 * 2 * 8 * 16
     assert np.isfinite(metrics["loss"])

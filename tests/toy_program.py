@@ -23,7 +23,9 @@ class ToyRunner:
 
     not_finite_at: int = -1  # update at which the loss becomes NaN
     overflows_at: int = -1  # update that leaves the parameters infinite with a finite loss
-    env_steps = 5
+
+    def env_steps(self, clock: int) -> int:
+        return 5 * clock
 
     def init(self, key: jax.Array) -> RunnerState:
         k_init, k_run = jax.random.split(key)
@@ -39,7 +41,7 @@ class ToyRunner:
         n_updates = state.students.n_updates + learn
         w = 0.9 * state.students.params["w"] + noise * learn
         w = jnp.where(n_updates[0] == self.overflows_at, jnp.inf, w)
-        loss = jnp.where(n_updates[0] == self.not_finite_at, jnp.nan, w.sum())
+        loss = jnp.where(n_updates[0] == self.not_finite_at, jnp.nan, noise.sum())
         state = state.replace(
             clock=state.clock + 1,
             students=state.students.replace(params={"w": w}, n_updates=n_updates),

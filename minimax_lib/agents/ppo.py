@@ -145,8 +145,8 @@ class PPOAgent:
     ) -> tuple[jax.Array, jax.Array, jax.Array, Any]:
         """(sampled action, its log probability, value, new memory)."""
         policy, value, carry = self.policy(params, obs, carry, first)
-        action, log_prob = policy.sample_and_log_prob(seed=key)
-        return action, log_prob, value, carry
+        action = policy.sample(seed=key)
+        return action, policy.log_prob(action), value, carry
 
     def value(self, params: Any, obs: Any, carry: Any, first: jax.Array) -> jax.Array:
         return self.policy(params, obs, carry, first)[1]

@@ -68,6 +68,10 @@ class Curriculum(Protocol):
         """What follows an episode's end inside a rollout."""
         ...
 
+    def extra_env_steps(self, clock: int) -> int:
+        """Environment steps of the first `clock` steps that are in none of the runner's rollouts (see `play`)."""
+        ...
+
     def init(self, key: jax.Array) -> Any: ...
 
     def propose(

@@ -23,6 +23,9 @@ class DomainRandomisation:
     def restart(self) -> FreshLevels:
         return FreshLevels(self.env.sample_level)
 
+    def extra_env_steps(self, clock: int) -> int:
+        return 0
+
     def init(self, key: jax.Array) -> tuple[()]:
         return ()
 

@@ -1,6 +1,8 @@
 """The host's side of a run: the loop over log intervals, time, files, evaluation, signals and the progress line."""
 
 import functools
+import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -19,11 +21,9 @@ from minimax_lib.interrupts import StopRequest, exit_status
 from minimax_lib.logging import CsvWriter, Progress, Row, Standing
 from minimax_lib.run_folder import RunFolder, RunRefused
 from minimax_lib.runners.build import make_agent, make_runner
-from minimax_lib.runners.evaluation import EvalResult, EvalRunner
+from minimax_lib.runners.evaluation import EvalResult, EvalRunner, evaluation_keys
 from minimax_lib.runners.seeds import Report, SeedRunner
 from minimax_lib.runners.training import RunnerState
-
-EVAL_SEED = 20220104  # evaluations draw from this, the run's seed and the update, never from the training's keys
 
 FREE = frozenset({"name", "log_dir", "resume", "compilation_cache", "plugins"}) | frozenset(
     {"log_every", "checkpoint_every", "keep_checkpoints", "eval.every"}
@@ -60,6 +60,7 @@ class ExperimentRunner:
         """Trains, with errors as one line on stderr, and returns the exit status.
 
         0: finished, now or already. 1: broke off. 2: refused, nothing has changed. 130, 143: saved on SIGINT, SIGTERM.
+        A second Ctrl-C ends the process here, since a dispatch under way cannot be called back.
         """
         try:
             self.train()
@@ -69,16 +70,18 @@ class ExperimentRunner:
         except RunStopped as stopped:
             print(stopped, file=sys.stderr)
             return stopped.status
+        except KeyboardInterrupt:
+            print(f"left without saving; {self.folder.newest()}", file=sys.stderr, flush=True)
+            os._exit(exit_status(signal.SIGINT))
         return 0
 
     def train(self) -> RunnerState:
         """The state after the last update. Raises RunRefused before anything has changed, RunStopped later."""
         config = self.config
-        with self.folder.owned():
+        with StopRequest() as stop, self.folder.owned():
             self.folder.admit(to_dict(config), config.resume, free_settings(config))
             try:
                 with (
-                    StopRequest() as stop,
                     Progress(Console()) as progress,
                     Checkpoints(self.folder.checkpoints, config.keep_checkpoints) as checkpoints,
                 ):
@@ -193,14 +196,15 @@ class _Training:
     def _log(self, report: Report, seconds: float) -> None:
         """One row a seed in metrics.csv, and the progress line."""
         metrics = {name: np.asarray(report.metrics[name], np.float32) for name in sorted(report.metrics)}
-        clock, env_steps = int(np.max(self.state.clock)), self.program.runner.env_steps
-        speed = int(report.n_steps) * env_steps * self.config.n_seeds / seconds
+        clock = int(np.max(self.state.clock))
+        env_steps, before = map(self.program.runner.env_steps, (clock, clock - int(report.n_steps)))
+        speed = (env_steps - before) * self.config.n_seeds / seconds
         common = {"update": self.update, "clock": clock}
         time_columns = {"seconds": time.perf_counter() - self.started, "steps_per_second": speed}
         self.metrics.write(
             [
                 common
-                | {"seed": self.config.seed + i, "env_steps": clock * env_steps}
+                | {"seed": self.config.seed + i, "env_steps": env_steps}
                 | time_columns
                 | {name: values[i] for name, values in metrics.items()}
                 for i in range(self.config.n_seeds)
@@ -243,11 +247,9 @@ class _Training:
             self._save()
             self.checkpoints.wait()
         if self.stop.signal:
-            where = (
-                f"saved at update {self.update:,} of {self.config.n_updates:,}" if self.update else "nothing to save"
-            )
-            how = f"--resume continues {self.folder.path}"
-            raise RunStopped(f"{self.stop.signal.name}: {where}; {how}", exit_status(self.stop.signal))
+            done = f"saved at update {self.update:,} of {self.config.n_updates:,}" if self.update else "nothing to save"
+            line = f"{self.stop.signal.name}: {done}; --resume continues {self.folder.path}"
+            raise RunStopped(line, exit_status(self.stop.signal))
         self.progress.say(f"{self.folder.path} is finished: {self.update:,} updates")
 
 
@@ -256,29 +258,28 @@ class HeldOutEvaluation:
 
     def __init__(self, eval_runner: EvalRunner, config: Config):
         self.names = eval_runner.names
-        self.seeds = config.seed + np.arange(config.n_seeds)
+        self.seeds = range(config.seed, config.seed + config.n_seeds)
         self._evaluate = jax.jit(jax.vmap(eval_runner.evaluate, axis_name=axes.SEED))
 
     def evaluate(self, update: int, params: Any) -> EvalResult:
-        """[S, M, E] with `params` [S, A, ...]."""
-        return self._evaluate(self._keys(update), jax.tree.map(lambda leaf: leaf[:, 0], params))
+        """[S, M, E] with `params` [S, A, ...]; the update serves as the seed of the evaluation."""
+        keys = evaluation_keys(self.seeds, evaluation_seed=update)
+        return self._evaluate(keys, jax.tree.map(lambda leaf: leaf[:, 0], params))
 
     def rows(self, update: int, result: EvalResult) -> list[Row]:
         """One row a seed and task: the means over the episodes."""
         returns, solved = (np.asarray(x, np.float32).mean(axis=-1) for x in (result.returns, result.solved))
         return [
-            {"update": update, "seed": int(seed), "maze": name, "return": returns[i, m], "solved": solved[i, m]}
+            {"update": update, "seed": seed, "maze": name, "return": returns[i, m], "solved": solved[i, m]}
             for i, seed in enumerate(self.seeds)
             for m, name in enumerate(self.names)
         ]
 
-    def _keys(self, update: int) -> jax.Array:
-        """key[S], of each seed's own, so that a seed is evaluated as it would be alone."""
-        base = jax.random.key(EVAL_SEED)
-        return jax.vmap(lambda seed: jax.random.fold_in(jax.random.fold_in(base, seed), update))(self.seeds)
-
 
 def finished(work: Callable[[], T]) -> T:
     """What `work` returns, once it is computed; this thread goes on hearing signals, as it would not inside XLA."""
-    with ThreadPoolExecutor(max_workers=1) as worker:
+    worker = ThreadPoolExecutor(max_workers=1)
+    try:
         return worker.submit(lambda: jax.block_until_ready(work())).result()
+    finally:
+        worker.shutdown(wait=False)

@@ -49,10 +49,10 @@ class Runner:
     def batch_env(self) -> BatchEnv:
         return BatchEnv(self.env, n_students=self.n_students, restart=self.curriculum.restart)
 
-    @property
-    def env_steps(self) -> int:
-        """Environment steps that the students take in one step of the runner."""
-        return self.n_students * self.curriculum.n_rows * self.n_steps
+    def env_steps(self, clock: int) -> int:
+        """Environment steps that the students have taken in the first `clock` steps of the runner."""
+        in_rollouts = self.n_students * self.curriculum.n_rows * self.n_steps
+        return clock * in_rollouts + self.curriculum.extra_env_steps(clock)
 
     def init(self, key: jax.Array) -> RunnerState:
         """The state before the first step; `key` is the run's seed."""

@@ -11,7 +11,7 @@ def to_words(bits: jax.Array, per_word: int = WORD) -> jax.Array:
     """u32[ceil(n / per_word)] from bool[n]: element i is bit i % per_word of word i // per_word."""
     n_words = -(-bits.size // per_word)
     padded = jnp.pad(bits, (0, n_words * per_word - bits.size)).reshape(n_words, per_word)
-    return jnp.sum(padded.astype(jnp.uint32) << np.arange(per_word, dtype=np.uint32), axis=1, dtype=jnp.uint32)
+    return jnp.sum(padded.astype(jnp.uint32) << np.arange(per_word, dtype=np.uint32)[None], axis=1, dtype=jnp.uint32)
 
 
 def one_bit(index: jax.Array, n_words: int) -> jax.Array:
