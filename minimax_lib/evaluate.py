@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import track
 
 from minimax_lib import axes
-from minimax_lib.checkpoint import CheckpointError, Checkpoints, abstract, saved_updates
+from minimax_lib.checkpoint import CheckpointError, Checkpoints, abstract, one_line, saved_updates
 from minimax_lib.compilation import keep_compiled_programs
 from minimax_lib.config import Config, load_yaml, to_dict
 from minimax_lib.config.flags import split_flags
@@ -125,8 +125,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         keep_compiled_programs(runs[0].config.compilation_cache)
         evaluate(settings, runs, runner, Console())
     except (CheckpointError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {one_line(error)}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
     return 0
 
 

@@ -3,6 +3,7 @@
 from typing import Any, Protocol, runtime_checkable
 
 import jax
+import numpy as np
 from flax import struct
 
 from minimax_lib.envs.spaces import Space
@@ -64,6 +65,15 @@ class Observable(Protocol):
     """
 
     def observe(self, state: EnvState) -> Any: ...
+
+
+@runtime_checkable
+class Drawable(Protocol):
+    """An environment of whose episodes there are pictures; said by this one more method."""
+
+    def picture(self, states: EnvState) -> np.ndarray:
+        """u8[height, width, 3]: the level of one episode, and its way through `states` [T, ...]. On the host."""
+        ...
 
 
 class HeldOut(Protocol):

@@ -133,11 +133,8 @@ class Player:
 
         return jax.lax.while_loop(unfinished, one_step, self.start(k_start, levels)).stats
 
-    def record(self, key: jax.Array, params: Any, levels: Level) -> tuple[Any, jax.Array]:
-        """(environment states [T + 1, R, ...], bool[T + 1, R] whether the episode was still running when it got there).
-
-        T is `env.max_steps`: for a handful of rows. These are the episodes that `play` plays with the same key.
-        """
+    def record(self, key: jax.Array, params: Any, levels: Level) -> "Recording":
+        """The episodes that `play` plays with the same key, step by step: for a handful of rows."""
         k_start, k_steps = jax.random.split(key)  # k_steps is only ever folded
         start = self.start(k_start, levels)
 
@@ -145,8 +142,20 @@ class Player:
             after = self.step(jax.random.fold_in(k_steps, episodes.time), params, episodes)
             return after, (after.state.env, ~episodes.ended)
 
-        _, later = jax.lax.scan(one_step, start, None, self.env.max_steps)
-        return jax.tree.map(lambda x, xs: jnp.concatenate([x[None], xs]), (start.state.env, ~start.ended), later)
+        end, later = jax.lax.scan(one_step, start, None, self.env.max_steps)
+        states, running = jax.tree.map(
+            lambda x, xs: jnp.concatenate([x[None], xs]), (start.state.env, ~start.ended), later
+        )
+        return Recording(states=states, running=running, stats=end.stats)
+
+
+@struct.dataclass
+class Recording:
+    """Episodes on R rows, step by step; T is the environment's `max_steps`."""
+
+    states: Any  # [T + 1, R, ...], the environment's; the first is the start
+    running: jax.Array  # bool[T + 1, R], the state belongs to the episode: it is no later than its last
+    stats: EpisodeStats  # [R]
 
 
 @struct.dataclass
@@ -172,12 +181,19 @@ class EvalRunner:
         """The tasks, in the order of the results."""
         return self.held_out.names
 
+    @property
+    def player(self) -> Player:
+        return Player(self.held_out.env, self.agent, self.choose)
+
+    def rows(self, key: jax.Array, n_episodes: int) -> Level:
+        """Levels [M * n_episodes, ...]: row m * n_episodes + e is that of episode e on task m."""
+        levels = self.held_out.sample(key, n_episodes)
+        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), levels)
+
     def evaluate(self, key: jax.Array, params: Any) -> EvalResult:
         """Every task with the parameters of one agent. Pure; `jit` and `vmap` over seeds wrap it."""
         k_levels, k_play = jax.random.split(key)
-        levels = self.held_out.sample(k_levels, self.n_episodes)
-        rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), levels)
-        episodes = Player(self.held_out.env, self.agent, self.choose).play(k_play, params, rows)
+        episodes = self.player.play(k_play, params, self.rows(k_levels, self.n_episodes))
         shape = (len(self.names), self.n_episodes)
         returns = episodes.returns.reshape(shape)
         return EvalResult(returns=returns, solved=returns > 0, lengths=episodes.lengths.reshape(shape))

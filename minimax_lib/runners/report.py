@@ -2,14 +2,28 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from PIL import Image, ImageDraw
+from rich.console import Console
 from rich.table import Table
 
-from minimax_lib.runners.evaluation import EvalResult
+from minimax_lib import axes
+from minimax_lib.agents.base import Agent
+from minimax_lib.envs.base import Drawable
+from minimax_lib.envs.held_out import TRAINING_DISTRIBUTION
+from minimax_lib.runners.evaluation import EvalResult, EvalRunner, Recording, evaluation_keys
 from minimax_lib.runners.robustness import RobustResult
 from minimax_lib.statistics import summarise
+
+REPORTED = (TRAINING_DISTRIBUTION, "benchmark")  # tasks of the report at the end of training
+REPORTED_EPISODES = 50
+PICTURE_SEED = 20230716
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,6 +119,75 @@ def comparison_table(title: str, untrained: Scores, trained: Scores) -> Table:
         rates = [percent(scores["solved_rate"][:, own].mean()) for scores in (untrained, trained)]
         table.add_row(task, *rates, f"{trained['return'][:, own].mean():.3f}", end_section=j + 1 == len(trained.tasks))
     return table
+
+
+def final_report(
+    config: Any, agent: Agent, initial_params: Any, params: Any, folder: Path, console: Console
+) -> tuple[Scores, Scores]:
+    """Prints what training was good for, draws the agent's way through a few levels, and returns the scores.
+
+    The table compares the untrained with the trained agent on the training distribution and the benchmark, the picture
+    `levels/agent.png` in `folder` shows the first seed's agent. `agent` is a single one; both parameters are of
+    populations, [S, A, ...], of which the first student counts.
+    """
+    seeds = range(config.seed, config.seed + config.n_seeds)
+    first = [jax.tree.map(lambda x: x[:, 0], each) for each in (initial_params, params)]
+    settings = dataclasses.replace(config.eval, tasks=REPORTED, n_episodes=REPORTED_EPISODES)
+    untrained, trained = compare(settings.build(config.env, agent), seeds, *first)
+    how = f"Solved, of {REPORTED_EPISODES} {'greedy' if settings.greedy else 'sampled'} episodes"
+    console.print(comparison_table(how, untrained, trained))
+    shown = jax.tree.map(lambda x: x[0], first[1])
+    console.print(draw_episodes(config.eval.build(config.env, agent), shown, folder / "levels" / "agent.png"))
+    return untrained, trained
+
+
+def compare(runner: EvalRunner, seeds: Sequence[int], *several: Any) -> list[Scores]:
+    """The scores of each of several lots of parameters [S, ...], on the same levels; one compilation, one dispatch."""
+    keys = jnp.concatenate([evaluation_keys(seeds)] * len(several))
+    params = jax.tree.map(lambda *lots: jnp.concatenate(lots), *several)
+    result = jax.jit(jax.vmap(runner.evaluate, axis_name=axes.SEED))(keys, params)
+    lots = [slice(i * len(seeds), (i + 1) * len(seeds)) for i in range(len(several))]
+    return [task_scores(runner.names, seeds, jax.tree.map(lambda x, lot=lot: x[lot], result)) for lot in lots]
+
+
+def draw_episodes(runner: EvalRunner, params: Any, path: Path, n_episodes: int = 3) -> str:
+    """Draws one agent's first episodes on every task, a column a task; returns a line that says where or why not."""
+    env = runner.held_out.env
+    if not isinstance(env, Drawable):
+        return f"no picture: {type(env).__name__} has no method to draw its episodes"
+    recording = jax.device_get(jax.jit(partial(record_episodes, runner, n_episodes))(params))
+    pictures = []
+    for row in range(n_episodes * len(runner.names)):
+        n_states = recording.running[:, row].sum()
+        states = jax.tree.map(lambda x, row=row, n=n_states: x[:n, row], recording.states)
+        solved, length = recording.stats.returns[row] > 0, recording.stats.lengths[row]
+        title = f"{runner.names[row // n_episodes]}: " + (f"solved in {length}" if solved else f"not in {length}")
+        pictures.append((title, env.picture(states)))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    by_episode = [picture for episode in range(n_episodes) for picture in pictures[episode::n_episodes]]
+    sheet(by_episode, n_columns=len(runner.names)).save(path)
+    return f"the agent's way through a few levels: {path}"
+
+
+def record_episodes(runner: EvalRunner, n_episodes: int, params: Any) -> Recording:
+    """`n_episodes` of each task, row m * n_episodes + e."""
+    k_levels, k_play = jax.random.split(jax.random.key(PICTURE_SEED))
+    return runner.player.record(k_play, params, runner.rows(k_levels, n_episodes))
+
+
+def sheet(pictures: Sequence[tuple[str, np.ndarray]], n_columns: int) -> Image.Image:
+    """Pictures u8[h, w, 3] with their titles, left to right and top to bottom."""
+    margin, title_height = 12, 18
+    width = max(picture.shape[1] for _, picture in pictures) + margin
+    height = max(picture.shape[0] for _, picture in pictures) + margin + title_height
+    n_rows = -(-len(pictures) // n_columns)
+    image = Image.new("RGB", (n_columns * width + margin, n_rows * height + margin), "white")
+    draw = ImageDraw.Draw(image)
+    for i, (title, picture) in enumerate(pictures):
+        x, y = margin + i % n_columns * width, margin + i // n_columns * height
+        draw.text((x, y), title, fill="black")
+        image.paste(Image.fromarray(picture), (x, y + title_height))
+    return image
 
 
 def percent(rate: float) -> str:

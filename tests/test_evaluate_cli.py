@@ -1,0 +1,285 @@
+"""`evaluate.py` and the report at the end of training: what they refuse, print and write."""
+
+import csv
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from rich.console import Console
+
+from minimax_lib.checkpoint import Checkpoints
+from minimax_lib.config import Config, from_dict, save_yaml
+from minimax_lib.evaluate import main, write_new
+from minimax_lib.runners.build import make_agent, make_runner
+from minimax_lib.runners.evaluation import Evaluation, evaluation_keys
+from minimax_lib.runners.report import Scores, comparison_table, pooled, score_table, task_table
+from minimax_lib.runners.seeds import SeedRunner
+from minimax_lib.runners.training import RunnerState
+
+ROOT = Path(__file__).parent.parent
+N_SEEDS, TASKS = 2, ("MiniMaze", "TrainingDistribution")
+TREE = {
+    "env": {"name": "AMaze", "height": 3, "width": 3, "n_walls": 2, "max_steps": 12},
+    "model": {"name": "ff", "dense_width": 8},
+    "eval": {"tasks": list(TASKS)},
+    "n_seeds": N_SEEDS,
+    "compilation_cache": os.environ["JAX_COMPILATION_CACHE_DIR"],
+}
+
+
+def config(**settings) -> Config:
+    return from_dict(TREE | settings)
+
+
+def state_after(config: Config, n_updates: int) -> RunnerState:
+    """A state of the run's shape whose parameters are anything."""
+    program = SeedRunner(make_runner(config), config.n_seeds)
+    rng = np.random.default_rng(n_updates)
+
+    def fill(leaf):
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            return jax.random.split(jax.random.key(0), leaf.shape)
+        return jnp.asarray(rng.normal(scale=0.5, size=leaf.shape), leaf.dtype)
+
+    return jax.tree.map(fill, jax.eval_shape(lambda: program.init(config.seed)))
+
+
+def make_run(folder: Path, config: Config, updates=(10, 20)) -> Path:
+    """A run's folder, without the training."""
+    folder.mkdir()
+    save_yaml(config, folder / "config.yaml")
+    with Checkpoints(folder / "checkpoints") as checkpoints:
+        for update in updates:
+            checkpoints.save(update, state_after(config, update))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return make_run(tmp_path_factory.mktemp("runs") / "first", config())
+
+
+@pytest.fixture(scope="module")
+def other(run):
+    """A run of two more seeds."""
+    return make_run(run.parent / "second", config(seed=5))
+
+
+def evaluate(*words) -> int:
+    return main([str(word) for word in words])
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def expected_scores(run: Path, update: int, n_episodes: int, seed: int = 0) -> dict[tuple[int, str], tuple]:
+    """(seed, task) -> (solved rate, return), by evaluating each seed on its own."""
+    settings = config()
+    runner = Evaluation(tasks=TASKS, n_episodes=n_episodes).build(settings.env, make_agent(settings).agent)
+    params = state_after(settings, update).students.params
+    found = {}
+    for i in range(N_SEEDS):
+        one = jax.jit(runner.evaluate)(evaluation_keys([i], seed)[0], jax.tree.map(lambda x, i=i: x[i, 0], params))
+        for m, task in enumerate(TASKS):
+            found[i, task] = (float(one.solved[m].mean()), float(one.returns[m].mean()))
+    return found
+
+
+def test_the_file_holds_the_scores_of_every_seed_and_task(run, capsys):
+    assert evaluate("--run", run, "--tasks", *TASKS, "--n-episodes", 25) == 0
+    printed = capsys.readouterr().out
+    rows = read(run / "evaluations" / "update20-tasks.csv")
+    assert [(int(row["seed"]), row["task"]) for row in rows] == [(s, t) for s in range(N_SEEDS) for t in TASKS]
+    expected = expected_scores(run, 20, 25)
+    for row in rows:
+        solved, returns = expected[int(row["seed"]), row["task"]]
+        assert float(row["solved_rate"]) == pytest.approx(solved)
+        assert float(row["return"]) == pytest.approx(returns, abs=1e-5)
+        assert (row["update"], row["n_episodes"], row["actions"]) == ("20", "25", "sampled")
+    mean = np.mean([solved for solved, _ in expected.values()])
+    assert f"{100 * mean:.1f}%" in printed
+    assert all(text in printed for text in (*TASKS, "all tasks", "IQM", "95% interval", "2 seeds"))
+
+
+def test_nothing_is_ever_overwritten(run):
+    words = ("--run", run, "--tasks", "MiniMaze", "--checkpoint", 10, "--n-episodes", 25)
+    for _ in range(2):  # the same results are the same file
+        assert evaluate(*words) == 0
+    (first,) = (run / "evaluations").glob("update10-*")
+    assert first.name == "update10-MiniMaze.csv"
+    text = first.read_text()
+    assert evaluate(*words, "--seed", 1) == 0
+    assert first.read_text() == text
+    (row, _) = read(run / "evaluations" / "update10-MiniMaze-2.csv")
+    assert row["evaluation_seed"] == "1"
+    assert evaluate(*words, "--greedy") == 0
+    (row, _) = read(run / "evaluations" / "update10-MiniMaze-greedy.csv")
+    assert row["actions"] == "greedy"
+
+
+def test_a_number_is_found_for_every_new_result(tmp_path):
+    names = [write_new(tmp_path, "x", text).name for text in ("a", "b", "a", "c", "b")]
+    assert names == ["x.csv", "x-2.csv", "x.csv", "x-3.csv", "x-2.csv"]
+    assert [path.read_text() for path in sorted(tmp_path.iterdir())] == ["b", "c", "a"]
+
+
+def test_runs_are_pooled_as_seeds(run, other, capsys):
+    assert evaluate("--run", run, other, "--tasks", *TASKS, "--n-episodes", 10) == 0
+    printed = capsys.readouterr().out
+    assert "4 seeds" in printed
+    assert [row["seed"] for row in read(other / "evaluations" / "update20-tasks.csv")] == ["5", "5", "6", "6"]
+
+
+def test_the_robust_protocol(run, capsys):
+    assert evaluate("--run", run, "--robust", "--n-levels", 200, "--n-episodes", 4) == 0
+    rows = read(run / "evaluations" / "update20-robust.csv")
+    assert [row["task"] for row in rows[:6]] == [
+        "all levels", "worst 10%", "worst 5%", "worst 2%", "worst 1%", "worst 0.1%",
+    ]  # fmt: skip
+    assert len(rows) == 6 * N_SEEDS
+    rates = np.array([float(row["solved_rate"]) for row in rows]).reshape(N_SEEDS, 6)
+    assert (rates[:, 0] > rates[:, 1]).all()
+    assert rows[0]["n_levels"] == "200"
+    assert "200 random levels, 4 sampled episodes on each" in capsys.readouterr().out
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_said_so(run, tmp_path, capsys):
+    damaged = make_run(tmp_path / "damaged", config(), updates=(10, 20))
+    for path in (damaged / "checkpoints" / "20" / "state").rglob("*"):
+        if path.is_file():
+            path.write_bytes(b"")
+    words = ("--run", damaged, "--tasks", "MiniMaze", "--n-episodes", 25)
+    assert evaluate(*words) == 0
+    assert "the checkpoint of update 20 is damaged" in capsys.readouterr().out
+    assert (damaged / "evaluations" / "update10-MiniMaze.csv").exists()
+    assert evaluate(*words, "--checkpoint", 20) == 1  # only that one was asked for
+    assert capsys.readouterr().err.startswith(f"error: no checkpoint in {damaged / 'checkpoints'} can be read")
+
+
+def test_results_that_cannot_be_kept_are_refused_before_the_work(run, tmp_path, capsys):
+    blocked = make_run(tmp_path / "blocked", config())
+    (blocked / "evaluations").write_text("in the way")
+    assert evaluate("--run", blocked, "--tasks", "MiniMaze") == 1
+    printed = capsys.readouterr()
+    assert printed.err.startswith("error: ")
+    assert printed.err.count("\n") == 1
+    assert printed.out == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "no run is given: name its folder, as in --run runs/my-run"),
+        (["--run", "{runs}/frist"], "unknown run '{runs}/frist': choose from *(did you mean '{runs}/first'?)"),
+        (["--run", "{runs}"], "{runs} is not the folder of a run: it has no config.yaml"),
+        (["--run", "{run}", "--checkpoint", "15"], "{run} has no checkpoint 15: choose from 10, 20, latest"),
+        (["--run", "{run}", "--checkpoint", "last"], "checkpoint is 'last': it must be an integer or one of latest"),
+        (["--run", "{run}", "--tasks", "Labyrnth"], "unknown maze 'Labyrnth': * (did you mean 'Labyrinth'?)"),
+        (["--run", "{run}", "--protocol", "dcb"], "unknown protocol 'dcb': * (did you mean 'dcd'?)"),
+        (["--run", "{run}", "--n-episodes", "0"], "n_episodes is 0: it must be at least 1"),
+        (["--run", "{run}", "--robust", "--n-levels", "0"], "n_levels is 0: it must be at least 1"),
+        (["--run", "{run}", "--seed", "-1"], "seed is -1: it must be at least 0"),
+        (["--run", "{run}", "--episodes", "9"], "unknown setting 'episodes': * (did you mean 'n_episodes'?)"),
+        (["--run", "{run}", "{run}"], "seed 0 is in {run} and in {run}: it can be pooled only once"),
+        (["{run}"], "'{run}' follows no flag: settings are given as --seed 1; see --help"),
+    ],
+)
+def test_bad_flags_are_one_line_and_status_2(run, words, message, capsys):
+    places = {"run": run, "runs": run.parent}
+    assert main([word.format(**places) for word in words]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    assert_matches(printed.err, f"error: {message.format(**places)}\n")
+
+
+def assert_matches(text: str, pattern: str) -> None:
+    """`pattern` with * for anything."""
+    parts = pattern.split("*")
+    assert text.startswith(parts[0])
+    assert text.endswith(parts[-1])
+    position = 0
+    for part in parts:
+        position = text.index(part, position) + len(part)
+
+
+def test_runs_without_a_checkpoint_or_of_another_configuration_are_refused(run, tmp_path, capsys):
+    untouched = make_run(tmp_path / "new", config(), updates=())
+    assert evaluate("--run", untouched) == 2
+    assert capsys.readouterr().err == f"error: {untouched} holds no checkpoint: there is nothing to evaluate yet\n"
+    faster = make_run(tmp_path / "faster", config(seed=9, ppo={"lr": 0.5}), updates=(10,))
+    assert evaluate("--run", run, faster) == 2
+    expected = f"error: {run} and {faster} are not runs of one configuration: ppo.lr is 0.0001 and 0.5\n"
+    assert capsys.readouterr().err == expected
+
+
+def program(*words: str) -> tuple[subprocess.CompletedProcess, float]:
+    """(what the program said, seconds of processor time)."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    finished = subprocess.run([sys.executable, ROOT / "evaluate.py", *words], capture_output=True, text=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return finished, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def test_the_program_refuses_within_two_seconds(run):
+    finished, seconds = program("--run", str(run), "--tasks", "Labyrnth")
+    assert finished.returncode == 2
+    assert finished.stdout == ""
+    assert finished.stderr.startswith("error: unknown maze 'Labyrnth'")
+    assert seconds < 2
+
+
+def test_help_explains_every_flag():
+    finished, _ = program("--help")
+    assert finished.returncode == 0, finished.stderr
+    text = finished.stdout.replace("│", " ")
+    flags = text.split(" --")[1:]
+    for name in ("run", "tasks", "n_episodes", "greedy", "protocol", "checkpoint", "robust", "n_levels", "seed"):
+        assert any(flag.startswith(f"{name} ") for flag in flags), name
+
+
+# ----------------------------------------------------------------------------------------------------------- the report
+
+
+def text_of(table) -> str:
+    console = Console(width=100)
+    with console.capture() as captured:
+        console.print(table)
+    return captured.get()
+
+
+def scores(solved, seeds=(0, 1)) -> Scores:
+    solved = np.array(solved)
+    return Scores(("A", "B"), tuple(seeds), {"solved_rate": solved, "return": solved / 2, "length": solved * 10})
+
+
+def test_tables_by_hand():
+    several = scores([[1.0, 0.5], [0.5, 0.0]])
+    lines = [line for line in text_of(task_table("title", several)).splitlines() if "│" in line]
+    assert lines[0].replace("│", " ").split() == ["A", "75.0%", "75.0%", "50.0%", "to", "100.0%", "0.375"]
+    assert lines[1].replace("│", " ").split() == ["B", "25.0%", "25.0%", "0.0%", "to", "50.0%", "0.125"]
+    assert lines[2].replace("│", " ").split()[:4] == ["all", "tasks", "50.0%", "50.0%"]
+    alone = text_of(score_table("title", scores([[1.0, 0.5]], seeds=[7])))
+    assert "seed 7 alone: no interval over seeds" in alone
+    compared = text_of(comparison_table("title", scores([[0.0, 0.25], [0.0, 0.25]]), several)).splitlines()
+    cells = [line.replace("│", " ").split() for line in compared if "│" in line]
+    assert cells == [
+        ["A", "0.0%", "75.0%", "0.375"],
+        ["B", "25.0%", "25.0%", "0.125"],
+        ["all", "tasks", "12.5%", "50.0%", "0.250"],
+    ]
+
+
+def test_pooling_keeps_the_order_of_seeds():
+    both = pooled([scores([[1.0, 0.5], [0.5, 0.0]]), scores([[0.1, 0.2]], seeds=[9])])
+    assert both.seeds == (0, 1, 9)
+    np.testing.assert_array_equal(both["solved_rate"], [[1.0, 0.5], [0.5, 0.0], [0.1, 0.2]])
+    assert list(both.rows())[-1] == {"seed": 9, "task": "B", "solved_rate": 0.2, "return": 0.1, "length": 2.0}
