@@ -60,6 +60,8 @@ class AMaze:
         _check_int("view_size", self.view_size, 3)
         if self.view_size % 2 == 0:
             raise ValueError(f"view_size={self.view_size} is even: it must be odd, as {self.view_size + 1}")
+        if not self.see_through_walls and self.view_size > 31:
+            raise ValueError(f"view_size={self.view_size}: shadow casting (see_through_walls=False) goes up to 31")
         n_cells = self.height * self.width
         if n_cells < 2:
             raise ValueError(f"height={self.height}, width={self.width}: agent and goal need at least 2 cells")

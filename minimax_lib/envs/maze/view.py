@@ -1,5 +1,7 @@
 """What the agent sees: the square ahead of it as MiniGrid's image, [row, column], row 0 farthest away."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -46,38 +48,35 @@ def by_words(bits: jax.Array) -> jax.Array:
 
 
 def visible_cells(clear: jax.Array) -> jax.Array:
-    """bool[v, v]: what the agent sees, given which cells can be seen through.
+    """bool[v, v]: what the agent sees, given which cells can be seen through; v <= 31.
 
     MiniGrid's `Grid.process_vis`: row by row from the agent's upwards, sight spreads to the right and then to the
     left through clear cells, and each clear cell that it left sideways lights the cell above it and the one above
-    its neighbour.
+    its neighbour. A row is the bits of a word, the leftmost cell the lowest.
     """
     size = clear.shape[0]
-    row = jnp.arange(size) == size // 2
-    rows = []
-    for open_cells in clear[::-1]:
-        row = _spread(row, open_cells, 1)
-        rightwards = row & open_cells & (np.arange(size) < size - 1)
-        row = _spread(row, open_cells, -1)
-        leftwards = row & open_cells & (np.arange(size) > 0)
-        rows.append(row)
-        row = rightwards | _shift(rightwards, 1) | leftwards | _shift(leftwards, -1)
-    return by_words(jnp.stack(rows[::-1]))
+    leftmost, rightmost = np.uint32(1), np.uint32(1 << (size - 1))
+
+    def cast(seen: jax.Array, clear: jax.Array) -> tuple[jax.Array, jax.Array]:
+        seen = _spread(seen, clear, size, jnp.left_shift)
+        rightwards = seen & clear & ~rightmost
+        seen = _spread(seen, clear, size, jnp.right_shift)
+        leftwards = seen & clear & ~leftmost
+        above = rightwards | (rightwards << 1) | leftwards | (leftwards >> 1)
+        return above, seen
+
+    rows = to_words(clear.reshape(-1), per_word=size)
+    _, seen = jax.lax.scan(cast, jnp.full((), 1 << (size // 2), jnp.uint32), rows, reverse=True)
+    return (seen[:, None] >> np.arange(size, dtype=np.uint32)[None, :]) & 1 == 1
 
 
-def _shift(row: jax.Array, by: int) -> jax.Array:
-    """`row` moved `by` cells to the right (left if negative), False coming in."""
-    gap = jnp.zeros(abs(by), bool)
-    return jnp.concatenate([gap, row[:-by]]) if by > 0 else jnp.concatenate([row[-by:], gap])
-
-
-def _spread(seen: jax.Array, clear: jax.Array, way: int) -> jax.Array:
-    """`seen` and all cells that it reaches through clear cells, going `way` (1 right, -1 left); log2(v) shifts."""
-    through = _shift(clear, way)
+def _spread(seen: jax.Array, clear: jax.Array, size: int, move: Callable) -> jax.Array:
+    """`seen` and all cells of its row that it reaches through clear cells, going the way of `move`; log2(v) moves."""
+    through = move(clear, 1)
     by = 1
-    while by < seen.shape[0]:
-        seen = seen | (through & _shift(seen, way * by))
-        through = through & _shift(through, way * by)
+    while by < size:
+        seen = seen | (through & move(seen, by))
+        through = through & move(through, by)
         by *= 2
     return seen
 

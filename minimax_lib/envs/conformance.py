@@ -1,0 +1,211 @@
+"""What every environment must do, checked: call `check_environment` in the tests of your own."""
+
+import copy
+import dataclasses
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from minimax_lib.envs.base import Environment, EnvState, Level, Observable, TimeStep
+from minimax_lib.envs.spaces import Box, Dict, Discrete, Space
+
+
+def check_environment(env: Environment, key: jax.Array, n_rows: int = 8) -> None:
+    """Raises AssertionError, in a sentence, at the first thing that would break training with `env`.
+
+    Plays `n_rows` random levels for `env.max_steps` steps, so give it settings with a short time limit.
+    """
+    check_settings(env)
+    check_types(env, key)
+    play = play_of(env, key, n_rows)
+    check_spaces(env, play)
+    check_levels(env, play)
+    check_time_limit(env, play)
+    check_purity(env, key, n_rows, play)
+    check_compiles_once(env, key)
+    check_level_metrics(env, key)
+
+
+@struct.dataclass
+class Play:
+    """Episodes without restarts, played under jit, vmap and scan. N rows, T = max_steps."""
+
+    levels: Level  # [N, ...]
+    kept_first: Level  # [N, ...] the level as the first state tells it
+    kept_last: Level  # [N, ...] and the last
+    first: TimeStep  # [N, ...]
+    steps: TimeStep  # [N, T, ...]
+    observed: Any  # [N, T, ...] `observe` of the states, if the environment has it
+
+
+def play_one(env: Environment, key: jax.Array) -> Play:
+    """One level, one episode's length."""
+    k_level, k_reset, k_steps = jax.random.split(key, 3)
+    level = env.sample_level(k_level)
+    state, first = env.reset(k_reset, level)
+    kept_first = env.get_level(state)
+
+    def one_step(state: EnvState, key: jax.Array) -> tuple[EnvState, tuple[TimeStep, Any]]:
+        k_action, k_step = jax.random.split(key)
+        action: Any = env.action_space.sample(k_action)
+        state, ts = env.step(k_step, state, action)
+        return state, (ts, env.observe(state) if isinstance(env, Observable) else ts.obs)
+
+    state, (steps, observed) = jax.lax.scan(one_step, state, jax.random.split(k_steps, env.max_steps))
+    return Play(
+        levels=level,
+        kept_first=kept_first,
+        kept_last=env.get_level(state),
+        first=first,
+        steps=steps,
+        observed=observed,
+    )
+
+
+def play_of(env: Environment, key: jax.Array, n_rows: int) -> Play:
+    """`play_one` on `n_rows` keys, traced anew at every call."""
+    play = jax.jit(jax.vmap(lambda key: play_one(env, key)))(jax.random.split(key, n_rows))
+    return jax.tree.map(np.asarray, jax.device_get(play))
+
+
+def check_settings(env: Environment) -> None:
+    """Settings are static: frozen, hashable, and equal where their values are."""
+    name = type(env).__name__
+    _require(dataclasses.is_dataclass(env), f"{name} is not a dataclass: its settings must be its fields")
+    _require(_is_frozen(env), f"{name} can be changed: make it a dataclass(frozen=True)")
+    for what, value in (("", env), (".observation_space", env.observation_space), (".action_space", env.action_space)):
+        try:
+            hash(value)
+        except TypeError as error:
+            raise AssertionError(f"{name}{what} cannot be hashed, so it cannot be static under jit: {error}") from None
+        _require(copy.deepcopy(value) == value, f"{name}{what} is not equal to a copy of itself: jit would retrace")
+    limit = env.max_steps
+    _require(isinstance(limit, int) and limit > 0, f"{name}.max_steps is {limit!r}: it must be a positive int")
+
+
+def _is_frozen(env: Environment) -> bool:
+    twin = copy.copy(env)
+    try:
+        for field in dataclasses.fields(twin):  # type: ignore[arg-type]
+            setattr(twin, field.name, None)
+    except dataclasses.FrozenInstanceError:
+        return True
+    return not dataclasses.fields(twin)  # type: ignore[arg-type]
+
+
+def check_types(env: Environment, key: jax.Array) -> None:
+    """Shapes and dtypes are fixed, strong, and the same after a reset and after a step."""
+    level = jax.eval_shape(env.sample_level, key)
+    state, first = jax.eval_shape(env.reset, key, level)
+    action = jax.eval_shape(env.action_space.sample, key)
+    next_state, ts = jax.eval_shape(env.step, key, state, action)
+    for what, tree in (("level", level), ("state after reset", state), ("state after step", next_state)):
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+            _require(not leaf.weak_type, f"{what}: {_at(path)} is weakly typed: give it a dtype where it is made")
+    _check_same_types("state", state, next_state)
+    _check_same_types("time step", first, ts)
+    _check_same_types("level", level, jax.eval_shape(env.get_level, state))
+    for what, dtype in (("reward", "float32"), ("terminated", "bool"), ("truncated", "bool")):
+        leaf = getattr(ts, what)
+        _require(leaf.shape == () and leaf.dtype == dtype, f"{what} is {_type(leaf)}: it must be a scalar {dtype}")
+
+
+def _check_same_types(what: str, before: Any, after: Any) -> None:
+    old_structure, new_structure = str(jax.tree.structure(before)), str(jax.tree.structure(after))
+    _require(old_structure == new_structure, f"the {what} changes from {old_structure} to {new_structure}")
+    leaves = zip(jax.tree_util.tree_leaves_with_path(before), jax.tree.leaves(after), strict=True)
+    for (path, old), new in leaves:
+        same = (old.shape, old.dtype, old.weak_type) == (new.shape, new.dtype, new.weak_type)
+        _require(same, f"the {what} changes at {_at(path)} from {_type(old)} to {_type(new)}")
+
+
+def check_spaces(env: Environment, play: Play) -> None:
+    """Every observation fits the observation space; rewards are finite; an episode opens with nothing earned."""
+    _check_fits(env.observation_space, play.first.obs, 1, "the observation after reset")
+    _check_fits(env.observation_space, play.steps.obs, 2, "an observation after a step")
+    _require(bool(np.isfinite(play.steps.reward).all()), "a reward is not finite")
+    _require(not play.first.reward.any(), "reset gives a reward: it must be 0")
+    _require(
+        not play.first.done.any(), "an episode is over as it opens: reset must be neither terminated nor truncated"
+    )
+    for (path, told), seen in zip(
+        jax.tree_util.tree_leaves_with_path(play.observed), jax.tree.leaves(play.steps.obs), strict=True
+    ):
+        _require(np.array_equal(told, seen), f"observe(state) and the observation of step differ at {_at(path)}")
+
+
+def _check_fits(space: Space, value: Any, n_leading: int, what: str) -> None:
+    if isinstance(space, Dict):
+        names = {name for name, _ in space.items}
+        _require(isinstance(value, dict) and set(value) == names, f"{what} is not a dict of {', '.join(sorted(names))}")
+        for name, part in space.items:
+            _check_fits(part, value[name], n_leading, f"{what}, at {name!r},")
+        return
+    box = Box(0, space.n - 1, (), "int32") if isinstance(space, Discrete) else space
+    shape = value.shape[n_leading:]
+    fits = shape == box.shape and value.dtype == np.dtype(box.dtype)
+    _require(fits, f"{what} is {value.dtype}{list(shape)}: the space says {box.dtype}{list(box.shape)}")
+    low, high = value.min(), value.max()
+    _require(low >= box.low and high <= box.high, f"{what} runs from {low} to {high}, outside [{box.low}, {box.high}]")
+
+
+def check_levels(env: Environment, play: Play) -> None:
+    """`get_level` gives back what `reset` was given, at any time of the episode."""
+    for when, kept in (("after reset", play.kept_first), ("at the end of the episode", play.kept_last)):
+        for (path, given), back in zip(
+            jax.tree_util.tree_leaves_with_path(play.levels), jax.tree.leaves(kept), strict=True
+        ):
+            _require(np.array_equal(given, back), f"get_level does not give back the level {when}: {_at(path)} differs")
+
+
+def check_time_limit(env: Environment, play: Play) -> None:
+    """No episode is longer than `max_steps`."""
+    over = play.steps.done.any(axis=1)
+    _require(bool(over.all()), f"an episode is not over after max_steps={env.max_steps} steps: step must truncate it")
+
+
+def check_purity(env: Environment, key: jax.Array, n_rows: int, play: Play) -> None:
+    """The same keys give the same episodes, also when traced again."""
+    again = play_of(env, key, n_rows)
+    for (path, x), y in zip(jax.tree_util.tree_leaves_with_path(play), jax.tree.leaves(again), strict=True):
+        same = np.allclose(x, y, rtol=1e-5, atol=1e-6, equal_nan=True)
+        _require(same, f"traced twice, an episode differs at {_at(path)}: randomness must come from the key alone")
+
+
+def check_compiles_once(env: Environment, key: jax.Array) -> None:
+    """A step after a reset and a step after a step are one compiled function."""
+    chex.clear_trace_counter()
+    step = jax.jit(chex.assert_max_traces(env.step, n=1))
+    state, _ = jax.jit(env.reset)(key, jax.jit(env.sample_level)(key))
+    try:
+        for _ in range(3):
+            state, _ = step(key, state, jnp.asarray(env.action_space.sample(key)))
+    except AssertionError:
+        raise AssertionError("step compiles again for a state that step returned") from None
+
+
+def check_level_metrics(env: Environment, key: jax.Array) -> None:
+    """`level_metrics` is a dict of finite f32 scalars."""
+    metrics = jax.jit(env.level_metrics)(jax.jit(env.sample_level)(key))
+    _require(isinstance(metrics, dict), f"level_metrics gives a {type(metrics).__name__}: it must be a dict")
+    for name, value in metrics.items():
+        fits = value.shape == () and value.dtype == jnp.float32
+        _require(fits, f"level_metrics[{name!r}] is {_type(value)}: it must be a scalar float32")
+        _require(bool(jnp.isfinite(value)), f"level_metrics[{name!r}] is {value}: it must be finite")
+
+
+def _require(ok: bool, sentence: str) -> None:
+    if not ok:
+        raise AssertionError(sentence)
+
+
+def _at(path: tuple) -> str:
+    return jax.tree_util.keystr(path) or "its only leaf"
+
+
+def _type(leaf: Any) -> str:
+    return f"{leaf.dtype}{list(leaf.shape)}{' (weak)' if getattr(leaf, 'weak_type', False) else ''}"
