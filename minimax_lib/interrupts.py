@@ -6,11 +6,9 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-SHOW_CURSOR = b"\x1b[?25h"
-
 
 class StopRequest:
-    """While it is entered, the first SIGINT or SIGTERM is noted in `signal`, and a SIGINT after it ends the process.
+    """While it is entered, the first SIGINT or SIGTERM is noted in `signal`; a SIGINT after it is a KeyboardInterrupt.
 
     Outside the main thread, where Python delivers no signals, it notes nothing.
     """
@@ -31,18 +29,12 @@ class StopRequest:
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.signal is None:
             self.signal = signal.Signals(number)
-            _tell(f"{self.signal.name}: saving at the end of this interval (Ctrl-C leaves at once)")
+            line = f"\n{self.signal.name}: saving at the end of this interval (Ctrl-C leaves at once)\n"
+            os.write(2, line.encode())  # past Python's buffers, which the interrupted code may be using
         elif number == signal.SIGINT:
-            _tell("left without saving; the last checkpoint stands")
-            os._exit(exit_status(signal.SIGINT))
+            raise KeyboardInterrupt
 
 
 def exit_status(number: signal.Signals) -> int:
     """What a shell makes of a process that a signal ended: 130 for SIGINT, 143 for SIGTERM."""
     return 128 + number
-
-
-def _tell(line: str) -> None:
-    """Writes to stderr without Python's buffers, which the interrupted code may be using."""
-    cursor = SHOW_CURSOR if os.isatty(2) else b""
-    os.write(2, cursor + f"\n{line}\n".encode())

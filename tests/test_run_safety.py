@@ -11,7 +11,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -19,7 +21,10 @@ import pytest
 from toy_program import toy_config, toy_program
 
 from minimax_lib.checkpoint import Checkpoints, abstract, on_host, saved_updates
+from minimax_lib.config import load_yaml
 from minimax_lib.logging import read_table
+from minimax_lib.runners.build import make_runner
+from minimax_lib.runners.seeds import SeedRunner
 
 TIMING = ("seconds", "steps_per_second")
 N_KILLS = 12
@@ -78,14 +83,14 @@ def whole(runs):
 
 
 @functools.cache
-def shape():
+def toy_shape():
     config = toy_config("")
     return abstract(functools.partial(toy_program(config).init, config.seed))
 
 
-def final_state(folder: Path) -> tuple[int, list[np.ndarray]]:
+def final_state(folder: Path, shape: Any = None) -> tuple[int, list[np.ndarray]]:
     with Checkpoints(folder / "checkpoints", read_only=True) as checkpoints:
-        restored = checkpoints.restore(shape())
+        restored = checkpoints.restore(shape or toy_shape())
     return restored.update, [on_host(leaf) for leaf in jax.tree.leaves(restored.state)]
 
 
@@ -94,9 +99,9 @@ def table(path: Path) -> list[dict[str, str]]:
     return [{name: value for name, value in row.items() if name not in TIMING} for row in rows]
 
 
-def assert_same_run(folder: Path, whole: Path) -> None:
+def assert_same_run(folder: Path, whole: Path, shape: Any = None) -> None:
     """The same final state, bit by bit, and the same tables but for the time that it took."""
-    (update, state), (whole_update, whole_state) = final_state(folder), final_state(whole)
+    (update, state), (whole_update, whole_state) = final_state(folder, shape), final_state(whole, shape)
     assert update == whole_update
     for a, b in zip(state, whole_state, strict=True):
         assert a.dtype == b.dtype
@@ -174,7 +179,7 @@ def test_a_second_ctrl_c_leaves_at_once(runs, whole):
     status, seconds = runs.timed(settings, fault=fault, program={"seconds": 0.01})
     assert status == 130
     assert seconds < 30
-    assert "left without saving" in runs.output
+    assert "interrupted; the newest checkpoint is that of update 8" in runs.output
     assert runs(settings) == 0
     assert_same_run(runs.folder / "hasty", whole)
 
@@ -239,3 +244,57 @@ def test_a_longer_run_from_a_finished_one_is_the_long_run(runs):
     assert runs({"name": "short", "n_updates": 12}) == 0
     assert runs({"name": "short", "n_updates": 24, "resume": True}) == 0
     assert_same_run(runs.folder / "short", runs.folder / "long")
+
+
+REAL = """
+env: {name: AMaze, height: 4, width: 4, n_walls: 3, max_steps: 12}
+model: ff
+runner: {name: dr, n_parallel: 4, n_steps: 12}
+ppo: {n_epochs: 2, lr_final: 0.0}
+eval: {every: 10, tasks: [TrainingDistribution], n_episodes: 2}
+n_updates: 30
+log_every: 1
+report: false
+checkpoint_every: 3
+"""
+
+
+def start(folder: Path, name: str, *flags: str) -> subprocess.Popen:
+    """The real command on a real configuration."""
+    root = Path(__file__).parent.parent
+    command = [sys.executable, str(root / "train.py"), "--config", str(folder / "real.yaml"), "--name", name, *flags]
+    command += ["--log-dir", str(folder)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder)
+
+
+def wait_for_update(folder: Path, update: int) -> None:
+    """Returns when metrics.csv has come that far."""
+    deadline = time.monotonic() + 300
+    while time.monotonic() < deadline:
+        rows = table(folder / "metrics.csv")
+        if rows and int(rows[-1]["update"]) >= update:
+            return
+        time.sleep(0.01)
+    raise TimeoutError(f"update {update} was not reached")
+
+
+def test_the_real_command_killed_stopped_and_resumed_is_the_same_run(tmp_path):
+    """Domain randomisation in AMaze with a scheduled learning rate: kill -9, then SIGTERM, then the end."""
+    (tmp_path / "real.yaml").write_text(REAL)
+    whole = start(tmp_path, "whole")
+    output, _ = whole.communicate()
+    assert whole.returncode == 0, output
+    for signal_number, update, status in ((signal.SIGKILL, 5, -9), (signal.SIGTERM, 15, 143)):
+        run = start(tmp_path, "disturbed", "--resume")
+        wait_for_update(tmp_path / "disturbed", update)
+        run.send_signal(signal_number)
+        output, _ = run.communicate()
+        assert run.returncode == status, output
+    last = start(tmp_path, "disturbed", "--resume")
+    output, _ = last.communicate()
+    assert last.returncode == 0, output
+    assert "goes on from update" in output
+
+    config = load_yaml(tmp_path / "real.yaml")
+    shape = abstract(functools.partial(SeedRunner(make_runner(config), config.n_seeds).init, config.seed))
+    assert_same_run(tmp_path / "disturbed", tmp_path / "whole", shape)

@@ -77,7 +77,7 @@ class SlowProgram:
 
 def toy_config(log_dir: Path | str, **settings: Any) -> Config:
     """24 updates of two seeds: twelve intervals, six checkpoints, five evaluations."""
-    small = {"n_updates": 24, "n_seeds": 2, "log_every": 2, "checkpoint_every": 4, "name": "run"}
+    small = {"n_updates": 24, "n_seeds": 2, "log_every": 2, "checkpoint_every": 4, "name": "run", "report": False}
     small["eval"] = Evaluation(every=6, tasks=("TrainingDistribution",))
     return Config(**(small | {"log_dir": str(log_dir)} | settings))
 

@@ -22,11 +22,12 @@ from minimax_lib.logging import CsvWriter, Progress, Row, Standing
 from minimax_lib.run_folder import RunFolder, RunRefused
 from minimax_lib.runners.build import make_agent, make_runner
 from minimax_lib.runners.evaluation import EvalResult, EvalRunner, evaluation_keys
+from minimax_lib.runners.report import final_report
 from minimax_lib.runners.seeds import Report, SeedRunner
 from minimax_lib.runners.training import RunnerState
 
 FREE = frozenset({"name", "log_dir", "resume", "compilation_cache", "plugins"}) | frozenset(
-    {"log_every", "checkpoint_every", "keep_checkpoints", "eval.every"}
+    {"log_every", "checkpoint_every", "keep_checkpoints", "eval.every", "report"}
 )
 
 T = TypeVar("T")
@@ -71,23 +72,42 @@ class ExperimentRunner:
             print(stopped, file=sys.stderr)
             return stopped.status
         except KeyboardInterrupt:
-            print(f"left without saving; {self.folder.newest()}", file=sys.stderr, flush=True)
+            print(f"interrupted; {self.folder.newest()}", file=sys.stderr, flush=True)
             os._exit(exit_status(signal.SIGINT))
         return 0
 
     def train(self) -> RunnerState:
-        """The state after the last update. Raises RunRefused before anything has changed, RunStopped later."""
-        config = self.config
-        with StopRequest() as stop, self.folder.owned():
-            self.folder.admit(to_dict(config), config.resume, free_settings(config))
-            try:
-                with (
-                    Progress(Console()) as progress,
-                    Checkpoints(self.folder.checkpoints, config.keep_checkpoints) as checkpoints,
-                ):
-                    return _Training(self, stop, progress, checkpoints).run()
-            except (CheckpointError, OSError) as error:
-                raise RunStopped(f"error: {one_line(error)}; {self.folder.newest()}") from error
+        """The state after the last update; reports, if the configuration says so and there was anything to train.
+
+        Raises RunRefused before anything has changed, RunStopped later.
+        """
+        with self.folder.owned():
+            self.folder.admit(to_dict(self.config), self.config.resume, free_settings(self.config))
+            state, trained = self._train()
+            if trained and self.config.report:
+                self._report(state)
+        return state
+
+    def _train(self) -> tuple[RunnerState, bool]:
+        """The state after the last update, and whether there was one left to do."""
+        try:
+            with (
+                StopRequest() as stop,
+                Progress(Console()) as progress,
+                Checkpoints(self.folder.checkpoints, self.config.keep_checkpoints) as checkpoints,
+            ):
+                return _Training(self, stop, progress, checkpoints).run()
+        except (CheckpointError, OSError) as error:
+            raise RunStopped(f"error: {one_line(error)}; {self.folder.newest()}") from error
+
+    def _report(self, state: RunnerState) -> None:
+        """What training was good for; an error in it is told, and is none of the training's."""
+        untrained = self.program.init(self.config.seed).students.params
+        agent = make_agent(self.config).agent
+        try:
+            final_report(self.config, agent, untrained, state.students.params, self.folder.path, Console())
+        except Exception as error:
+            print(f"the report failed, the run is finished and saved: {one_line(error)}", file=sys.stderr)
 
 
 def free_settings(config: Config) -> frozenset[str]:
@@ -111,12 +131,13 @@ class _Training:
         self.progress = progress
         self.checkpoints = checkpoints
 
-    def run(self) -> RunnerState:
+    def run(self) -> tuple[RunnerState, bool]:
+        """The state after the last update, and whether there was one left to do."""
         self.progress.doing("starting")
         last = self._start()
         if self.update >= self.config.n_updates:
             self.progress.say(f"{self.folder.path} is finished already: it has had its {self.update:,} updates")
-            return self.state
+            return self.state, False
         self._open_tables(last)
         self._compile()
         if last < 0:
@@ -127,13 +148,13 @@ class _Training:
         while self.update < self.config.n_updates and not self.stop.signal:
             self._interval()
         self._leave()
-        return self.state
+        return self.state, True
 
     def _start(self) -> int:
         """Sets the state to where the run goes on; returns the update of the checkpoint that it came from, or -1."""
         init = functools.partial(self.program.init, self.config.seed)
         try:
-            restored = self.checkpoints.restore(abstract(init))
+            restored = self.checkpoints.restore(abstract(init)) if self.checkpoints.updates() else None
         except CheckpointError as error:
             raise RunRefused(f"cannot resume {self.folder.path}: {error}") from error
         if restored is None:

@@ -1,0 +1,352 @@
+"""The host's side of a run: what is refused, what is written, what is measured, and what is said."""
+
+import io
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import yaml
+from rich.console import Console
+from toy_program import EVALUATION, ToyRunner, toy_config, toy_program
+
+from minimax_lib.agents.ppo import PPO
+from minimax_lib.checkpoint import saved_updates
+from minimax_lib.config import Config, load_yaml
+from minimax_lib.logging import CsvWriter, Progress, Standing, duration, read_table
+from minimax_lib.run_folder import RunFolder, RunRefused, differences
+from minimax_lib.runners.evaluation import Evaluation
+from minimax_lib.runners.experiment import ExperimentRunner, RunStopped, finished, free_settings
+from minimax_lib.runners.seeds import SeedRunner
+
+
+def experiment(config: Config, program=None, **faults: int) -> ExperimentRunner:
+    return ExperimentRunner(config, program or toy_program(config, **faults), EVALUATION)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """The configuration of a finished run."""
+    config = toy_config(tmp_path_factory.mktemp("done"))
+    experiment(config).train()
+    return config
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+# ---------------------------------------------------------------------------------------------- what is written
+
+
+def test_a_run_leaves_what_the_design_says(done):
+    folder = done.run_folder
+    assert load_yaml(folder / "config.yaml") == done
+    columns, rows = read_table(folder / "metrics.csv")
+    assert columns[:6] == ["update", "clock", "seed", "env_steps", "seconds", "steps_per_second"]
+    assert columns[6:] == sorted(columns[6:])
+    assert {"loss", "return", "solved_rate", "level/n_walls"} <= set(columns)
+    assert len(rows) == 12 * 2
+    columns, rows = read_table(folder / "eval.csv")
+    assert columns == ["update", "seed", "maze", "return", "solved"]
+    assert len(rows) == 5 * 2 * 2
+    assert saved_updates(folder / "checkpoints") == [20, 24]  # the newest `keep_checkpoints`
+
+
+def test_metrics_are_those_of_the_program(done):
+    program = toy_program(done)
+    state = program.init(done.seed)
+    _, rows = read_table(done.run_folder / "metrics.csv")
+    for update in (2, 4):
+        state, report = program.run(state, update)
+        for seed in (0, 1):
+            row = next(row for row in rows if row["update"] == str(update) and row["seed"] == str(seed))
+            for name, values in report.metrics.items():
+                assert np.float32(row[name]) == values[seed]
+            assert int(row["env_steps"]) == 5 * int(state.clock[seed])
+
+
+def test_a_seed_is_evaluated_as_it_would_be_alone(done, tmp_path):
+    alone = toy_config(tmp_path, seed=1, n_seeds=1)
+    experiment(alone).train()
+    _, together = read_table(done.run_folder / "eval.csv")
+    _, single = read_table(alone.run_folder / "eval.csv")
+    together = [row for row in together if row["seed"] == "1"]
+    assert [row["update"] for row in together] == [row["update"] for row in single]
+    np.testing.assert_allclose(
+        [float(row["return"]) for row in together], [float(row["return"]) for row in single], rtol=1e-5
+    )
+
+
+def test_the_end_is_saved_and_evaluated_whatever_the_intervals(tmp_path):
+    config = toy_config(tmp_path, n_updates=7, n_seeds=1, log_every=3, checkpoint_every=100, eval=Evaluation(every=100))
+    state = experiment(config).train()
+    assert np.asarray(state.students.n_updates).tolist() == [[7]]
+    assert [row["update"] for row in read_table(config.run_folder / "metrics.csv")[1]] == ["3", "6", "7"]
+    assert [row["update"] for row in read_table(config.run_folder / "eval.csv")[1]] == ["0", "0", "7", "7"]
+    assert saved_updates(config.run_folder / "checkpoints") == [7]
+
+
+def test_without_evaluation(tmp_path):
+    config = toy_config(tmp_path, n_updates=2, eval=Evaluation(every=0))
+    experiment(config).train()
+    assert not (config.run_folder / "eval.csv").exists()
+
+
+def test_the_report_compares_the_first_with_the_last_parameters(tmp_path, monkeypatch):
+    reports = []
+    monkeypatch.setattr("minimax_lib.runners.experiment.final_report", lambda *args: reports.append(args))
+    config = toy_config(tmp_path, n_updates=2, report=True)
+    state = experiment(config).train()
+    ((given, _, untrained, trained, folder, _),) = reports
+    assert (given, folder) == (config, config.run_folder)
+    np.testing.assert_array_equal(untrained["w"], toy_program(config).init(config.seed).students.params["w"])
+    np.testing.assert_array_equal(trained["w"], state.students.params["w"])
+    experiment(toy_config(tmp_path, n_updates=2, report=True, resume=True)).train()
+    assert len(reports) == 1  # there was nothing to train
+
+
+def test_a_report_that_fails_is_not_a_training_that_failed(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("minimax_lib.runners.experiment.final_report", lambda *_: 1 // 0)
+    config = toy_config(tmp_path, n_updates=2, report=True)
+    assert experiment(config).run() == 0
+    assert "the run is finished and saved" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------------------------------------- what is measured
+
+
+class Recorder:
+    """A program whose computation takes `seconds`, though its dispatch returns at once."""
+
+    def __init__(self, config: Config, seconds: float):
+        self._program = toy_program(config)
+        self.runner, self.init = self._program.runner, self._program.init
+        self._delay = jax.jit(lambda x: jax.pure_callback(lambda x: (time.sleep(seconds), x)[1], x, x))
+
+    def run(self, state, target_updates):
+        state, report = self._program.run(state, target_updates)
+        return state.replace(clock=self._delay(state.clock)), report
+
+
+def test_steps_per_second_count_finished_work_and_no_compilation(tmp_path):
+    config = toy_config(tmp_path, n_updates=12, log_every=4, eval=Evaluation(every=0))
+    experiment(config, Recorder(config, 0.3)).train()
+    _, rows = read_table(config.run_folder / "metrics.csv")
+    steps = np.diff([0] + [int(row["env_steps"]) for row in rows if row["seed"] == "0"])
+    speeds = [float(row["steps_per_second"]) for row in rows if row["seed"] == "0"]
+    seconds = steps * config.n_seeds / np.array(speeds)
+    assert (seconds >= 0.3).all()
+    assert (seconds < 0.9).all()
+
+
+def test_seconds_go_on_where_they_were(tmp_path):
+    config = toy_config(tmp_path, n_updates=4, eval=Evaluation(every=0))
+    experiment(config, Recorder(config, 0.2)).train()
+    experiment(toy_config(tmp_path, n_updates=8, resume=True, eval=Evaluation(every=0))).train()
+    seconds = [float(row["seconds"]) for row in read_table(config.run_folder / "metrics.csv")[1]]
+    assert seconds == sorted(seconds)
+    assert seconds[-1] > 0.4
+
+
+def test_work_is_finished_when_it_is_returned_and_its_errors_are_its_own():
+    slow = jax.jit(lambda x: jax.pure_callback(lambda x: (time.sleep(0.2), x)[1], x, x))
+    jax.block_until_ready(slow(jnp.zeros(1)))
+    began = time.perf_counter()
+    finished(lambda: slow(jnp.zeros(1)))
+    assert time.perf_counter() - began >= 0.2
+    with pytest.raises(ZeroDivisionError):
+        finished(lambda: 1 // 0)
+
+
+# ---------------------------------------------------------------------------------------------- what stops a run
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_good_checkpoints_stay(tmp_path, capsys):
+    config = toy_config(tmp_path)
+    assert experiment(config, not_finite_at=11).run() == 1
+    error = capsys.readouterr().err.splitlines()
+    assert error == ["error: the loss of seed 0 is not finite at update 11; the newest checkpoint is that of update 8"]
+    assert saved_updates(config.run_folder / "checkpoints") == [4, 8]
+    assert {row["update"] for row in read_table(config.run_folder / "metrics.csv")[1]} == {"2", "4", "6", "8", "10"}
+
+
+def test_parameters_that_are_not_finite_are_never_saved(tmp_path):
+    """At update 8, where the loss was still finite and a checkpoint is due."""
+    config = toy_config(tmp_path)
+    with pytest.raises(RunStopped, match="the parameters are not finite at update 8") as stopped:
+        experiment(config, overflows_at=8).train()
+    assert stopped.value.status == 1
+    assert saved_updates(config.run_folder / "checkpoints") == [4]
+
+
+def test_a_run_in_which_nobody_learns_is_stopped(tmp_path):
+    config = toy_config(tmp_path)
+
+    class Idle(SeedRunner):
+        def run(self, state, target_updates, max_steps=1):
+            return super().run(state, 0)
+
+    with pytest.raises(RunStopped, match="no student has learnt anything"):
+        experiment(config, Idle(ToyRunner(), 2)).train()
+
+
+# ---------------------------------------------------------------------------------------------- what is refused
+
+
+def test_a_folder_with_a_run_is_taken_only_to_resume_it(done, capsys):
+    before = contents(done.run_folder)
+    assert experiment(done).run() == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "already holds a run" in error
+    assert "--resume" in error
+    assert "--name" in error
+    assert contents(done.run_folder) == before
+
+
+def test_resume_of_nothing_starts(tmp_path):
+    config = toy_config(tmp_path, n_updates=2, resume=True)
+    assert experiment(config).run() == 0
+
+
+def test_another_configuration_is_refused_with_what_differs(done, capsys):
+    before = contents(done.run_folder)
+    other = toy_config(done.log_dir, resume=True, seed=3, ppo=PPO(lr=0.5))
+    assert experiment(other).run() == 2
+    error = capsys.readouterr().err
+    assert "seed was 0 and is now 3" in error
+    assert "ppo.lr was 0.0001 and is now 0.5" in error
+    assert "resume was" not in error
+    assert error.count("\n") == 1
+    assert contents(done.run_folder) == before
+
+
+def test_what_does_not_alter_the_training_may_differ(done, tmp_path):
+    shutil.copytree(done.run_folder, tmp_path / "copy")
+    free = {"log_every": 5, "checkpoint_every": 7, "keep_checkpoints": 3, "compilation_cache": "none"}
+    assert experiment(toy_config(tmp_path, name="copy", resume=True, **free)).run() == 0
+    assert "n_updates" in free_settings(done)
+    assert "n_updates" not in free_settings(toy_config("", ppo=PPO(lr_final=0.0)))
+
+
+def test_a_longer_run_is_refused_where_the_learning_rate_depends_on_its_length(tmp_path):
+    scheduled = {"ppo": PPO(lr_final=0.0), "n_updates": 2}
+    experiment(toy_config(tmp_path, **scheduled)).train()
+    with pytest.raises(RunRefused, match="n_updates was 2 and is now 4"):
+        experiment(toy_config(tmp_path, **(scheduled | {"n_updates": 4, "resume": True}))).train()
+
+
+def test_a_folder_in_use_is_refused_with_the_process_that_uses_it(tmp_path, capsys):
+    config = toy_config(tmp_path)
+    code = f"""
+import sys, time; from pathlib import Path; from minimax_lib.run_folder import RunFolder
+with RunFolder(Path({str(config.run_folder)!r})).owned():
+    print("mine", flush=True); sys.stdin.read()
+"""
+    owner = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert owner.stdout.readline() == "mine\n"
+        assert experiment(config).run() == 2
+        assert f"is in use by process {owner.pid}" in capsys.readouterr().err
+    finally:
+        owner.kill()
+        owner.wait()
+    assert experiment(toy_config(tmp_path, n_updates=2)).run() == 0  # the lock died with its owner
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert experiment(toy_config(tmp_path / "file")).run() == 2
+    assert "cannot write to" in capsys.readouterr().err
+    if os.geteuid() != 0:  # root writes anywhere
+        (tmp_path / "locked").mkdir(mode=0o500)
+        assert experiment(toy_config(tmp_path / "locked")).run() == 2
+        assert "Permission denied" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", [None, "{", "- 1"])
+def test_a_run_without_a_readable_configuration_is_refused(done, tmp_path, text):
+    folder = RunFolder(tmp_path)
+    folder.metrics.write_text("update\n")
+    if text is not None:
+        folder.config.write_text(text)
+    with pytest.raises(RunRefused, match="config") as refused:
+        folder.admit({"seed": 1}, resume=True, free=())
+    assert "\n" not in str(refused.value)
+
+
+def test_differences_are_those_after_saving():
+    given = {"a": {"b": (1, 2), "c": 1}, "new": 1}
+    assert differences(yaml.safe_load("{a: {b: [1, 2], c: 2}, old: x}"), given) == {
+        "a.c": (2, 1),
+        "new": ("not set", 1),
+        "old": ("x", "not set"),
+    }
+
+
+# ---------------------------------------------------------------------------------------------- tables
+
+
+@pytest.mark.parametrize("tail", ["", "3,0.", "3", "3,0.5", "\x00\x00\n", "x,1\n", "3,1,2\n"])
+def test_what_a_crash_left_of_the_last_line_is_dropped(tmp_path, tail):
+    path = tmp_path / "table.csv"
+    path.write_text(f"update,x\n1,0.1\n2,0.2\n{tail}")
+    table = CsvWriter(path, "update", 2)
+    assert table.kept == [{"update": "1", "x": "0.1"}, {"update": "2", "x": "0.2"}]
+    table.write([{"update": 3, "x": np.float32(0.1)}, {"update": 3, "x": float("nan")}])
+    assert path.read_text() == "update,x\n1,0.1\n2,0.2\n3,0.1\n3,nan\n"
+
+
+def test_rows_after_the_checkpoint_are_dropped(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("update,x\n1,a\n2,b\n2,c\n10,d\n")
+    assert [row["x"] for row in CsvWriter(path, "update", 2).kept] == ["a", "b", "c"]
+    assert CsvWriter(path, "update", -1).kept == []
+    assert path.read_text() == "update,x\n"
+
+
+def test_a_new_column_is_empty_further_up(tmp_path):
+    path = tmp_path / "table.csv"
+    CsvWriter(path, "update", -1).write([{"update": 1, "x": 2}])
+    CsvWriter(path, "update", 1).write([{"update": 2, "y": 3}])
+    assert path.read_text() == "update,x,y\n1,2,\n2,,3\n"
+
+
+# ---------------------------------------------------------------------------------------------- what is said
+
+
+def test_the_progress_line():
+    standing = Standing(1200, 30000, 34567.8, 3723.4, 0.4567, 0.615)
+    assert str(standing) == "update 1,200/30,000  34,568 steps/s  1:02:03 left  return 0.457  solved 62%"
+    assert str(Standing(0, 5)) == "update 0/5"
+    assert [duration(seconds) for seconds in (0.4, 59.6, 3600)] == ["0:00", "1:00", "1:00:00"]
+
+
+def test_plain_lines_are_few_and_the_last_standing_is_among_them():
+    out = io.StringIO()
+    with Progress(Console(file=out, width=200)) as progress:
+        progress.doing("compiling")
+        for update in range(1, 100):
+            progress.doing("training")
+            progress.stands(Standing(update, 99))
+        progress.say("[done]")
+    lines = out.getvalue().splitlines()
+    assert lines == ["compiling ...", "training ...", "update 1/99", "update 99/99", "[done]"]
+
+
+def test_the_live_line_in_a_terminal():
+    out = io.StringIO()
+    with Progress(Console(file=out, width=100, force_terminal=True)) as progress:
+        progress.stands(Standing(7, 99))
+        progress.doing("evaluating")
+        progress.say("a line that stays")
+    assert "update 7/99" in out.getvalue()
+    assert "evaluating" in out.getvalue()
+    assert "a line that stays" in out.getvalue()
