@@ -1,24 +1,41 @@
 """`evaluate.py` and the report at the end of training: what they refuse, print and write."""
 
 import csv
+import dataclasses
+import functools
 import os
 import resource
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import distrax
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from PIL import Image
 from rich.console import Console
 
 from minimax_lib.checkpoint import Checkpoints
 from minimax_lib.config import Config, from_dict, save_yaml
+from minimax_lib.envs.base import TimeStep
+from minimax_lib.envs.spaces import Box, Discrete
 from minimax_lib.evaluate import main, write_new
 from minimax_lib.runners.build import make_agent, make_runner
-from minimax_lib.runners.evaluation import Evaluation, evaluation_keys
-from minimax_lib.runners.report import Scores, comparison_table, pooled, score_table, task_table
+from minimax_lib.runners.evaluation import EvalRunner, Evaluation, evaluation_keys
+from minimax_lib.runners.report import (
+    Scores,
+    compare,
+    comparison_table,
+    draw_episodes,
+    final_report,
+    pooled,
+    record_episodes,
+    score_table,
+    task_table,
+)
 from minimax_lib.runners.seeds import SeedRunner
 from minimax_lib.runners.training import RunnerState
 
@@ -80,14 +97,19 @@ def read(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def expected_scores(run: Path, update: int, n_episodes: int, seed: int = 0) -> dict[tuple[int, str], tuple]:
-    """(seed, task) -> (solved rate, return), by evaluating each seed on its own."""
+@functools.cache
+def lone_evaluation() -> Callable:
+    """A run's evaluation of a single seed, 25 episodes a task."""
     settings = config()
-    runner = Evaluation(tasks=TASKS, n_episodes=n_episodes).build(settings.env, make_agent(settings).agent)
-    params = state_after(settings, update).students.params
+    return jax.jit(Evaluation(tasks=TASKS, n_episodes=25).build(settings.env, make_agent(settings).agent).evaluate)
+
+
+def expected_scores(update: int) -> dict[tuple[int, str], tuple[float, float]]:
+    """(seed, task) -> (solved rate, return), by evaluating each seed on its own."""
+    params = state_after(config(), update).students.params
     found = {}
     for i in range(N_SEEDS):
-        one = jax.jit(runner.evaluate)(evaluation_keys([i], seed)[0], jax.tree.map(lambda x, i=i: x[i, 0], params))
+        one = lone_evaluation()(evaluation_keys([i])[0], jax.tree.map(lambda x, i=i: x[i, 0], params))
         for m, task in enumerate(TASKS):
             found[i, task] = (float(one.solved[m].mean()), float(one.returns[m].mean()))
     return found
@@ -98,7 +120,7 @@ def test_the_file_holds_the_scores_of_every_seed_and_task(run, capsys):
     printed = capsys.readouterr().out
     rows = read(run / "evaluations" / "update20-tasks.csv")
     assert [(int(row["seed"]), row["task"]) for row in rows] == [(s, t) for s in range(N_SEEDS) for t in TASKS]
-    expected = expected_scores(run, 20, 25)
+    expected = expected_scores(20)
     for row in rows:
         solved, returns = expected[int(row["seed"]), row["task"]]
         assert float(row["solved_rate"]) == pytest.approx(solved)
@@ -132,7 +154,7 @@ def test_a_number_is_found_for_every_new_result(tmp_path):
 
 
 def test_runs_are_pooled_as_seeds(run, other, capsys):
-    assert evaluate("--run", run, other, "--tasks", *TASKS, "--n-episodes", 10) == 0
+    assert evaluate("--run", run, other, "--tasks", *TASKS, "--n-episodes", 25) == 0
     printed = capsys.readouterr().out
     assert "4 seeds" in printed
     assert [row["seed"] for row in read(other / "evaluations" / "update20-tasks.csv")] == ["5", "5", "6", "6"]
@@ -283,3 +305,98 @@ def test_pooling_keeps_the_order_of_seeds():
     assert both.seeds == (0, 1, 9)
     np.testing.assert_array_equal(both["solved_rate"], [[1.0, 0.5], [0.5, 0.0], [0.1, 0.2]])
     assert list(both.rows())[-1] == {"seed": 9, "task": "B", "solved_rate": 0.2, "return": 0.1, "length": 2.0}
+
+
+@dataclasses.dataclass(frozen=True)
+class Flip:
+    """One step: action 1 wins on levels of 1, action 0 on levels of 0."""
+
+    max_steps: int = 1
+    observation_space = Box(0, 1, ())
+    action_space = Discrete(2)
+
+    def sample_level(self, key):
+        return jax.random.bernoulli(key).astype(jnp.float32)
+
+    def reset(self, key, level):
+        return {"level": level, "paid": jnp.zeros(())}, self.emit(level, 0.0, False)
+
+    def step(self, key, state, action):
+        paid = (action == state["level"]).astype(jnp.float32)
+        return {"level": state["level"], "paid": paid}, self.emit(state["level"], paid, True)
+
+    def emit(self, obs, reward, over):
+        reward, over = jnp.asarray(reward, jnp.float32), jnp.asarray(over)
+        return TimeStep(obs=obs, reward=reward, terminated=over, truncated=jnp.zeros((), bool))
+
+    def get_level(self, state):
+        return state["level"]
+
+    def level_metrics(self, level):
+        return {}
+
+
+class DrawnFlip(Flip):
+    def picture(self, states):
+        """Twenty pixels a state: white where the episode paid."""
+        return np.repeat(np.uint8(255 * states["paid"]), 20)[None, :, None] * np.ones((10, 1, 3), np.uint8)
+
+
+@dataclasses.dataclass(frozen=True)
+class Guess:
+    """Takes action 1 with the probability that is its parameter."""
+
+    def init_carry(self, shape):
+        return ()
+
+    def policy(self, params, obs, carry, first):
+        probs = jnp.broadcast_to(jnp.stack([1 - params, params]), (*first.shape, 2))
+        return distrax.Categorical(probs=probs), jnp.zeros(first.shape), carry
+
+
+def one_class(env) -> EvalRunner:
+    return Evaluation(tasks=("TrainingDistribution",), n_episodes=400).build(env, Guess())
+
+
+def test_untrained_and_trained_play_the_same_levels_in_one_program():
+    zero, one = jnp.zeros(3), jnp.ones(3)  # three seeds that always take action 0, and three that take 1
+    never, always = compare(one_class(Flip()), range(3), zero, one)
+    np.testing.assert_allclose(never["solved_rate"] + always["solved_rate"], 1.0)  # where one wins, the other loses
+    assert len(np.unique(never["solved_rate"])) > 1  # each seed has levels of its own
+    assert never.seeds == (0, 1, 2)
+
+
+def test_pictures_show_the_episodes_that_were_played(tmp_path):
+    path = tmp_path / "levels" / "agent.png"
+    runner = one_class(DrawnFlip())
+    line = draw_episodes(runner, jnp.ones(()), path, n_episodes=8)
+    assert str(path) in line
+    won = record_episodes(runner, 8, jnp.ones(())).stats.returns > 0
+    assert won.any()
+    assert not won.all()
+    image = np.asarray(Image.open(path))
+    margin, title, height, width = 12, 18, 10, 20
+    for episode in range(8):
+        y = margin + episode * (margin + title + height) + title + height // 2
+        start, end = image[y, margin + width // 2], image[y, margin + width + width // 2]
+        assert (start == 0).all()
+        assert (end == 255 * won[episode]).all()
+
+
+def test_an_environment_without_pictures_is_passed_over(tmp_path):
+    assert draw_episodes(one_class(Flip()), jnp.ones(()), tmp_path / "no.png").startswith("no picture: Flip has")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_report_at_the_end_of_training(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("minimax_lib.runners.report.REPORTED", TASKS)
+    monkeypatch.setattr("minimax_lib.runners.report.REPORTED_EPISODES", 25)
+    settings = config()
+    before, after = (state_after(settings, update).students.params for update in (10, 20))
+    agent = make_agent(settings).agent
+    untrained, trained = final_report(settings, agent, before, after, tmp_path, Console(width=100))
+    printed = capsys.readouterr().out
+    assert all(text in printed for text in ("untrained", "trained", "return", *TASKS, "of 25 sampled episodes"))
+    for found, update in ((untrained, 10), (trained, 20)):
+        for (seed, task), (solved, _) in expected_scores(update).items():
+            assert found["solved_rate"][seed, TASKS.index(task)] == pytest.approx(solved)
