@@ -34,17 +34,18 @@ def goal_ahead(level: Level, pos: jax.Array, facing: jax.Array, view_size: int) 
 
 
 def by_words(bits: jax.Array) -> jax.Array:
-    """`bits` as they are, by way of the bits of as few words as hold them.
+    """bool[v, v] as it is, by way of the bits of a few words that hold whole rows each (v <= 32).
 
     XLA computes a reduction once, but an element-wise function anew for each pixel that depends on it: without
     this detour the walls are looked up three times a cell, one channel after the other.
     """
-    n_words = -(-bits.size // WORD)
-    per_word = -(-bits.size // n_words)
-    words = to_words(bits.reshape(-1), per_word)
-    word = jnp.broadcast_to(words[:, None], (n_words, per_word)).reshape(-1)[: bits.size].reshape(bits.shape)
-    place = (np.arange(bits.size, dtype=np.uint32) % per_word).reshape(bits.shape)
-    return (word >> place) & 1 == 1
+    size = bits.shape[0]
+    if size > WORD:
+        return bits
+    rows = max(n for n in range(1, size + 1) if size % n == 0 and n * size <= WORD)  # of a word: no padding
+    words = to_words(bits.reshape(-1), rows * size)
+    place = np.arange(rows * size, dtype=np.uint32).reshape(1, rows, size)
+    return ((words[:, None, None] >> place) & 1 == 1).reshape(bits.shape)
 
 
 def visible_cells(clear: jax.Array) -> jax.Array:
