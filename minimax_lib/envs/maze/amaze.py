@@ -57,6 +57,9 @@ class AMaze:
     def __post_init__(self) -> None:
         for name, least in (("height", 1), ("width", 1), ("n_walls", 0), ("max_steps", 1)):
             _check_int(name, getattr(self, name), least)
+        for name in ("replace_walls", "sample_n_walls", "see_through_walls", "see_agent", "obs_agent_pos"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name}={getattr(self, name)!r}: it must be True or False")
         _check_int("view_size", self.view_size, 3)
         if self.view_size % 2 == 0:
             raise ValueError(f"view_size={self.view_size} is even: it must be odd, as {self.view_size + 1}")
@@ -160,7 +163,7 @@ def move(state: EnvState, action: jax.Array) -> tuple[EnvState, jax.Array]:
     turn = (action == RIGHT).astype(jnp.int32) - (action == LEFT).astype(jnp.int32)
     ahead = state.agent_pos + jnp.stack(direction_vector(state.agent_dir))
     inside = jnp.all((ahead >= 0) & (ahead < jnp.array([width, height], jnp.int32)))
-    moved = (action == FORWARD) & inside & ~state.level.wall_map[ahead[1], ahead[0]]
+    moved = (action == FORWARD) & inside & ~jnp.asarray(state.level.wall_map)[ahead[1], ahead[0]]
     return EnvState(
         level=state.level,
         agent_pos=jnp.where(moved, ahead, state.agent_pos),

@@ -20,7 +20,7 @@ def walls_ahead(level: Level, pos: jax.Array, facing: jax.Array, view_size: int)
     y = pos[1] + forward * dy + right * dx
     inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
     index = jnp.clip(y, 0, height - 1) * width + jnp.clip(x, 0, width - 1)
-    return by_words(~inside | level.wall_map.reshape(-1).at[index].get(mode="promise_in_bounds"))
+    return by_words(~inside | jnp.asarray(level.wall_map).reshape(-1).at[index].get(mode="promise_in_bounds"))
 
 
 def goal_ahead(level: Level, pos: jax.Array, facing: jax.Array, view_size: int) -> jax.Array:

@@ -1,0 +1,48 @@
+"""ACCEL's mutation of mazes (Parker-Holder et al. 2022)."""
+
+import jax
+import jax.numpy as jnp
+
+from minimax_lib.envs.maze.level import Level
+
+NOTHING, FLIP, MOVE_GOAL = range(3)  # the edits, equally likely
+
+
+def mutate(key: jax.Array, level: Level, n_edits: int) -> Level:
+    """A child of `level` after `n_edits` edits; agent and goal stay on two different free cells.
+
+    Each edit is, uniformly, one of: nothing; flip wall and empty in a uniformly drawn cell that holds neither agent nor
+    goal; move the goal to a uniformly drawn free cell (not the agent's). One that finds no such cell does nothing.
+    """
+
+    def edit(level: Level, key: jax.Array) -> tuple[Level, None]:
+        k_kind, k_cell = jax.random.split(key)
+        kind = jax.random.randint(k_kind, (), 0, 3)
+        vacant = ~occupied(level)  # neither agent nor goal
+        wanted = jnp.where(kind == FLIP, vacant, vacant & ~level.wall_map)
+        y, x, found = draw_cell(k_cell, wanted)
+        flipped = level.wall_map.at[y, x].set(~level.wall_map[y, x])
+        return level.replace(
+            wall_map=jnp.where(found & (kind == FLIP), flipped, level.wall_map),
+            goal_pos=jnp.where(found & (kind == MOVE_GOAL), jnp.stack([x, y]), level.goal_pos),
+        ), None
+
+    return jax.lax.scan(edit, level, jax.random.split(key, n_edits))[0]
+
+
+def occupied(level: Level) -> jax.Array:
+    """bool[h, w], where agent and goal stand."""
+    cells = jnp.zeros(level.wall_map.shape, bool)
+    for pos in (level.agent_pos, level.goal_pos):
+        cells = cells.at[pos[1], pos[0]].set(True)
+    return cells
+
+
+def draw_cell(key: jax.Array, wanted: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """(row, column, whether there is any): i32[], uniform over the `wanted` cells (bool[h, w])."""
+    ranks = jnp.cumsum(wanted.reshape(-1), dtype=jnp.int32)
+    drawn = jax.random.randint(key, (), 0, jnp.maximum(ranks[-1], 1))
+    cell = jnp.sum(ranks <= drawn, dtype=jnp.int32)
+    found = ranks[-1] > 0
+    y, x = jnp.divmod(jnp.where(found, cell, 0), wanted.shape[1])
+    return y, x, found
