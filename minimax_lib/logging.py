@@ -18,16 +18,15 @@ from rich.text import Text
 from minimax_lib.files import append_durably, write_atomically
 
 PLAIN_SECONDS = 5.0
+FLUSH_SECONDS = 1
 
 Row = Mapping[str, Any]
 
 
 class Writer(Protocol):
-    """Takes the rows of each log interval: numbers by name, `update` and `seed` among them."""
+    """Takes rows as they come: numbers and text by name, `update` and `seed` among them."""
 
     def write(self, rows: Sequence[Row]) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class CsvWriter:
@@ -54,9 +53,6 @@ class CsvWriter:
             self._rewrite(earlier)
         append_durably(self.path, self._lines(rows))
 
-    def close(self) -> None:
-        pass
-
     def _rewrite(self, rows: Sequence[Row]) -> None:
         header = ",".join(self.columns) + "\n" if self.columns else ""
         write_atomically(self.path, header + self._lines(rows))
@@ -66,6 +62,39 @@ class CsvWriter:
         table = csv.DictWriter(text, self.columns, restval="", lineterminator="\n")
         table.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
         return text.getvalue()
+
+
+class TensorBoardWriter:
+    """The same rows as curves for TensorBoard, a folder a seed; text in a row goes before the names of its numbers.
+
+    Needs tensorboardX, which writes in the background and is at most `FLUSH_SECONDS` behind. The first update that is
+    written takes the place of what an earlier process wrote from there on.
+    """
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+        self._seeds: dict[int, Any] = {}
+
+    def write(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            curves = self._curves(row["seed"], row["update"])
+            label = [value for value in row.values() if isinstance(value, str)]
+            numbers = {name: value for name, value in row.items() if not isinstance(value, str)}
+            for name in numbers.keys() - {"update", "seed"}:
+                curves.add_scalar("/".join([*label, name]), float(numbers[name]), row["update"])
+
+    def close(self) -> None:
+        """Waits until everything is written."""
+        for curves in self._seeds.values():
+            curves.close()
+
+    def _curves(self, seed: int, update: int) -> Any:
+        if seed not in self._seeds:
+            from tensorboardX import SummaryWriter
+
+            folder = str(self._folder / f"seed_{seed}")
+            self._seeds[seed] = SummaryWriter(folder, purge_step=update, flush_secs=FLUSH_SECONDS)
+        return self._seeds[seed]
 
 
 def read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:

@@ -31,6 +31,7 @@ class RunFolder:
         self.evaluations = path / "eval.csv"
         self.checkpoints = path / "checkpoints"
         self.levels = path / "levels"
+        self.tensorboard = path / "tensorboard"
         self._owner = path / ".owner"
 
     def holds_run(self) -> bool:

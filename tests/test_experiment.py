@@ -3,6 +3,7 @@
 import io
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import time
@@ -317,6 +318,42 @@ def test_a_new_column_is_empty_further_up(tmp_path):
     CsvWriter(path, "update", -1).write([{"update": 1, "x": 2}])
     CsvWriter(path, "update", 1).write([{"update": 2, "y": 3}])
     assert path.read_text() == "update,x,y\n1,2,\n2,,3\n"
+
+
+def read_curves(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """Name -> (step, value) pairs of all event files in a folder: records of length, checksum, content, checksum."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    curves: dict[str, list[tuple[int, float]]] = {}
+    for path in sorted(folder.iterdir()):
+        content = path.read_bytes()
+        while content:
+            (length,) = struct.unpack("<Q", content[:8])
+            event, content = Event.FromString(content[12 : 12 + length]), content[16 + length :]
+            for value in event.summary.value:
+                curves.setdefault(value.tag, []).append((event.step, value.simple_value))
+    return curves
+
+
+def test_curves_for_tensorboard(tmp_path):
+    pytest.importorskip("tensorboardX")
+    config = toy_config(tmp_path, n_updates=6, tensorboard=True)
+    experiment(config).train()
+    for seed in (0, 1):
+        curves = read_curves(config.run_folder / "tensorboard" / f"seed_{seed}")
+        for name, table in (("loss", "metrics.csv"), ("return", "metrics.csv"), ("Up/return", "eval.csv")):
+            column = name.rpartition("/")[2]
+            rows = [row for row in read_table(config.run_folder / table)[1] if row["seed"] == str(seed)]
+            rows = [row for row in rows if row.get("maze", "Up") == "Up"]
+            np.testing.assert_allclose(
+                curves[name], [(int(row["update"]), float(row[column])) for row in rows], rtol=1e-6
+            )
+
+
+def test_tensorboard_without_its_package_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"pip install 'minimax-lib\[tensorboard\]'"):
+        experiment(toy_config(tmp_path, tensorboard=True))
 
 
 # ---------------------------------------------------------------------------------------------- what is said

@@ -54,6 +54,8 @@ class Config:
     """Continue the run in the folder of this name from its newest checkpoint, if there is one."""
     report: bool = True
     """After the last update, compare the trained with the untrained agent, and draw its way through a few levels."""
+    tensorboard: bool = False
+    """Write curves for TensorBoard beside metrics.csv and eval.csv; needs the extra `tensorboard`."""
     plugins: tuple[str, ...] = ()
     """Modules to import first, which register environments, models or runners of your own."""
     compilation_cache: str = "auto"

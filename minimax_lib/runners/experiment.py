@@ -1,11 +1,13 @@
 """The host's side of a run: the loop over log intervals, time, files, evaluation, signals and the progress line."""
 
+import contextlib
 import functools
+import importlib.util
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -18,7 +20,7 @@ from minimax_lib.checkpoint import CheckpointError, Checkpoints, abstract, one_l
 from minimax_lib.config import Config, to_dict
 from minimax_lib.config.tree import flat
 from minimax_lib.interrupts import StopRequest, exit_status
-from minimax_lib.logging import CsvWriter, Progress, Row, Standing
+from minimax_lib.logging import CsvWriter, Progress, Row, Standing, TensorBoardWriter, Writer
 from minimax_lib.run_folder import RunFolder, RunRefused
 from minimax_lib.runners.build import make_agent, make_runner
 from minimax_lib.runners.evaluation import EvalResult, EvalRunner, evaluation_keys
@@ -27,7 +29,7 @@ from minimax_lib.runners.seeds import Report, SeedRunner
 from minimax_lib.runners.training import RunnerState
 
 FREE = frozenset({"name", "log_dir", "resume", "compilation_cache", "plugins"}) | frozenset(
-    {"log_every", "checkpoint_every", "keep_checkpoints", "eval.every", "report"}
+    {"log_every", "checkpoint_every", "keep_checkpoints", "eval.every", "report", "tensorboard"}
 )
 
 T = TypeVar("T")
@@ -50,6 +52,10 @@ class ExperimentRunner:
 
     def __init__(self, config: Config, program: SeedRunner | None = None, eval_runner: EvalRunner | None = None):
         """`program` and `eval_runner` are what the configuration says, unless they are given."""
+        if config.tensorboard and importlib.util.find_spec("tensorboardX") is None:
+            raise ValueError(
+                "tensorboard is on and tensorboardX is not installed: pip install 'minimax-lib[tensorboard]'"
+            )
         self.config = config
         self.folder = RunFolder(config.run_folder)
         self.program = program or SeedRunner(make_runner(config), config.n_seeds)
@@ -95,10 +101,20 @@ class ExperimentRunner:
                 StopRequest() as stop,
                 Progress(Console()) as progress,
                 Checkpoints(self.folder.checkpoints, self.config.keep_checkpoints) as checkpoints,
+                self._curves() as curves,
             ):
-                return _Training(self, stop, progress, checkpoints).run()
+                return _Training(self, stop, progress, checkpoints, curves).run()
         except (CheckpointError, OSError) as error:
             raise RunStopped(f"error: {one_line(error)}; {self.folder.newest()}") from error
+
+    @contextlib.contextmanager
+    def _curves(self) -> Iterator[list[Writer]]:
+        """The writers beside the tables."""
+        if not self.config.tensorboard:
+            yield []
+            return
+        with contextlib.closing(TensorBoardWriter(self.folder.tensorboard)) as curves:
+            yield [curves]
 
     def _report(self, state: RunnerState) -> None:
         """What training was good for; an error in it is told, and is none of the training's."""
@@ -122,7 +138,14 @@ def free_settings(config: Config) -> frozenset[str]:
 class _Training:
     """A run under way: its state, and what happens on the host between two dispatches."""
 
-    def __init__(self, run: ExperimentRunner, stop: StopRequest, progress: Progress, checkpoints: Checkpoints):
+    def __init__(
+        self,
+        run: ExperimentRunner,
+        stop: StopRequest,
+        progress: Progress,
+        checkpoints: Checkpoints,
+        curves: Sequence[Writer],
+    ):
         self.config = run.config
         self.folder = run.folder
         self.program = run.program
@@ -130,6 +153,7 @@ class _Training:
         self.stop = stop
         self.progress = progress
         self.checkpoints = checkpoints
+        self.curves = curves
 
     def run(self) -> tuple[RunnerState, bool]:
         """The state after the last update, and whether there was one left to do."""
@@ -170,9 +194,11 @@ class _Training:
     def _open_tables(self, last: int) -> None:
         """Opens the tables without the rows after update `last`, which are about to be written again."""
         clock = int(np.max(self.state.clock)) if last >= 0 else -1
-        self.metrics = CsvWriter(self.folder.metrics, "clock", clock)
-        self.evaluations = CsvWriter(self.folder.evaluations, "update", last)
-        earlier = self.metrics.kept[-1]["seconds"] if self.metrics.kept else 0.0
+        metrics = CsvWriter(self.folder.metrics, "clock", clock)
+        evaluations = CsvWriter(self.folder.evaluations, "update", last)
+        self.metrics: list[Writer] = [metrics, *self.curves]
+        self.evaluations: list[Writer] = [evaluations, *self.curves]
+        earlier = metrics.kept[-1]["seconds"] if metrics.kept else 0.0
         self.started = time.perf_counter() - float(earlier)
 
     def _compile(self) -> None:
@@ -215,22 +241,18 @@ class _Training:
         raise RunStopped(f"error: {why}; {self.folder.newest()}")
 
     def _log(self, report: Report, seconds: float) -> None:
-        """One row a seed in metrics.csv, and the progress line."""
-        metrics = {name: np.asarray(report.metrics[name], np.float32) for name in sorted(report.metrics)}
+        """Writes the interval's rows and moves the progress line."""
         clock = int(np.max(self.state.clock))
         env_steps, before = map(self.program.runner.env_steps, (clock, clock - int(report.n_steps)))
         speed = (env_steps - before) * self.config.n_seeds / seconds
-        common = {"update": self.update, "clock": clock}
-        time_columns = {"seconds": time.perf_counter() - self.started, "steps_per_second": speed}
-        self.metrics.write(
-            [
-                common
-                | {"seed": self.config.seed + i, "env_steps": env_steps}
-                | time_columns
-                | {name: values[i] for name, values in metrics.items()}
-                for i in range(self.config.n_seeds)
-            ]
-        )
+        metrics = {name: np.asarray(report.metrics[name], np.float32) for name in sorted(report.metrics)}
+        position = {"update": self.update, "clock": clock}
+        measured = {"env_steps": env_steps, "seconds": time.perf_counter() - self.started, "steps_per_second": speed}
+        rows = [
+            position | {"seed": seed} | measured | {name: values[i] for name, values in metrics.items()}
+            for i, seed in enumerate(seeds(self.config))
+        ]
+        write(self.metrics, rows)
         self.progress.stands(self._standing(speed, metrics))
 
     def _standing(self, speed: float, metrics: dict[str, np.ndarray]) -> Standing:
@@ -251,7 +273,7 @@ class _Training:
         self.progress.doing("evaluating")
         result = finished(functools.partial(self.held_out.evaluate, self.update, self.state.students.params))
         rows = self.held_out.rows(self.update, result)
-        self.evaluations.write(rows)
+        write(self.evaluations, rows)
         solved = np.mean([row["solved"] for row in rows])
         self.progress.say(f"update {self.update:,}: {solved:.0%} of the held-out episodes solved")
 
@@ -279,7 +301,7 @@ class HeldOutEvaluation:
 
     def __init__(self, eval_runner: EvalRunner, config: Config):
         self.names = eval_runner.names
-        self.seeds = range(config.seed, config.seed + config.n_seeds)
+        self.seeds = seeds(config)
         self._evaluate = jax.jit(jax.vmap(eval_runner.evaluate, axis_name=axes.SEED))
 
     def evaluate(self, update: int, params: Any) -> EvalResult:
@@ -295,6 +317,17 @@ class HeldOutEvaluation:
             for i, seed in enumerate(self.seeds)
             for m, name in enumerate(self.names)
         ]
+
+
+def seeds(config: Config) -> range:
+    """The seeds of a run."""
+    return range(config.seed, config.seed + config.n_seeds)
+
+
+def write(writers: Iterable[Writer], rows: Sequence[Row]) -> None:
+    """The same rows to all."""
+    for writer in writers:
+        writer.write(rows)
 
 
 def finished(work: Callable[[], T]) -> T:
