@@ -47,11 +47,12 @@ def _fixed(spec: dict) -> Maze:
     goals = np.array(spec["goals"], np.int32)
 
     def draw(key: jax.Array) -> Level:
+        one = jax.random.randint(key, (), 0, len(goals)) if len(goals) > 1 else 0
         return Level(
             wall_map=jnp.asarray(wall_map),
             agent_pos=jnp.array(spec["agent"], jnp.int32),
             agent_dir=jnp.array(spec["agent_dir"], jnp.int32),
-            goal_pos=jnp.asarray(goals)[jax.random.randint(key, (), 0, len(goals))],
+            goal_pos=jnp.asarray(goals)[one],
         )
 
     limit = 2 * (height + 2) * (width + 2)

@@ -1,0 +1,319 @@
+"""The held-out mazes: fixed ones against their data, generators against the laws they must obey."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from minigrid.core.world_object import Wall
+from minigrid.envs.crossing import CrossingEnv
+from scipy import stats
+
+from minimax_lib.envs.maze import AMaze, generators, ood
+from minimax_lib.envs.maze.metrics import shortest_path
+from minimax_lib.envs.registry import make_held_out
+
+ENV = AMaze(height=5, width=7, n_walls=9, max_steps=40)
+DATA = json.loads(Path(ood.__file__).with_name("ood_mazes.json").read_text(encoding="utf-8"))["mazes"]
+
+
+def draws(name, n, seed=0):
+    """n levels of one maze as numpy arrays, and (path length, solvable) of each."""
+
+    def one(key):
+        level = ood.load(name, key)
+        return level, shortest_path(level)
+
+    out = jax.jit(lambda key: jax.vmap(one)(jax.random.split(key, n)))(jax.random.key(seed))
+    return jax.tree.map(np.asarray, out)
+
+
+def rows(level):
+    return ["".join("#" if wall else "." for wall in line) for line in np.asarray(level.wall_map)]
+
+
+def goal_counts(levels, goals):
+    return np.array([(levels.goal_pos == goal).all(axis=1).sum() for goal in goals])
+
+
+# --- fixed mazes
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_a_fixed_maze_is_its_data(name):
+    spec, level = DATA[name], ood.load(name)
+    assert rows(level) == spec["rows"]
+    assert level.agent_pos.tolist() == spec["agent"]
+    assert level.agent_dir == spec["agent_dir"]
+    assert level.goal_pos.tolist() in spec["goals"]
+    length, solvable = shortest_path(level)
+    assert solvable
+    assert length == spec["shortest_path"][spec["goals"].index(level.goal_pos.tolist())]
+
+
+@pytest.mark.parametrize("name", ["SmallCorridor", "LargeCorridor"])
+def test_corridors_draw_one_of_their_goals_uniformly(name):
+    spec = DATA[name]
+    levels, (length, _) = draws(name, 2000)
+    counts = goal_counts(levels, spec["goals"])
+    assert counts.sum() == 2000
+    assert stats.chisquare(counts).pvalue > 1e-3
+    for goal, expected in zip(spec["goals"], spec["shortest_path"], strict=True):
+        assert (length[(levels.goal_pos == goal).all(axis=1)] == expected).all()
+
+
+# --- perfect mazes
+
+
+def kruskal(edges, n_vertices):
+    """The indices that Kruskal's algorithm takes from edges listed lightest first, by plain union-find."""
+    root = list(range(n_vertices))
+
+    def find(v):
+        while root[v] != v:
+            v = root[v]
+        return v
+
+    taken = []
+    for i, (a, b) in enumerate(edges):
+        a, b = find(a), find(b)
+        if a != b:
+            root[a] = b
+            taken.append(i)
+    return taken
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 10])
+def test_the_spanning_tree_is_kruskals(n):
+    tree = jax.jit(generators.minimum_spanning_tree, static_argnums=1)
+    for seed in range(5):
+        edges = np.random.default_rng(seed).permutation(generators.grid_edges(n))
+        assert np.flatnonzero(tree(jnp.asarray(edges), n * n)).tolist() == kruskal(edges, n * n)
+
+
+@pytest.mark.parametrize(("name", "size", "n"), [("PerfectMaze", 11, 60), ("PerfectMazeMedium", 21, 20)])
+def test_a_perfect_maze_is_a_spanning_tree_of_the_odd_cells(name, size, n):
+    levels, (length, solvable) = draws(name, n)
+    inner = size - 2
+    assert levels.wall_map.shape == (n, inner, inner)
+    assert not levels.wall_map[:, ::2, ::2].any()
+    assert levels.wall_map[:, 1::2, 1::2].all()
+    cells = ((size - 1) // 2) ** 2
+    assert ((~levels.wall_map).sum((1, 2)) == 2 * cells - 1).all()  # a free cell for each vertex and each edge
+    assert solvable.all()
+    for level_walls in levels.wall_map:
+        assert connected(level_walls)
+    corners = {(0, 0), (inner - 1, 0), (0, inner - 1), (inner - 1, inner - 1)}
+    pairs = {(tuple(a), tuple(g)) for a, g in zip(levels.agent_pos.tolist(), levels.goal_pos.tolist(), strict=True)}
+    assert all(a in corners and g in corners and a != g for a, g in pairs)
+    assert len({walls.tobytes() for walls in levels.wall_map}) == n
+    assert (length > 0).all()
+
+
+def connected(wall_map):
+    """Whether all free cells hang together, by a plain flood."""
+    free = {(y, x) for y, x in np.argwhere(~wall_map).tolist()}
+    todo = [free.pop()]
+    while todo:
+        y, x = todo.pop()
+        for cell in ((y + 1, x), (y - 1, x), (y, x + 1), (y, x - 1)):
+            if cell in free:
+                free.remove(cell)
+                todo.append(cell)
+    return not free
+
+
+def test_corner_pairs_are_uniform():
+    levels, _ = draws("PerfectMaze", 1500)
+    index = (levels.agent_pos // 8 @ [1, 2]) * 4 + levels.goal_pos // 8 @ [1, 2]
+    counts = np.bincount(index, minlength=16)
+    assert (counts > 0).sum() == 12
+    assert stats.chisquare(counts[counts > 0]).pvalue > 1e-3
+
+
+@pytest.mark.parametrize(("name", "size"), [("PerfectMazeLarge", 51), ("PerfectMazeXL", 101)])
+def test_large_perfect_mazes_are_connected(name, size):
+    level = jax.jit(lambda key: ood.load(name, key))(jax.random.key(0))
+    assert level.wall_map.shape == (size - 2, size - 2)
+    assert (~np.asarray(level.wall_map)).sum() == 2 * ((size - 1) // 2) ** 2 - 1
+    assert connected(np.asarray(level.wall_map))
+
+
+# --- rooms and crossings
+
+
+def test_four_rooms_have_one_door_in_each_arm():
+    n = 1500
+    levels, (_, solvable) = draws("FourRooms", n)
+    free = ~levels.wall_map
+    assert free.shape == (n, 17, 17)
+    for arm in (free[:, 8, :8], free[:, 8, 9:], free[:, :8, 8], free[:, 9:, 8]):
+        assert (arm.sum(axis=1) == 1).all()
+        assert stats.chisquare(arm.sum(axis=0)).pvalue > 1e-3
+    assert not free[:, 8, 8].any()
+    assert (free.sum((1, 2)) == 4 * 64 + 4).all()
+    assert solvable.all()
+    assert (levels.agent_pos != levels.goal_pos).any(axis=1).all()
+    assert set(levels.agent_dir) == {0, 1, 2, 3}
+    for pos in (levels.agent_pos, levels.goal_pos):
+        assert free[np.arange(n), pos[:, 1], pos[:, 0]].all()
+        assert stats.chisquare(np.bincount((pos[:, 1] > 8) * 2 + (pos[:, 0] > 8), minlength=4)).pvalue > 1e-3
+
+
+CROSSINGS = {
+    "SimpleCrossingS9N1": (9, 1),
+    "SimpleCrossingS9N2": (9, 2),
+    "SimpleCrossingS9N3": (9, 3),
+    "SimpleCrossingS11N5": (11, 5),
+}
+
+
+def river_counts(wall_map):
+    """(columns, rows) that are walls but for their openings: of n walls across, each has its own opening."""
+    n_free = (~wall_map).sum(axis=0)
+    columns = sum(n_free[x] <= wall_map.shape[0] // 2 for x in range(1, len(n_free), 2))
+    n_free = (~wall_map).sum(axis=1)
+    return columns, sum(n_free[y] <= wall_map.shape[1] // 2 for y in range(1, len(n_free), 2))
+
+
+@pytest.mark.parametrize("name", CROSSINGS)
+def test_crossings_obey_the_law_of_their_walls(name):
+    (size, n_crossings), n = CROSSINGS[name], 300
+    levels, (_, solvable) = draws(name, n)
+    assert solvable.all()
+    assert (levels.agent_pos == 0).all()
+    assert (levels.agent_dir == 0).all()
+    assert (levels.goal_pos == size - 3).all()
+    for wall_map in levels.wall_map:
+        columns, rivers = river_counts(wall_map)
+        assert columns + rivers == n_crossings
+        assert wall_map.sum() == n_crossings * (size - 2) - columns * rivers - n_crossings
+        assert not wall_map[::2, ::2].any()
+
+
+@pytest.mark.parametrize("name", CROSSINGS)
+def test_crossings_are_distributed_as_minigrids(name):
+    """Cell by cell the share of walls equals the real generator's: largest z of all cells below 4.5."""
+    (size, n_crossings), n = CROSSINGS[name], 1500
+    ours = draws(name, n)[0].wall_map.mean(axis=0)
+    env = CrossingEnv(size=size, num_crossings=n_crossings, obstacle_type=Wall)
+    theirs = np.zeros((size - 2, size - 2))
+    for seed in range(n):
+        env._np_random = np.random.default_rng(seed)
+        env._gen_grid(size, size)
+        cells = np.array([cell is not None and cell.type == "wall" for cell in env.grid.grid])
+        theirs += cells.reshape(size, size)[1:-1, 1:-1]
+    theirs /= n
+    spread = np.sqrt((ours * (1 - ours) + theirs * (1 - theirs)) / n)
+    assert (np.abs(ours - theirs) <= 4.5 * spread + 1e-9).all()
+
+
+# --- the suite as one batch
+
+
+def play(env, level, actions):
+    state, first = env.reset(jax.random.key(0), level)
+
+    def step(state, action):
+        return env.step(jax.random.key(0), state, action)
+
+    return first, jax.lax.scan(step, state, actions)[1]
+
+
+@pytest.mark.parametrize("see_through_walls", [True, False])
+def test_padding_changes_nothing_that_is_seen(see_through_walls):
+    env = AMaze(see_through_walls=see_through_walls, obs_agent_pos=True)
+    level = ood.load("MediumMaze")
+    actions = jnp.asarray(np.random.default_rng(0).choice(3, size=200, p=[0.2, 0.2, 0.6]), jnp.int32)
+    run = jax.jit(lambda level: play(env, level, actions))
+    for a, b in zip(jax.tree.leaves(run(level)), jax.tree.leaves(run(ood.pad(level, 12, 9))), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_the_suite_is_one_batch_with_each_mazes_own_limit():
+    names = (*ood.BENCHMARK, "TrainingDistribution")
+    suite = make_held_out(ENV, names)
+    assert suite.names == names
+    levels = jax.jit(lambda key: suite.sample(key, 2))(jax.random.key(0))
+    assert levels.maze.wall_map.shape == (13, 2, 19, 19)
+    limits = dict(zip(names, np.asarray(levels.max_steps[:, 0]).tolist(), strict=True))
+    assert limits["SixteenRooms"] == 2 * 15 * 15
+    assert limits["LargeCorridor"] == 2 * 21 * 21
+    assert limits["PerfectMazeMedium"] == 2 * 21 * 21
+    assert limits["FourRooms"] == 250
+    assert limits["SimpleCrossingS11N5"] == 4 * 11 * 11
+    assert limits["TrainingDistribution"] == 40
+    assert suite.env.max_steps == 2 * 21 * 21
+    assert levels.see_through_walls.all()
+
+
+def test_episodes_end_at_their_own_limit_and_pay_by_it():
+    suite = make_held_out(ENV, ["MiniMaze", "TrainingDistribution"])
+    levels = jax.jit(lambda key: suite.sample(key, 1))(jax.random.key(0))
+    still = jnp.full(80, 6, jnp.int32)
+    _, steps = jax.jit(jax.vmap(lambda level: play(suite.env, level, still)))(jax.tree.map(lambda x: x[:, 0], levels))
+    assert np.argmax(np.asarray(steps.truncated), axis=1).tolist() == [2 * 6 * 6 - 1, 40 - 1]
+    # right 3, down 2, left 1, down 1, left 2, up 1, with the turns between them
+    walk = jnp.array([2, 2, 2, 1, 2, 2, 1, 2, 0, 2, 1, 2, 2, 1, 2], jnp.int32)
+    _, steps = jax.jit(lambda level: play(suite.env, level, walk))(jax.tree.map(lambda x: x[0, 0], levels))
+    np.testing.assert_allclose(steps.reward, [0] * 14 + [1 - 0.9 * 15 / 72], rtol=1e-6)
+    assert steps.terminated[-1]
+
+
+def test_dcd_protocol_casts_shadows_in_rooms_and_crossings_only():
+    names = ("FourRooms", "SimpleCrossingS9N1", "SixteenRooms")
+    suite = make_held_out(ENV, names, protocol="dcd")
+    levels = jax.jit(lambda key: suite.sample(key, 1))(jax.random.key(0))
+    assert levels.see_through_walls[:, 0].tolist() == [False, False, True]
+    assert levels.max_steps[:, 0].tolist() == [100, 4 * 81, 2 * 225]
+    first = jax.jit(jax.vmap(suite.env.reset, (None, 0)))(jax.random.key(0), jax.tree.map(lambda x: x[:, 0], levels))[1]
+    for i, see_through_walls in enumerate((False, False, True)):
+        plain = dataclasses.replace(ENV, see_through_walls=see_through_walls)
+        maze = jax.tree.map(lambda x, i=i: x[i, 0], levels.maze)
+        np.testing.assert_array_equal(first.obs["image"][i], plain.reset(jax.random.key(0), maze)[1].obs["image"])
+
+
+def test_episodes_of_a_task_depend_on_the_key_and_its_name_alone():
+    together = make_held_out(ENV, ["FourRooms", "SmallCorridor"])
+    alone = make_held_out(ENV, ["SmallCorridor", "LargeCorridor"])
+    draw = jax.jit(lambda key: together.sample(key, 6).maze.goal_pos[1])
+    a = draw(jax.random.key(5))
+    np.testing.assert_array_equal(a, jax.jit(lambda key: alone.sample(key, 6))(jax.random.key(5)).maze.goal_pos[0])
+    assert (a != draw(jax.random.key(6))).any()
+    assert len(np.unique(np.asarray(a), axis=0)) > 1
+
+
+def test_load_pads_and_stacks():
+    assert ood.load("MiniMaze").wall_map.shape == (4, 4)
+    padded = ood.load("MiniMaze", size=(6, 5))
+    assert rows(padded) == ["....#", "###.#", ".#..#", "...##", "#####", "#####"]
+    assert ood.load(["MiniMaze", "MediumMaze"]).wall_map.shape == (2, 8, 8)
+    load = jax.jit(lambda key: ood.load("PerfectMaze", key).wall_map)
+    a, b = (load(jax.random.key(k)) for k in (0, 1))
+    assert (np.asarray(a) != np.asarray(b)).any()
+
+
+def test_name_tuples_name_mazes():
+    assert set(ood.BENCHMARK) | set(ood.VALIDATION) <= set(ood.MAZES)
+    assert len(ood.BENCHMARK) == 12
+    assert ood.VALIDATION == ("SixteenRooms", "Labyrinth", "StandardMaze")
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: ood.load("Labirinth"), "unknown maze 'Labirinth'.*did you mean 'Labyrinth'"),
+        (lambda: ood.load("SixteenRooms", size=(12, 13)), "too small for a maze of 13 x 13"),
+        (lambda: make_held_out(ENV, ["FourRoom"]), "did you mean 'FourRooms'"),
+        (lambda: make_held_out(ENV, ["FourRooms"], protocol="dcm"), "protocol 'dcm'.*did you mean 'dcd'"),
+        (lambda: make_held_out(ENV, ["FourRooms"], protocl="dcd"), "did you mean 'protocol'"),
+        (lambda: make_held_out(ENV, []), "at least one"),
+    ],
+)
+def test_what_is_not_there_is_refused_in_one_line(call, words):
+    with pytest.raises(ValueError, match=words) as error:
+        call()
+    assert "\n" not in str(error.value)
