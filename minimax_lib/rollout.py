@@ -37,6 +37,7 @@ class Rollout:
     carry: Any  # [A, R, ...], the agents' memory before step 0
     last_value: jax.Array  # f32[A, R], value of the observation after the last step
     final: BatchState
+    logits: jax.Array | None = None  # f32[T, A, R, n], the policies' parameters, where a score needs them
 
     def advantages(self, gamma: float, gae_lambda: float) -> tuple[jax.Array, jax.Array]:
         """(advantages, value targets), f32 in the shape of `steps.reward`."""

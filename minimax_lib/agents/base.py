@@ -48,6 +48,10 @@ class Agent(Protocol):
         """Value of `obs`, f32[R]."""
         ...
 
+    def logits(self, params: Any, run: Any) -> jax.Array:
+        """The policy's parameters in every step of a `Rollout`."""
+        ...
+
     def update(self, key: jax.Array, state: TrainState, run: Any) -> tuple[TrainState, dict[str, jax.Array]]:
         """Learns from a `Rollout`; returns the new state and f32[] metrics."""
         ...

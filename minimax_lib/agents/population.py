@@ -5,12 +5,13 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from minimax_lib.agents.base import TrainState
 from minimax_lib.agents.ppo import PPOAgent
 from minimax_lib.rollout import Rollout
 
-ROLLOUT_AXES = Rollout(steps=1, carry=0, last_value=0, final=None)
+ROLLOUT_AXES: Any = Rollout(steps=1, carry=0, last_value=0, final=None)  # type: ignore[arg-type]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,10 +52,14 @@ class AgentPop:
     def value(self, params: Any, obs: Any, carry: Any, first: jax.Array) -> jax.Array:
         return self._map(self.agent.value)(params, obs, carry, first)
 
+    def logits(self, params: Any, run: Rollout) -> jax.Array:
+        """f32[T, A, R, n], for `run` [T, A, R]."""
+        return jnp.swapaxes(self._map(self.agent.logits, (0, ROLLOUT_AXES))(params, experience(run)), 0, 1)
+
     def update(self, key: jax.Array, state: TrainState, run: Rollout) -> tuple[TrainState, dict[str, jax.Array]]:
         """Each agent learns from its own part of `run`; metrics are means over the agents."""
-        run = run.replace(final=None)
-        state, metrics = self._map(self.agent.update, (0, 0, ROLLOUT_AXES))(self._keys(key), state, run)
+        update = self._map(self.agent.update, (0, 0, ROLLOUT_AXES))
+        state, metrics = update(self._keys(key), state, experience(run))
         return state, jax.tree.map(lambda x: x.mean(axis=0), metrics)
 
     def _keys(self, key: jax.Array) -> jax.Array:
@@ -71,6 +76,11 @@ class AgentPop:
             return jax.tree.map(lambda x: x[None], function(*first))
 
         return call
+
+
+def experience(run: Rollout) -> Rollout:
+    """What an agent looks at: `run` without the environment's state and without what only scores read."""
+    return dataclasses.replace(run, final=None, logits=None)
 
 
 def squeezed(tree: Any, axis: Any) -> Any:

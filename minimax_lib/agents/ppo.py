@@ -151,6 +151,10 @@ class PPOAgent:
     def value(self, params: Any, obs: Any, carry: Any, first: jax.Array) -> jax.Array:
         return self.policy(params, obs, carry, first)[1]
 
+    def logits(self, params: Any, run: Rollout) -> jax.Array:
+        """f32[T, R, n], the parameters of the policy in every step of `run`, whose steps are [T, R, ...]."""
+        return self.model.apply(params, run.steps.obs, run.carry, run.steps.first)[0]
+
     def update(self, key: jax.Array, state: TrainState, run: Rollout) -> tuple[TrainState, dict[str, jax.Array]]:
         """Learns from `run`, whose steps are [T, R, ...]; metrics are means over the gradient steps."""
         c = self.config
@@ -178,7 +182,7 @@ class PPOAgent:
     def _gradient_step(self, learnt: tuple[Any, Any], batch: Batch) -> tuple[tuple[Any, Any], dict[str, jax.Array]]:
         params, opt_state = learnt
         if self.config.normalize_advantages:
-            batch = batch.replace(advantage=normalized(batch.advantage))
+            batch = dataclasses.replace(batch, advantage=normalized(batch.advantage))
         gradients, metrics = jax.grad(self.loss, has_aux=True)(params, batch)
         gradients = axes.device_mean(gradients)
         metrics["grad_norm"] = optax.tree.norm(gradients)

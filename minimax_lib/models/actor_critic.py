@@ -4,6 +4,7 @@ from typing import Any
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 
 from minimax_lib.envs.spaces import Space
 from minimax_lib.models.distributions import n_parameters
@@ -38,10 +39,8 @@ class ActorCritic(nn.Module):
         observation opens an episode and the memory is cleared before it is used.
         """
         hidden, carry = self.memory(self.torso(obs), carry, first)
-        policy = self._head("policy", hidden, n_parameters(self.action_space), nn.initializers.zeros)
-        value = self._head("value", hidden, 1, orthogonal(GAIN_LINEAR))
+        heads = nn.Dense(2 * self.head_width, kernel_init=orthogonal(GAIN_TANH, n_blocks=2), name="heads")(hidden)
+        policy, value = jnp.split(nn.tanh(heads), 2, axis=-1)
+        policy = nn.Dense(n_parameters(self.action_space), kernel_init=nn.initializers.zeros, name="policy")(policy)
+        value = nn.Dense(1, kernel_init=orthogonal(GAIN_LINEAR), name="value")(value)
         return policy, value[..., 0], carry
-
-    def _head(self, name: str, hidden: jax.Array, n_outputs: int, init: Any) -> jax.Array:
-        x = nn.Dense(self.head_width, kernel_init=orthogonal(GAIN_TANH), name=f"{name}_hidden")(hidden)
-        return nn.Dense(n_outputs, kernel_init=init, name=f"{name}_out")(nn.tanh(x))

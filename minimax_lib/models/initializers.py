@@ -23,11 +23,8 @@ def orthogonal(gain: float = 1.0, n_blocks: int = 1) -> Initializer:
         n_rows, n_columns = math.prod(shape[:-1]), shape[-1] // n_blocks
         tall = (n_blocks, max(n_rows, n_columns), min(n_rows, n_columns))
         blocks = polar_factor(jax.random.normal(key, tall, jnp.float32))
-        if n_rows >= n_columns:
-            blocks = blocks.transpose(1, 0, 2)  # [rows, blocks, columns]
-        else:
-            blocks = blocks.transpose(2, 0, 1)
-        return (gain * blocks).reshape(shape).astype(dtype)
+        rows_first = (1, 0, 2) if n_rows >= n_columns else (2, 0, 1)
+        return (gain * blocks.transpose(rows_first)).reshape(shape).astype(dtype)
 
     return init
 

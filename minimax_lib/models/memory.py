@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from minimax_lib.models.initializers import GAIN_RELU, orthogonal
-from minimax_lib.models.recurrence import recur
+from minimax_lib.models.recurrence import Cell, Weights, recur
 
 
 @struct.dataclass
@@ -23,11 +23,31 @@ class LSTMCarry:
     cell: jax.Array
 
 
-def lstm_gates(gates_in: jax.Array, product: jax.Array, carry: LSTMCarry) -> LSTMCarry:
-    """One LSTM step (Hochreiter and Schmidhuber 1997, with forget gate); gates in the order input, forget, cell, out."""
-    input_gate, forget_gate, candidate, output_gate = jnp.split(gates_in + product, 4, axis=-1)
-    cell = nn.sigmoid(forget_gate) * carry.cell + nn.sigmoid(input_gate) * jnp.tanh(candidate)
-    return LSTMCarry(hidden=nn.sigmoid(output_gate) * jnp.tanh(cell), cell=cell)
+class LSTMCell:
+    """Long short-term memory with forget gate (Gers et al. 2000); columns: input, forget, candidate, output."""
+
+    n_gates = 4
+
+    def forward(self, inputs: jax.Array, product: jax.Array, carry: LSTMCarry) -> tuple[LSTMCarry, tuple]:
+        i, f, g, o = jnp.split(inputs + product, 4, axis=-1)
+        i, f, g, o = nn.sigmoid(i), nn.sigmoid(f), jnp.tanh(g), nn.sigmoid(o)
+        cell = f * carry.cell + i * g
+        return LSTMCarry(hidden=o * jnp.tanh(cell), cell=cell), (i, f, g, o, carry.cell)
+
+    def backward(self, saved: tuple, gradient: LSTMCarry) -> tuple[jax.Array, LSTMCarry]:
+        i, f, g, o, cell_before = saved
+        squashed = jnp.tanh(f * cell_before + i * g)
+        d_cell = gradient.cell + gradient.hidden * o * (1.0 - squashed**2)
+        d_inputs = [
+            d_cell * g * i * (1.0 - i),
+            d_cell * cell_before * f * (1.0 - f),
+            d_cell * i * (1.0 - g**2),
+            gradient.hidden * squashed * o * (1.0 - o),
+        ]
+        return jnp.concatenate(d_inputs, axis=-1), LSTMCarry(hidden=jnp.zeros_like(d_cell), cell=d_cell * f)
+
+    def product_gradient(self, saved: tuple, inputs_gradient: jax.Array) -> jax.Array:
+        return inputs_gradient
 
 
 @struct.dataclass
@@ -37,17 +57,36 @@ class GRUCarry:
     hidden: jax.Array
 
 
-def gru_gates(gates_in: jax.Array, product: jax.Array, carry: GRUCarry) -> GRUCarry:
-    """One GRU step (Cho et al. 2014; the reset gate acts after the product, as in cuDNN): reset, update, candidate."""
-    reset_in, update_in, candidate_in = jnp.split(gates_in, 3, axis=-1)
-    reset_h, update_h, candidate_h = jnp.split(product, 3, axis=-1)
-    update = nn.sigmoid(update_in + update_h)
-    candidate = jnp.tanh(candidate_in + nn.sigmoid(reset_in + reset_h) * candidate_h)
-    return GRUCarry(hidden=(1.0 - update) * candidate + update * carry.hidden)
+class GRUCell:
+    """Gated recurrent unit (Cho et al. 2014) with the reset gate after the product; columns: reset, update, candidate."""
+
+    n_gates = 3
+
+    def forward(self, inputs: jax.Array, product: jax.Array, carry: GRUCarry) -> tuple[GRUCarry, tuple]:
+        reset_in, update_in, candidate_in = jnp.split(inputs, 3, axis=-1)
+        reset_product, update_product, candidate_product = jnp.split(product, 3, axis=-1)
+        r = nn.sigmoid(reset_in + reset_product)
+        z = nn.sigmoid(update_in + update_product)
+        n = jnp.tanh(candidate_in + r * candidate_product)
+        return GRUCarry(hidden=n + z * (carry.hidden - n)), (r, z, n, carry.hidden, candidate_product)
+
+    def backward(self, saved: tuple, gradient: GRUCarry) -> tuple[jax.Array, GRUCarry]:
+        r, z, n, before, candidate_product = saved
+        d_candidate = gradient.hidden * (1.0 - z) * (1.0 - n**2)
+        d_inputs = [
+            d_candidate * candidate_product * r * (1.0 - r),
+            gradient.hidden * (before - n) * z * (1.0 - z),
+            d_candidate,
+        ]
+        return jnp.concatenate(d_inputs, axis=-1), GRUCarry(hidden=gradient.hidden * z)
+
+    def product_gradient(self, saved: tuple, inputs_gradient: jax.Array) -> jax.Array:
+        reset, update, candidate = jnp.split(inputs_gradient, 3, axis=-1)
+        return jnp.concatenate([reset, update, candidate * saved[0]], axis=-1)
 
 
 class LSTMMemory(nn.Module):
-    """Long short-term memory."""
+    """Long short-term memory of `width` units."""
 
     width: int
     unroll: int = 1
@@ -58,11 +97,11 @@ class LSTMMemory(nn.Module):
 
     @nn.compact
     def __call__(self, features: jax.Array, carry: LSTMCarry, first: jax.Array) -> tuple[jax.Array, LSTMCarry]:
-        return gated_memory(self, lstm_gates, 4, features, carry, first)
+        return gated_memory(self, LSTM_CELL, features, carry, first)
 
 
 class GRUMemory(nn.Module):
-    """Gated recurrent unit."""
+    """Gated recurrent unit of `width` units."""
 
     width: int
     unroll: int = 1
@@ -72,17 +111,22 @@ class GRUMemory(nn.Module):
 
     @nn.compact
     def __call__(self, features: jax.Array, carry: GRUCarry, first: jax.Array) -> tuple[jax.Array, GRUCarry]:
-        return gated_memory(self, gru_gates, 3, features, carry, first)
+        return gated_memory(self, GRU_CELL, features, carry, first)
 
 
-def gated_memory(
-    module: Any, gates: Any, n_gates: int, features: jax.Array, carry: Any, first: jax.Array
-) -> tuple[jax.Array, Any]:
-    """(hidden [T, R, width], last carry): the input product for all steps at once, then the recurrence."""
-    width = module.width
-    kernel = module.param("recurrent_kernel", orthogonal(n_blocks=n_gates), (width, n_gates * width))
-    gates_in = nn.Dense(n_gates * width, kernel_init=orthogonal(n_blocks=n_gates), name="input")(features)
-    return recur(gates, module.unroll, kernel, gates_in, first, carry)
+LSTM_CELL, GRU_CELL = LSTMCell(), GRUCell()
+
+
+def gated_memory(module: Any, cell: Cell, features: jax.Array, carry: Any, first: jax.Array) -> tuple[jax.Array, Any]:
+    """(hidden [T, R, width], last carry) of a cell whose parameters belong to `module`."""
+    n_columns = cell.n_gates * module.width
+    init = orthogonal(n_blocks=cell.n_gates)
+    weights = Weights(
+        input_kernel=module.param("input_kernel", init, (features.shape[-1], n_columns)),
+        recurrent_kernel=module.param("recurrent_kernel", init, (module.width, n_columns)),
+        bias=module.param("bias", nn.initializers.zeros, (n_columns,)),
+    )
+    return recur(cell, module.unroll, weights, features, first, carry)
 
 
 class NoMemory(nn.Module):
