@@ -215,6 +215,7 @@ def test_a_folder_with_a_run_is_taken_only_to_resume_it(done, capsys):
 def test_resume_of_nothing_starts(tmp_path):
     config = toy_config(tmp_path, n_updates=2, resume=True)
     assert experiment(config).run() == 0
+    assert not load_yaml(config.run_folder / "config.yaml").resume  # a wish of the moment, not of the run
 
 
 def test_another_configuration_is_refused_with_what_differs(done, capsys):

@@ -1,6 +1,7 @@
 """The host's side of a run: the loop over log intervals, time, files, evaluation, signals and the progress line."""
 
 import contextlib
+import dataclasses
 import functools
 import importlib.util
 import os
@@ -88,7 +89,8 @@ class ExperimentRunner:
         Raises RunRefused before anything has changed, RunStopped later.
         """
         with self.folder.owned():
-            self.folder.admit(to_dict(self.config), self.config.resume, free_settings(self.config))
+            settings = to_dict(dataclasses.replace(self.config, resume=False))
+            self.folder.admit(settings, self.config.resume, free_settings(self.config))
             state, trained = self._train()
             if trained and self.config.report:
                 self._report(state)
@@ -103,9 +105,29 @@ class ExperimentRunner:
                 Checkpoints(self.folder.checkpoints, self.config.keep_checkpoints) as checkpoints,
                 self._curves() as curves,
             ):
-                return _Training(self, stop, progress, checkpoints, curves).run()
+                progress.doing("starting")
+                start = self._start(checkpoints, progress)
+                if start.update >= self.config.n_updates:
+                    progress.say(f"{self.folder.path} is finished already: it has had its {start.update:,} updates")
+                    return start.state, False
+                return _Training(self, start, stop, progress, checkpoints, curves).run(), True
         except (CheckpointError, OSError) as error:
             raise RunStopped(f"error: {one_line(error)}; {self.folder.newest()}") from error
+
+    def _start(self, checkpoints: Checkpoints, progress: Progress) -> "_Start":
+        """Where the newest checkpoint left the run; its beginning if there is none. RunRefused if none can be read."""
+        init = functools.partial(self.program.init, self.config.seed)
+        try:
+            restored = checkpoints.restore(abstract(init)) if checkpoints.updates() else None
+        except CheckpointError as error:
+            raise RunRefused(f"cannot resume {self.folder.path}: {error}") from error
+        if restored is None:
+            return _Start(finished(init), 0, is_fresh=True)
+        for update, why in restored.damaged.items():
+            progress.say(f"the checkpoint of update {update:,} is damaged ({why})")
+        if restored.damaged:
+            progress.say(f"damaged checkpoints are kept in {checkpoints.set_aside(restored.damaged)}")
+        return _Start(restored.state, restored.update, is_fresh=False)
 
     @contextlib.contextmanager
     def _curves(self) -> Iterator[list[Writer]]:
@@ -135,71 +157,52 @@ def free_settings(config: Config) -> frozenset[str]:
     return FREE if any(value is not None for value in scheduled) else FREE | {"n_updates"}
 
 
+@dataclasses.dataclass(frozen=True)
+class _Start:
+    """Where a process takes a run up."""
+
+    state: RunnerState
+    update: int
+    is_fresh: bool  # from the beginning, not from a checkpoint
+
+
 class _Training:
     """A run under way: its state, and what happens on the host between two dispatches."""
 
     def __init__(
         self,
         run: ExperimentRunner,
+        start: _Start,
         stop: StopRequest,
         progress: Progress,
         checkpoints: Checkpoints,
         curves: Sequence[Writer],
     ):
-        self.config = run.config
-        self.folder = run.folder
-        self.program = run.program
+        """Opens the tables without the rows that come after `start`, which are about to be written again."""
+        self.config, self.folder, self.program = run.config, run.folder, run.program
         self.held_out = HeldOutEvaluation(run.eval_runner, run.config) if run.eval_runner else None
-        self.stop = stop
-        self.progress = progress
-        self.checkpoints = checkpoints
-        self.curves = curves
+        self.stop, self.progress, self.checkpoints = stop, progress, checkpoints
+        self.start, self.state, self.update = start, start.state, start.update
+        clock, update = (-1, -1) if start.is_fresh else (clock_of(start.state), start.update)
+        metrics = CsvWriter(self.folder.metrics, "clock", clock)
+        self.metrics: list[Writer] = [metrics, *curves]
+        self.evaluations: list[Writer] = [CsvWriter(self.folder.evaluations, "update", update), *curves]
+        earlier = float(metrics.kept[-1]["seconds"]) if metrics.kept else 0.0
+        self.began = time.perf_counter() - earlier
+        self.first_interval = self.began
 
-    def run(self) -> tuple[RunnerState, bool]:
-        """The state after the last update, and whether there was one left to do."""
-        self.progress.doing("starting")
-        last = self._start()
-        if self.update >= self.config.n_updates:
-            self.progress.say(f"{self.folder.path} is finished already: it has had its {self.update:,} updates")
-            return self.state, False
-        self._open_tables(last)
+    def run(self) -> RunnerState:
+        """The state after the last update. RunStopped if it does not come to that."""
         self._compile()
-        if last < 0:
+        if self.start.is_fresh:
             self._evaluate()
         else:
             self.progress.say(f"{self.folder.path} goes on from update {self.update:,}")
-        self.first_update, self.first_interval = self.update, time.perf_counter()
+        self.first_interval = time.perf_counter()
         while self.update < self.config.n_updates and not self.stop.signal:
             self._interval()
         self._leave()
-        return self.state, True
-
-    def _start(self) -> int:
-        """Sets the state to where the run goes on; returns the update of the checkpoint that it came from, or -1."""
-        init = functools.partial(self.program.init, self.config.seed)
-        try:
-            restored = self.checkpoints.restore(abstract(init)) if self.checkpoints.updates() else None
-        except CheckpointError as error:
-            raise RunRefused(f"cannot resume {self.folder.path}: {error}") from error
-        if restored is None:
-            self.state, self.update = finished(init), 0
-            return -1
-        self.state, self.update = restored.state, restored.update
-        for update, why in restored.damaged.items():
-            self.progress.say(f"the checkpoint of update {update:,} is damaged ({why})")
-        if restored.damaged:
-            self.progress.say(f"damaged checkpoints are kept in {self.checkpoints.set_aside(restored.damaged)}")
-        return self.update
-
-    def _open_tables(self, last: int) -> None:
-        """Opens the tables without the rows after update `last`, which are about to be written again."""
-        clock = int(np.max(self.state.clock)) if last >= 0 else -1
-        metrics = CsvWriter(self.folder.metrics, "clock", clock)
-        evaluations = CsvWriter(self.folder.evaluations, "update", last)
-        self.metrics: list[Writer] = [metrics, *self.curves]
-        self.evaluations: list[Writer] = [evaluations, *self.curves]
-        earlier = metrics.kept[-1]["seconds"] if metrics.kept else 0.0
-        self.started = time.perf_counter() - float(earlier)
+        return self.state
 
     def _compile(self) -> None:
         """Dispatches no work at all, so that the intervals are timed without the compilation."""
@@ -242,12 +245,12 @@ class _Training:
 
     def _log(self, report: Report, seconds: float) -> None:
         """Writes the interval's rows and moves the progress line."""
-        clock = int(np.max(self.state.clock))
+        clock = clock_of(self.state)
         env_steps, before = map(self.program.runner.env_steps, (clock, clock - int(report.n_steps)))
         speed = (env_steps - before) * self.config.n_seeds / seconds
         metrics = {name: np.asarray(report.metrics[name], np.float32) for name in sorted(report.metrics)}
         position = {"update": self.update, "clock": clock}
-        measured = {"env_steps": env_steps, "seconds": time.perf_counter() - self.started, "steps_per_second": speed}
+        measured = {"env_steps": env_steps, "seconds": time.perf_counter() - self.began, "steps_per_second": speed}
         rows = [
             position | {"seed": seed} | measured | {name: values[i] for name, values in metrics.items()}
             for i, seed in enumerate(seeds(self.config))
@@ -256,7 +259,7 @@ class _Training:
         self.progress.stands(self._standing(speed, metrics))
 
     def _standing(self, speed: float, metrics: dict[str, np.ndarray]) -> Standing:
-        per_update = (time.perf_counter() - self.first_interval) / (self.update - self.first_update)
+        per_update = (time.perf_counter() - self.first_interval) / (self.update - self.start.update)
         return Standing(
             update=self.update,
             n_updates=self.config.n_updates,
@@ -302,12 +305,11 @@ class HeldOutEvaluation:
     def __init__(self, eval_runner: EvalRunner, config: Config):
         self.names = eval_runner.names
         self.seeds = seeds(config)
-        self._evaluate = jax.jit(jax.vmap(eval_runner.evaluate, axis_name=axes.SEED))
+        self._evaluate = jax.jit(functools.partial(evaluate_first_students, eval_runner))
 
     def evaluate(self, update: int, params: Any) -> EvalResult:
         """[S, M, E] with `params` [S, A, ...]; the update serves as the seed of the evaluation."""
-        keys = evaluation_keys(self.seeds, evaluation_seed=update)
-        return self._evaluate(keys, jax.tree.map(lambda leaf: leaf[:, 0], params))
+        return self._evaluate(evaluation_keys(self.seeds, evaluation_seed=update), params)
 
     def rows(self, update: int, result: EvalResult) -> list[Row]:
         """One row a seed and task: the means over the episodes."""
@@ -319,9 +321,20 @@ class HeldOutEvaluation:
         ]
 
 
+def evaluate_first_students(eval_runner: EvalRunner, keys: jax.Array, params: Any) -> EvalResult:
+    """[S, M, E] with `keys` [S] and `params` [S, A, ...]."""
+    first = jax.tree.map(lambda leaf: leaf[:, 0], params)
+    return jax.vmap(eval_runner.evaluate, axis_name=axes.SEED)(keys, first)
+
+
 def seeds(config: Config) -> range:
     """The seeds of a run."""
     return range(config.seed, config.seed + config.n_seeds)
+
+
+def clock_of(state: RunnerState) -> int:
+    """Steps of the runner so far, which are the same for all seeds."""
+    return int(np.max(state.clock))
 
 
 def write(writers: Iterable[Writer], rows: Sequence[Row]) -> None:
