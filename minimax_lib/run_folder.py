@@ -30,7 +30,6 @@ class RunFolder:
         self.metrics = path / "metrics.csv"
         self.evaluations = path / "eval.csv"
         self.checkpoints = path / "checkpoints"
-        self.levels = path / "levels"
         self.tensorboard = path / "tensorboard"
         self._owner = path / ".owner"
 
