@@ -36,7 +36,7 @@ class Rollout:
     steps: Transition  # [T, A, R, ...]
     carry: Any  # [A, R, ...], the agents' memory before step 0
     last_value: jax.Array  # f32[A, R], value of the observation after the last step
-    final: BatchState
+    final: BatchState | None  # after the last step; None where only the experience is handed on
     logits: jax.Array | None = None  # f32[T, A, R, n], the policies' parameters, where a score needs them
 
     def advantages(self, gamma: float, gae_lambda: float) -> tuple[jax.Array, jax.Array]:

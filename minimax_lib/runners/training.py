@@ -9,7 +9,7 @@ from flax import struct
 
 from minimax_lib import axes
 from minimax_lib.agents.base import Agent, TrainState
-from minimax_lib.curricula.base import SOURCE_NAMES, Curriculum, LevelBatch
+from minimax_lib.curricula.base import SOURCE_NAMES, Curriculum, LevelBatch, Play
 from minimax_lib.envs.base import Environment, Level
 from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.rollout import Rollout, episode_returns, rollout
@@ -40,6 +40,7 @@ class Runner:
     curriculum: Curriculum
     n_steps: int
     bootstrap_truncated: bool = False
+    with_logits: bool = False  # the curriculum looks at the policies too
 
     @property
     def n_students(self) -> int:
@@ -69,22 +70,35 @@ class Runner:
     def step(self, state: RunnerState) -> tuple[RunnerState, dict[str, jax.Array]]:
         """One batch of levels, and f32[] metrics of it (NaN where there was nothing to measure)."""
         clock = axes.common(state.clock)
-        shared = jax.random.fold_in(jax.random.key(SHARED_SEED), clock)
-        local = axes.device_key(jax.random.fold_in(state.seed, clock))
+        shared, local = self.keys(state)
         k_propose, k_rollout, k_update, k_observe = jax.random.split(local, 4)
-
-        def play(key: jax.Array, levels: Level) -> Rollout:
-            params = state.students.params
-            return rollout(key, self.batch_env, self.agent, params, levels, self.n_steps, self.bootstrap_truncated)
+        play = self.player(state)
 
         curriculum, batch = self.curriculum.propose(shared, k_propose, clock, state.curriculum, play)
         runs = play(k_rollout, batch.levels)
+        if self.with_logits:
+            runs = runs.replace(logits=self.agent.logits(state.students.params, runs))
         students, losses = self._update(k_update, state.students, runs, batch.train)
         curriculum, report = self.curriculum.observe(k_observe, clock, curriculum, batch, runs)
 
         metrics = losses | return_metrics(runs) | self._level_metrics(batch) | report
         next_state = state.replace(clock=state.clock + 1, students=students, curriculum=curriculum)
         return next_state, axes.device_mean(metrics)
+
+    def keys(self, state: RunnerState) -> tuple[jax.Array, jax.Array]:
+        """(a key that is the same on every seed and device, this seed's and device's own), for the next step."""
+        clock = axes.common(state.clock)
+        shared = jax.random.fold_in(jax.random.key(SHARED_SEED), clock)
+        return shared, axes.device_key(jax.random.fold_in(state.seed, clock))
+
+    def player(self, state: RunnerState) -> Play:
+        """Rolls out the students of `state` on any levels [B, ...]: (key, levels) -> rollouts [T, A, B]."""
+
+        def play(key: jax.Array, levels: Level) -> Rollout:
+            params = state.students.params
+            return rollout(key, self.batch_env, self.agent, params, levels, self.n_steps, self.bootstrap_truncated)
+
+        return play
 
     def _update(
         self, key: jax.Array, students: TrainState, runs: Rollout, train: jax.Array

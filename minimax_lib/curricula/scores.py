@@ -1,0 +1,173 @@
+"""What a level is worth to a curriculum, from the rollouts of the students on it.
+
+Every score is the mean over the episodes that were completed inside the rollout (a maximum where its formula says so);
+a mean over steps is taken episode by episode first. The unfinished tail of a row counts for nothing, and a row
+without a finished episode scores -inf: such a score is never written to a level buffer.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from minimax_lib.registry import Registry
+from minimax_lib.rollout import EpisodeReturns, Rollout, episode_returns
+
+
+@struct.dataclass
+class Outcome:
+    """What became of B levels when A students played them for T steps."""
+
+    done: jax.Array  # bool[T, A, B]
+    value: jax.Array  # f32[T, A, B]
+    advantage: jax.Array  # f32[T, A, B]
+    td_error: jax.Array  # f32[T, A, B], r_t + gamma V_{t+1} - V_t
+    logits: jax.Array | None  # f32[T, A, B, n], for the scores that need them
+    episodes: EpisodeReturns  # [A, B]
+    best_return: jax.Array  # f32[B], the highest return ever reached on the level, these rollouts included
+
+
+def outcome(runs: Rollout, best_return: jax.Array, gamma: float, gae_lambda: float) -> Outcome:
+    """The outcome of rollouts [T, A, B]; the discounting is the students'."""
+    steps = runs.steps
+    one_step, _ = runs.advantages(gamma, 0.0)
+    return Outcome(
+        done=steps.done,
+        value=steps.value,
+        advantage=runs.advantages(gamma, gae_lambda)[0],
+        td_error=one_step,
+        logits=runs.logits,
+        episodes=episode_returns(steps),
+        best_return=best_return,
+    )
+
+
+def episode_mean(values: jax.Array, done: jax.Array) -> jax.Array:
+    """f32[...]: the mean over finished episodes of the mean over their steps of `values` [T, ...]; -inf without one."""
+
+    def one_step(loop: tuple, step: tuple) -> tuple[tuple, None]:
+        running, length, total, count = loop
+        value, done = step
+        running, length = running + value, length + 1.0
+        total = total + jnp.where(done, running / length, 0.0)
+        return (jnp.where(done, 0.0, running), jnp.where(done, 0.0, length), total, count + done), None
+
+    zero = jnp.zeros_like(values[0])
+    (_, _, total, count), _ = jax.lax.scan(one_step, (zero, zero, zero, zero), (values, done))
+    return jnp.where(count > 0, total / jnp.maximum(count, 1.0), -jnp.inf)
+
+
+def step_mean(quantity: Callable[[Outcome], jax.Array]) -> Callable[[Outcome], jax.Array]:
+    """The score f32[B] that is the episodes' mean of `quantity` (f32[T, A, B]), and the mean over the students."""
+
+    def score(o: Outcome) -> jax.Array:
+        return episode_mean(quantity(o), o.done).mean(axis=0)
+
+    return score
+
+
+def finished(o: Outcome, score: jax.Array) -> jax.Array:
+    """f32[B]: `score` where every student has finished an episode, -inf elsewhere."""
+    return jnp.where((o.episodes.count > 0).all(axis=0), score, -jnp.inf)
+
+
+def mean_return(o: Outcome) -> jax.Array:
+    return finished(o, o.episodes.mean.mean(axis=0))
+
+
+def neg_return(o: Outcome) -> jax.Array:
+    return finished(o, -o.episodes.mean.mean(axis=0))
+
+
+def relative_regret(o: Outcome) -> jax.Array:
+    return finished(o, jnp.maximum(o.episodes.best[1] - o.episodes.mean[0], 0.0))
+
+
+def mean_relative_regret(o: Outcome) -> jax.Array:
+    return finished(o, jnp.maximum(o.episodes.mean[1] - o.episodes.mean[0], 0.0))
+
+
+def population_regret(o: Outcome) -> jax.Array:
+    return finished(o, o.episodes.best.max(axis=0) - o.episodes.mean.mean(axis=0))
+
+
+def learnability(o: Outcome) -> jax.Array:
+    p = o.episodes.solved / jnp.maximum(o.episodes.count, 1)
+    return finished(o, (p * (1.0 - p)).mean(axis=0))
+
+
+def probabilities(o: Outcome) -> jax.Array:
+    """f32[T, A, B, n], of the actions."""
+    assert o.logits is not None, "the score needs the policy: Score(..., needs_logits=True)"
+    return jax.nn.softmax(o.logits)
+
+
+def entropy(o: Outcome) -> jax.Array:
+    p = probabilities(o)
+    return -(p * jax.nn.log_softmax(o.logits)).sum(axis=-1) / jnp.log(p.shape[-1])
+
+
+def confidence_margin(o: Outcome) -> jax.Array:
+    """How much likelier the likeliest action is than the next."""
+    first, second = jnp.moveaxis(jax.lax.top_k(probabilities(o), 2)[0], -1, 0)
+    return first - second
+
+
+@dataclasses.dataclass(frozen=True)
+class Score:
+    """A function of an `Outcome`, and what it needs."""
+
+    function: Callable[[Outcome], jax.Array]
+    n_students: int = 1  # at least
+    needs_logits: bool = False
+
+    def __call__(self, o: Outcome) -> jax.Array:
+        """f32[B]; -inf where no episode finished."""
+        return self.function(o)
+
+
+@dataclasses.dataclass(frozen=True)
+class Scorer:
+    """A score with the discounting of the students that it looks at."""
+
+    score: Score
+    gamma: float
+    gae_lambda: float
+
+    def __call__(self, runs: Rollout, best_return: jax.Array) -> jax.Array:
+        """f32[B] for rollouts [T, A, B]; `best_return` is the highest return ever reached on each level."""
+        return self.score(outcome(runs, best_return, self.gamma, self.gae_lambda))
+
+
+SCORES: Registry[Score] = Registry(
+    "score",
+    {
+        # Jiang et al. 2021a (PLR), eq. 2 and table 1
+        "l1_value_loss": Score(step_mean(lambda o: jnp.abs(o.advantage))),
+        "gae": Score(step_mean(lambda o: o.advantage)),
+        "one_step_td": Score(step_mean(lambda o: jnp.abs(o.td_error))),
+        "policy_entropy": Score(step_mean(entropy), needs_logits=True),
+        "least_confidence": Score(step_mean(lambda o: 1.0 - probabilities(o).max(axis=-1)), needs_logits=True),
+        "min_margin": Score(step_mean(lambda o: 1.0 - confidence_margin(o)), needs_logits=True),
+        # Jiang et al. 2021b (DCD)
+        "positive_value_loss": Score(step_mean(lambda o: jnp.maximum(o.advantage, 0.0))),
+        "max_mc": Score(step_mean(lambda o: o.best_return[None, None] - o.value)),
+        # Mead et al. 2025 (MNA)
+        "negative_advantage": Score(step_mean(lambda o: jnp.maximum(-o.advantage, 0.0))),
+        # Dennis et al. 2020 (PAIRED), Jiang et al. 2023 (minimax)
+        "return": Score(mean_return),
+        "neg_return": Score(neg_return),
+        "relative_regret": Score(relative_regret, n_students=2),
+        "mean_relative_regret": Score(mean_relative_regret, n_students=2),
+        "population_regret": Score(population_regret, n_students=2),
+        # Rutherford et al. 2024 (SFL), eq. 2
+        "learnability": Score(learnability),
+    },
+)
+
+
+def register_score(name: str, score: Score) -> Score:
+    """Adds a score to the choices of `--runner.score`."""
+    return SCORES.register(name, score)

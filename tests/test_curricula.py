@@ -1,0 +1,397 @@
+"""The replay curricula as their runners train with them: what comes when, who learns, what the buffer gets."""
+
+import dataclasses
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from minimax_lib import axes
+from minimax_lib.agents.population import AgentPop
+from minimax_lib.agents.ppo import PPO, PPOAgent
+from minimax_lib.curricula.base import MUTATION, NEW, REPLAY
+from minimax_lib.curricula.finite import FiniteLevels
+from minimax_lib.curricula.sfl import SFL as SFLCurriculum
+from minimax_lib.envs.maze.amaze import AMaze
+from minimax_lib.models.registry import MODELS
+from minimax_lib.rollout import Rollout, Transition, episode_returns
+from minimax_lib.runners.accel import ACCEL
+from minimax_lib.runners.plr import PLR
+from minimax_lib.runners.seeds import SeedRunner
+from minimax_lib.runners.sfl import SFL
+from minimax_lib.runners.training import Runner
+
+ENV = AMaze(height=4, width=4, n_walls=3, max_steps=12)
+SMALL = {"n_parallel": 4, "n_steps": 24}
+REPLAY_SMALL = SMALL | {"capacity": 16, "replay_prob": 0.5, "unique": False}
+SETTINGS = {
+    "robust": PLR(**REPLAY_SMALL),
+    "plr": PLR(**REPLAY_SMALL, robust=False),
+    "accel": ACCEL(**REPLAY_SMALL, n_edits=3),
+    "parallel_plr": PLR(**REPLAY_SMALL, parallel=True),
+    "parallel_accel": ACCEL(**REPLAY_SMALL, n_edits=3, parallel=True),
+    "sfl": SFL(**SMALL, every=4, n_scored=16, n_kept=6),
+    "finite": PLR(**SMALL, capacity=12, n_levels=12, schedule="proportionate", min_fill=0.0),
+}
+
+
+def build(name: str) -> Runner:
+    network = MODELS["ff"](conv_filters=4, head_width=8).build(ENV.observation_space, ENV.action_space)
+    return SETTINGS[name].build(ENV, AgentPop(PPOAgent(network, PPO(n_epochs=1)), 1))
+
+
+@dataclasses.dataclass
+class Trace:
+    """Every step of a run with two seeds: the batch that was proposed, and the states before and after."""
+
+    runner: Runner
+    befores: list
+    afters: list
+    metrics: list
+    batches: list
+
+
+def trace(name: str, n: int) -> Trace:
+    runner = build(name)
+
+    def step(state):
+        clock = axes.common(state.clock)
+        batch = proposed(runner, state, clock)
+        after, metrics = runner.step(state)
+        return after, metrics, batch
+
+    step = jax.jit(jax.vmap(step, axis_name=axes.SEED))
+    out = Trace(runner, [], [], [], [])
+    state = jax.vmap(runner.init)(jax.vmap(jax.random.key)(jnp.arange(2)))
+    for _ in range(n):
+        after, metrics, batch = step(state)
+        out.befores.append(state)
+        out.afters.append(after)
+        out.metrics.append(jax.tree.map(np.asarray, metrics))
+        out.batches.append(batch)
+        state = after
+    assert step._cache_size() == 1
+    return out
+
+
+def proposed(runner: Runner, state, clock):
+    """The batch that `runner.step` is about to roll out."""
+    shared, local = runner.keys(state)
+    k_propose = jax.random.split(local, 4)[0]
+    return runner.curriculum.propose(shared, k_propose, clock, state.curriculum, runner.player(state))[1]
+
+
+def params(state) -> np.ndarray:
+    return np.concatenate([np.asarray(x).reshape(2, -1) for x in jax.tree.leaves(state.students.params)], axis=1)
+
+
+def learnt(t: Trace) -> list[bool]:
+    """Whether each step changed the parameters; the same for both seeds."""
+    changed = [(params(a) != params(b)).any(axis=1) for a, b in zip(t.afters, t.befores, strict=True)]
+    assert all(c[0] == c[1] for c in changed)
+    return [bool(c[0]) for c in changed]
+
+
+def sources(t: Trace) -> list[np.ndarray]:
+    """The source of each row of each batch, which the seeds share."""
+    rows = [np.asarray(b.source) for b in t.batches]
+    assert all((r[0] == r[1]).all() for r in rows)
+    return [r[0] for r in rows]
+
+
+@pytest.fixture(scope="module")
+def robust() -> Trace:
+    return trace("robust", 40)
+
+
+@pytest.fixture(scope="module")
+def accel() -> Trace:
+    return trace("accel", 40)
+
+
+@pytest.fixture(scope="module")
+def parallel_accel() -> Trace:
+    return trace("parallel_accel", 12)
+
+
+def test_robust_plr_learns_from_replayed_levels_only(robust):
+    replayed = [bool((s == REPLAY).all()) for s in sources(robust)]
+    assert all(r or (s == NEW).all() for r, s in zip(replayed, sources(robust), strict=True))
+    assert learnt(robust) == replayed
+    assert [bool(m["replay_share"][0]) for m in robust.metrics] == replayed
+    assert [np.isfinite(m["loss"]).all() for m in robust.metrics] == replayed
+
+
+def test_nothing_is_replayed_before_every_buffer_is_full_enough(robust):
+    for before, source in zip(robust.befores, sources(robust), strict=True):
+        fill = np.asarray(before.curriculum.buffer.filled).mean(axis=1)
+        assert fill.min() >= 0.5 or (source == NEW).all()
+    assert np.asarray(robust.befores[0].curriculum.buffer.filled).sum() == 0
+
+
+def test_replay_comes_as_often_as_it_should(robust):
+    ready = [np.asarray(b.curriculum.buffer.filled).mean(axis=1).min() >= 0.5 for b in robust.befores]
+    replayed = [bool((s == REPLAY).all()) for s, r in zip(sources(robust), ready, strict=True) if r]
+    assert len(replayed) >= 30
+    assert abs(np.mean(replayed) - 0.5) < 3.3 * 0.5 / np.sqrt(len(replayed))  # 99.9% of binomial draws
+
+
+def test_a_replayed_batch_holds_the_levels_of_its_slots(robust):
+    n = 0
+    for before, batch, source in zip(robust.befores, robust.batches, sources(robust), strict=True):
+        if (source == REPLAY).all():
+            n += 1
+            for seed in range(2):
+                buffer = before.curriculum.buffer.levels.wall_map[seed]
+                np.testing.assert_array_equal(batch.levels.wall_map[seed], buffer[batch.slots[seed]])
+    assert n > 5
+
+
+def test_plain_plr_learns_from_every_batch():
+    t = trace("plr", 12)
+    assert all(learnt(t))
+    assert {int(s[0]) for s in sources(t)} == {NEW, REPLAY}
+
+
+def test_children_come_after_every_replayed_batch_and_only_then(accel):
+    kinds = [int(s[0]) for s in sources(accel)]
+    assert all((s == kind).all() for s, kind in zip(sources(accel), kinds, strict=True))
+    for kind, following in itertools.pairwise(kinds):
+        assert (following == MUTATION) == (kind == REPLAY)
+    assert kinds.count(MUTATION) > 3
+    assert learnt(accel) == [kind == REPLAY for kind in kinds]
+
+
+def test_children_are_edits_of_the_parents_and_count_them(accel):
+    kinds = [int(s[0]) for s in sources(accel)]
+    for i, kind in enumerate(kinds):
+        if kind != MUTATION:
+            continue
+        parents, children = accel.batches[i - 1], accel.batches[i]
+        np.testing.assert_array_equal(children.n_mutations, parents.n_mutations + 3)
+        flips = np.asarray(parents.levels.wall_map != children.levels.wall_map).sum(axis=(2, 3))
+        assert flips.max() <= 3
+        np.testing.assert_array_equal(parents.levels.agent_pos, children.levels.agent_pos)
+    assert max(int(np.asarray(s.curriculum.inner.buffer.n_mutations).max()) for s in accel.afters) >= 3
+
+
+def test_fresh_levels_of_accel_are_empty_mazes(accel):
+    for batch, source in zip(accel.batches, sources(accel), strict=True):
+        if (source == NEW).all():
+            assert not np.asarray(batch.levels.wall_map).any()
+
+
+def test_parents_can_be_selected_by_how_easy_they_are():
+    runner = build("accel")
+    curriculum = runner.curriculum
+    solved = jnp.array([[[True, False, True, False]]])
+    reward = jnp.array([[[0.5, 0.0, 0.9, 0.0]]], jnp.float32)
+    done = jnp.array([[[True, True, True, False]]])  # the last level has no finished episode
+    steps = make_steps(reward, done, solved)
+    for selection, expected in (("easy", [2, 0, 2, 0]), ("hard", [3, 1, 3, 1]), ("batch", [0, 1, 2, 3])):
+        chosen = dataclasses.replace(curriculum, selection=selection, n_parents=2)
+        assert chosen.parents(steps).tolist() == expected
+
+
+def make_steps(reward, done, solved):
+    """A rollout [T, A, B] with these rewards and ends, for what looks at nothing else."""
+    zeros = jnp.zeros_like(reward)
+    steps = Transition(
+        obs=(), action=zeros, reward=reward, done=done, solved=solved, discount=zeros, first=done,
+        log_prob=zeros, value=zeros, truncation_value=None,
+    )  # fmt: skip
+    return Rollout(steps=steps, carry=(), last_value=zeros[0], final=None)
+
+
+def test_parallel_accel_puts_all_kinds_side_by_side(parallel_accel):
+    before_ready, after_ready = [], []
+    for before, source in zip(parallel_accel.befores, sources(parallel_accel), strict=True):
+        full = np.asarray(before.curriculum.buffer.filled).mean(axis=1).min() >= 0.5
+        (after_ready if full else before_ready).append(source.tolist())
+    assert all(s == [NEW] * 12 for s in before_ready)
+    assert before_ready
+    assert all(s == [REPLAY] * 4 + [NEW] * 4 + [MUTATION] * 4 for s in after_ready)
+    assert len(after_ready) > 5
+    assert learnt(parallel_accel) == [False] * len(before_ready) + [True] * len(after_ready)
+
+
+def test_the_children_of_parallel_accel_are_those_of_its_replayed_levels(parallel_accel):
+    batch = parallel_accel.batches[-1]
+    replayed, children = (np.asarray(batch.levels.wall_map)[:, rows] for rows in (slice(0, 4), slice(8, 12)))
+    assert (replayed != children).sum(axis=(2, 3)).max() <= 3
+    np.testing.assert_array_equal(batch.n_mutations[:, 8:], batch.n_mutations[:, :4] + 3)
+
+
+def test_parallel_plr_learns_from_the_replayed_rows_alone():
+    runner = build("parallel_plr")
+    assert runner.curriculum.train_rows == slice(0, 4)
+    assert runner.curriculum.n_rows == 8
+    assert SETTINGS["parallel_plr"].n_train_rows == 4
+    state = runner.init(jax.random.key(0))
+    runs = runner.player(state)(jax.random.key(1), jax.vmap(ENV.sample_level)(jax.random.split(jax.random.key(2), 8)))
+    spoilt = runs.replace(steps=runs.steps.replace(reward=runs.steps.reward.at[:, :, 4:].add(100.0)))
+    update = jax.jit(runner._update)
+    args = (jax.random.key(3), state.students)
+    honest, other = (update(*args, r.replace(final=None), jnp.ones((), bool))[0] for r in (runs, spoilt))
+    for a, b in zip(jax.tree.leaves(honest.params), jax.tree.leaves(other.params), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_seeds_share_nothing_but_the_decision(robust):
+    """Another student on seed 1 changes nothing for seed 0 as long as the decisions are the same."""
+    runner = robust.runner
+    step = jax.jit(jax.vmap(runner.step, axis_name=axes.SEED))
+    state = robust.afters[-1]  # both buffers are full
+    students = state.students.replace(params=jax.tree.map(lambda x: x.at[1].add(0.1), state.students.params))
+    a, b = state, state.replace(students=students)
+    for _ in range(4):
+        a, b = step(a)[0], step(b)[0]
+    np.testing.assert_array_equal(params(a)[0], params(b)[0])
+    assert (params(a)[1] != params(b)[1]).any()
+    np.testing.assert_array_equal(a.curriculum.buffer.scores[0], b.curriculum.buffer.scores[0])
+
+
+@pytest.mark.parametrize("name", ["robust", "accel"])
+def test_the_update_stays_a_branch_under_vmap_over_seeds(name):
+    runner = build(name)
+    state = jax.vmap(runner.init)(jax.vmap(jax.random.key)(jnp.arange(2)))
+    jaxpr = jax.make_jaxpr(jax.vmap(runner.step, axis_name=axes.SEED))(state)
+    text = jax.jit(jax.vmap(runner.step, axis_name=axes.SEED)).lower(state).as_text()
+    assert "stablehlo.case" in text
+    assert any(has_gradient(branch) for branch in branches(jaxpr.jaxpr))
+
+
+def branches(jaxpr):
+    """All branches of all conditionals in a jaxpr, at any depth."""
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name == "cond":
+            yield from (branch.jaxpr for branch in eqn.params["branches"])
+        for value in eqn.params.values():
+            for sub in value if isinstance(value, (tuple, list)) else (value,):
+                inner = getattr(sub, "jaxpr", sub)
+                if hasattr(inner, "eqns"):
+                    yield from branches(inner)
+
+
+def has_gradient(jaxpr) -> bool:
+    """Adam takes square roots; nothing else inside a branch of the step does."""
+    return "sqrt" in str(jaxpr)
+
+
+def test_sfl_trains_half_on_what_it_kept_and_counts_the_scoring():
+    t = trace("sfl", 9)
+    curriculum = t.runner.curriculum
+    assert all(learnt(t))
+    for after, source in zip(t.afters, sources(t), strict=True):
+        assert (source[2:] == NEW).all()
+        known = np.isfinite(after.curriculum.learnability)
+        assert (source[:2] == REPLAY).all() == bool(known.any(axis=1).all())
+    spent = [float(m["sfl/scoring_steps"][0]) for m in t.metrics]
+    assert spent == [16 * 24 if clock % 4 == 0 else 0 for clock in range(9)]
+    for clock in range(1, 10):
+        in_rollouts = clock * 4 * 24
+        assert t.runner.env_steps(clock) == in_rollouts + sum(spent[:clock])
+    assert isinstance(curriculum, SFLCurriculum)
+    kept = np.asarray(t.afters[0].curriculum.learnability)
+    assert (np.diff(kept, axis=1) <= 0).all()  # highest first
+    assert (kept <= 0.25).all()
+
+
+def test_sfl_never_keeps_a_level_without_a_finished_episode():
+    reward = jnp.array([[[0.5, 0.0, 0.0, 0.9]], [[0.0, 0.0, 0.0, 0.9]]], jnp.float32)
+    done = jnp.array([[[True, True, False, True]], [[True, False, False, True]]])
+    runs = make_steps(reward, done, done & (reward > 0))
+    np.testing.assert_allclose(build("sfl").curriculum.score(runs), [0.25, 0.0, -np.inf, 0.0])
+
+
+def test_a_finite_list_is_seen_once_through_before_it_repeats():
+    generator = FiniteLevels(ENV, n_rows=4, n_levels=12)
+    seen, state = [], generator.init(jax.random.key(0))
+    for _ in range(6):
+        places = (int(state.n_seen) + np.arange(4)) % 12
+        seen += np.asarray(state.order)[places].tolist()
+        state, _ = generator.propose(jax.random.key(1), jax.random.key(2), jnp.int32(0), state, None)
+    assert sorted(seen[:12]) == list(range(12))
+    assert seen[12:] == seen[:12]
+    again = FiniteLevels(ENV, 4, 12)
+    other = again.propose(jax.random.key(7), jax.random.key(8), jnp.int32(5), again.init(jax.random.key(0)), None)[1]
+    first = generator.propose(jax.random.key(1), jax.random.key(2), jnp.int32(0), again.init(jax.random.key(0)), None)[
+        1
+    ]
+    np.testing.assert_array_equal(first.levels.wall_map, other.levels.wall_map)  # the list depends on no key
+
+
+def test_a_finite_list_is_replayed_with_the_share_that_has_been_seen():
+    t = trace("finite", 40)
+    fills = [np.asarray(b.curriculum.buffer.filled).mean(axis=1).min() for b in t.befores]
+    replayed = [bool((s == REPLAY).all()) for s in sources(t)]
+    assert not replayed[0]
+    assert all(r for r, fill in zip(replayed, fills, strict=True) if fill == 1.0)
+    assert any(fill == 1.0 for fill in fills)
+
+
+def test_a_run_cut_in_two_is_the_run_in_one_piece():
+    program = SeedRunner(build("parallel_accel"), n_seeds=2)
+    whole, _ = program.run(program.init(0), 4)
+    half, _ = program.run(program.init(0), 2)
+    rest, _ = program.run(half, 4)
+    for a, b in zip(jax.tree.leaves(whole.curriculum), jax.tree.leaves(rest.curriculum), strict=True):
+        np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(params(whole), params(rest))
+
+
+def test_max_mc_keeps_the_best_return_of_a_level():
+    """The buffer's best returns are those of the rollouts, never lower than before."""
+    t = trace("robust", 12)
+    for before, after in zip(t.befores, t.afters, strict=True):
+        old, new = before.curriculum.buffer, after.curriculum.buffer
+        same = np.asarray(old.filled) & (np.asarray(old.fingerprints) == np.asarray(new.fingerprints)).all(axis=-1)
+        assert (np.asarray(new.best_returns)[same] >= np.asarray(old.best_returns)[same]).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"score": "max_mcc"}, "did you mean 'max_mc'"),
+        ({"parallel": True, "robust": False}, "runner.robust is False"),
+        ({"n_levels": 5000}, "runner.capacity is 4000"),
+        ({"n_levels": 8, "parallel": True}, "runner.n_levels is 8"),
+        ({"replay_prob": 1.5}, "replay_prob is 1.5"),
+    ],
+)
+def test_impossible_plr_settings_are_refused_in_one_line(settings, message):
+    with pytest.raises(ValueError, match=rf"^.*{message}.*$"):
+        PLR(**settings)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ACCEL(selection="easiest"), "did you mean 'easy'"),
+        (lambda: ACCEL(parallel=True, selection="hard"), "runner.selection is 'hard'"),
+        (lambda: ACCEL(n_edits=0), "runner.n_edits is 0"),
+        (lambda: ACCEL(n_parents=33), "between 1 and 32"),
+        (lambda: SFL(n_scored=100), "as 96"),
+        (lambda: SFL(n_parallel=3), "must be even"),
+        (lambda: SFL(n_kept=10_000), "runner.n_kept is 10000"),
+    ],
+)
+def test_other_impossible_settings_are_refused_in_one_line(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_episode_returns_are_what_the_students_got(robust):
+    """The score of a new level in the buffer is MaxMC of its own rollout: best return less the mean value."""
+    runner, state = robust.runner, robust.befores[0]
+    one = jax.tree.map(lambda x: x[0], state)
+    k_rollout = jax.random.split(runner.keys(one)[1], 4)[1]
+    batch = proposed(runner, one, one.clock)
+    runs = runner.player(one)(k_rollout, batch.levels)
+    episodes = episode_returns(runs.steps)
+    buffer = jax.tree.map(lambda x: x[0], robust.afters[0].curriculum.buffer)
+    finished = np.flatnonzero(np.asarray(episodes.count[0]) > 0)
+    assert len(finished) == int(buffer.filled.sum())
+    np.testing.assert_allclose(buffer.best_returns[: len(finished)], episodes.best[0][finished], rtol=1e-6)
