@@ -21,6 +21,7 @@ from minimax_lib.runners.evaluation import (
     evaluation_keys,
     mode,
     sample,
+    smaller_batches,
 )
 from minimax_lib.runners.robustness import RobustProtocol, RobustResult, RobustRunner, worst_levels
 
@@ -231,6 +232,28 @@ def test_a_recording_is_the_episode_that_is_played():
         assert not running[length + 1 :, row].any()
         solved = states.position[length, row] == levels.distance[row]
         assert bool(solved) == (float(played.returns[row]) > 0)
+
+
+def test_dropping_rows_that_have_ended_changes_no_episode():
+    """1,100 rows are cut down to 275 on the way; a recording plays all of them to the end."""
+    player = Player(Corridor(max_steps=30), Walker())
+    assert smaller_batches(1100) == [275]
+    k_levels, k_limits, k_play = jax.random.split(jax.random.key(0), 3)
+    levels = jax.vmap(player.env.sample_level)(jax.random.split(k_levels, 1100))
+    long = jax.random.bernoulli(k_limits, 0.1, (1100,))
+    levels = CorridorLevel(jnp.where(long, 25, levels.distance), jnp.where(long, 30, levels.limit))
+    keys, params = jax.random.split(k_play, 2), jnp.array([0.6, 0.9], jnp.float32)  # two seeds, dropped alike
+    play = jax.vmap(player.play, in_axes=(0, 0, None), axis_name=axes.SEED)
+    record = jax.vmap(player.record, in_axes=(0, 0, None))
+    played, recorded = jax.jit(play)(keys, params, levels), jax.jit(record)(keys, params, levels).stats
+    chex.assert_trees_all_equal(played, recorded)
+    assert (played.lengths > 12).any()
+
+
+def test_small_batches_are_not_cut():
+    assert smaller_batches(1023) == []
+    assert smaller_batches(1024) == [256]
+    assert smaller_batches(20_000) == [5000, 1250, 312]
 
 
 @struct.dataclass

@@ -12,7 +12,7 @@ from flax import struct
 from minimax_lib import axes
 from minimax_lib.agents.base import Agent
 from minimax_lib.envs.base import Environment, HeldOut, Level
-from minimax_lib.envs.batch import BatchEnv, BatchState, EpisodeStats, NoRestart
+from minimax_lib.envs.batch import EpisodeStats
 from minimax_lib.envs.registry import make_held_out
 from minimax_lib.trees import tree_size, tree_where
 
@@ -20,16 +20,17 @@ if TYPE_CHECKING:
     import distrax
 
 EVALUATION_SEED = 20230714  # apart from the seeds of training
+SMALL_BATCH, SHRINK = 256, 4  # rows that are not worth a smaller program of their own; how much smaller it would be
 Choose = Callable[[jax.Array, "distrax.Distribution"], jax.Array]
 
 
 def sample(key: jax.Array, policy: "distrax.Distribution") -> jax.Array:
-    """Actions drawn from the policy, as in the published evaluations."""
+    """An action drawn from the policy, as in the published evaluations."""
     return policy.sample(seed=key)
 
 
 def mode(key: jax.Array, policy: "distrax.Distribution") -> jax.Array:
-    """The policy's most likely actions."""
+    """The policy's most likely action."""
     return policy.mode()
 
 
@@ -67,14 +68,23 @@ class Evaluation:
 
 @struct.dataclass
 class Episodes:
-    """One episode on each of R rows, under way or over. What a row does after its end counts for nothing."""
+    """One episode on each of R rows, under way or over. Every leaf leads with R."""
 
-    time: jax.Array  # i32[], steps taken
-    state: BatchState  # R rows
-    obs: Any  # [R, ...]
-    carry: Any  # [R, ...], the agent's memory
-    ended: jax.Array  # bool[R]
-    stats: EpisodeStats  # [R], no longer changed where `ended`
+    key: jax.Array  # key[R], fixes all that is random in the episode, whatever is played beside it
+    state: Any  # the environment's
+    obs: Any
+    carry: Any  # the agent's memory
+    ended: jax.Array  # bool; what a row does after its end counts for nothing
+    stats: EpisodeStats  # no longer changed where `ended`
+
+
+@struct.dataclass
+class Recording:
+    """Episodes on R rows, step by step; T is the environment's `max_steps`."""
+
+    states: Any  # [T + 1, R, ...], the environment's; the first is the start
+    running: jax.Array  # bool[T + 1, R], the state belongs to the episode: it is no later than its last
+    stats: EpisodeStats  # [R]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,77 +95,81 @@ class Player:
     agent: Agent
     choose: Choose = sample
 
-    @property
-    def batch_env(self) -> BatchEnv:
-        return BatchEnv(self.env, restart=NoRestart())
-
-    def start(self, key: jax.Array, levels: Level) -> Episodes:
-        """Before the first step on `levels` [R, ...]."""
-        state, ts = self.batch_env.reset(key, levels)
-        only = jax.tree.map(lambda x: x[0], ts)
-        return Episodes(
-            time=jnp.zeros((), jnp.int32),
-            state=state,
-            obs=only.obs,
-            carry=self.agent.init_carry((tree_size(levels),)),
-            ended=only.done,
-            stats=only.stats,
-        )
-
-    def step(self, key: jax.Array, params: Any, episodes: Episodes) -> Episodes:
-        """One step of every row."""
-        k_act, k_env = jax.random.split(key)
-        first = jnp.full(episodes.ended.shape, episodes.time == 0)
-        policy, _, carry = self.agent.policy(params, episodes.obs, episodes.carry, first)
-        state, ts = self.batch_env.step(k_env, episodes.state, self.choose(k_act, policy)[None])
-        only = jax.tree.map(lambda x: x[0], ts)
-        return Episodes(
-            time=episodes.time + 1,
-            state=state,
-            obs=only.obs,
-            carry=carry,
-            ended=episodes.ended | only.done,
-            stats=tree_where(episodes.ended, episodes.stats, only.stats),
-        )
-
     def play(self, key: jax.Array, params: Any, levels: Level) -> EpisodeStats:
         """Return and length of one episode on each of `levels` [R, ...]; both [R].
 
-        Runs until every row has ended (on every seed of a vmap that names `axes.SEED`), `env.max_steps` at most.
+        Runs until every row has ended (on every seed of a vmap that names `axes.SEED`), `env.max_steps` at most. Rows
+        that have ended are dropped along the way, so that a few long episodes do not cost what all of them would.
         """
-        k_start, k_steps = jax.random.split(key)  # k_steps is only ever folded
+        episodes = self.start(key, levels)
+        rows, stats = jnp.arange(tree_size(levels)), episodes.stats
+        for n_left in (*smaller_batches(len(rows)), 0):
+            episodes = self.play_until(n_left, params, episodes)
+            stats = jax.tree.map(lambda x, own, rows=rows: x.at[rows].set(own), stats, episodes.stats)
+            left = jnp.argsort(episodes.ended)[:n_left]
+            rows, episodes = jax.tree.map(lambda x, left=left: x[left], (rows, episodes))
+        return stats
 
-        def unfinished(episodes: Episodes) -> jax.Array:
-            return (episodes.time < self.env.max_steps) & axes.any_seed(~episodes.ended.all())
-
-        def one_step(episodes: Episodes) -> Episodes:
-            return self.step(jax.random.fold_in(k_steps, episodes.time), params, episodes)
-
-        return jax.lax.while_loop(unfinished, one_step, self.start(k_start, levels)).stats
-
-    def record(self, key: jax.Array, params: Any, levels: Level) -> "Recording":
+    def record(self, key: jax.Array, params: Any, levels: Level) -> Recording:
         """The episodes that `play` plays with the same key, step by step: for a handful of rows."""
-        k_start, k_steps = jax.random.split(key)  # k_steps is only ever folded
-        start = self.start(k_start, levels)
+        start = self.start(key, levels)
 
         def one_step(episodes: Episodes, _: None) -> tuple[Episodes, tuple[Any, jax.Array]]:
-            after = self.step(jax.random.fold_in(k_steps, episodes.time), params, episodes)
-            return after, (after.state.env, ~episodes.ended)
+            after = self.step(params, episodes)
+            return after, (after.state, ~episodes.ended)
 
         end, later = jax.lax.scan(one_step, start, None, self.env.max_steps)
-        states, running = jax.tree.map(
-            lambda x, xs: jnp.concatenate([x[None], xs]), (start.state.env, ~start.ended), later
-        )
+        states, running = jax.tree.map(lambda x, xs: jnp.concatenate([x[None], xs]), (start.state, ~start.ended), later)
         return Recording(states=states, running=running, stats=end.stats)
 
+    def start(self, key: jax.Array, levels: Level) -> Episodes:
+        """Before the first step on `levels` [R, ...]."""
+        n = tree_size(levels)
+        k_reset, k_steps = jax.random.split(key)
+        state, ts = jax.vmap(self.env.reset)(jax.random.split(k_reset, n), levels)
+        return Episodes(
+            key=jax.random.split(k_steps, n),
+            state=state,
+            obs=ts.obs,
+            carry=self.agent.init_carry((n,)),
+            ended=ts.done,
+            stats=EpisodeStats(returns=jnp.zeros(n, jnp.float32), lengths=jnp.zeros(n, jnp.int32)),
+        )
 
-@struct.dataclass
-class Recording:
-    """Episodes on R rows, step by step; T is the environment's `max_steps`."""
+    def play_until(self, n_left: int, params: Any, episodes: Episodes) -> Episodes:
+        """Steps until at most `n_left` episodes are under way, on every seed of a vmap."""
 
-    states: Any  # [T + 1, R, ...], the environment's; the first is the start
-    running: jax.Array  # bool[T + 1, R], the state belongs to the episode: it is no later than its last
-    stats: EpisodeStats  # [R]
+        def too_many(episodes: Episodes) -> jax.Array:
+            under_way = ~episodes.ended & (episodes.stats.lengths < self.env.max_steps)
+            return axes.any_seed(under_way.sum(dtype=jnp.int32) > n_left)
+
+        return jax.lax.while_loop(too_many, lambda episodes: self.step(params, episodes), episodes)
+
+    def step(self, params: Any, episodes: Episodes) -> Episodes:
+        """One step of every row."""
+        time = episodes.stats.lengths
+        keys = jax.vmap(jax.random.split)(jax.vmap(jax.random.fold_in)(episodes.key, time))
+        policy, _, carry = self.agent.policy(params, episodes.obs, episodes.carry, time == 0)
+        action = jax.vmap(self.choose)(keys[:, 0], policy)
+        state, ts = jax.vmap(self.env.step)(keys[:, 1], episodes.state, action)
+        stats = EpisodeStats(returns=episodes.stats.returns + ts.reward, lengths=time + 1)
+        return Episodes(
+            key=episodes.key,
+            state=state,
+            obs=ts.obs,
+            carry=carry,
+            ended=episodes.ended | ts.done,
+            stats=tree_where(episodes.ended, episodes.stats, stats),
+        )
+
+
+def smaller_batches(n_rows: int) -> list[int]:
+    """The sizes that a batch of `n_rows` is cut to one after another; none where a step is cheap as it is."""
+    sizes = []
+    while n_rows >= SHRINK * SMALL_BATCH:
+        n_rows //= SHRINK
+        sizes.append(n_rows)
+    return sizes
 
 
 @struct.dataclass
