@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ import pytest
 from minimax_lib import axes
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, PPOAgent
+from minimax_lib.config import load_yaml
 from minimax_lib.curricula.base import MUTATION, NEW, REPLAY
 from minimax_lib.curricula.finite import FiniteLevels
 from minimax_lib.curricula.sfl import SFL as SFLCurriculum
@@ -18,11 +20,13 @@ from minimax_lib.envs.maze.amaze import AMaze
 from minimax_lib.models.registry import MODELS
 from minimax_lib.rollout import Rollout, Transition, episode_returns
 from minimax_lib.runners.accel import ACCEL
+from minimax_lib.runners.build import make_runner
 from minimax_lib.runners.plr import PLR
 from minimax_lib.runners.seeds import SeedRunner
 from minimax_lib.runners.sfl import SFL
 from minimax_lib.runners.training import Runner
 
+CONFIGS = Path(__file__).parents[1] / "configs" / "maze"
 ENV = AMaze(height=4, width=4, n_walls=3, max_steps=12)
 SMALL = {"n_parallel": 4, "n_steps": 24}
 REPLAY_SMALL = SMALL | {"capacity": 16, "replay_prob": 0.5, "unique": False}
@@ -395,3 +399,42 @@ def test_episode_returns_are_what_the_students_got(robust):
     finished = np.flatnonzero(np.asarray(episodes.count[0]) > 0)
     assert len(finished) == int(buffer.filled.sum())
     np.testing.assert_allclose(buffer.best_returns[: len(finished)], episodes.best[0][finished], rtol=1e-6)
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_a_published_configuration_builds_and_takes_steps(path):
+    """All of them, but with a tiny network, few rows, short rollouts and a small buffer, so that it takes seconds."""
+    config = load_yaml(path)
+    small = {"n_parallel": 4, "n_steps": 8} | ({"capacity": 8} if hasattr(config.runner, "capacity") else {})
+    small |= {"n_scored": 8, "n_kept": 4} if hasattr(config.runner, "n_scored") else {}
+    config = dataclasses.replace(
+        config,
+        env=dataclasses.replace(config.env, height=3, width=3, n_walls=min(config.env.n_walls, 1), max_steps=4),
+        runner=dataclasses.replace(config.runner, **small),
+        model=dataclasses.replace(config.model, memory_width=4, conv_filters=2, head_width=4),
+        ppo=dataclasses.replace(config.ppo, n_epochs=1),
+    )
+    program = SeedRunner(make_runner(config))
+    state, report = program.run(program.init(0), 2, max_steps=50)
+    assert state.students.n_updates.min() == 2
+    assert np.isfinite(report.metrics["loss"]).all()
+
+
+def test_the_published_hyperparameters_are_those_of_the_tables():
+    """Jiang et al. 2023, tables 5 and 6, LSTM: gamma, lambda, lr, entropy, replay probability, temperature, staleness."""
+    published = {
+        "dr": (0.995, 0.98, 1e-4, 1e-3),
+        "robust_plr": (0.999, 0.98, 3e-4, 0.0, 0.5, 0.3, 0.3),
+        "parallel_plr": (0.999, 0.95, 3e-4, 0.0, 0.5, 0.3, 0.5),
+        "accel": (0.999, 0.98, 3e-4, 0.0, 0.8, 0.3, 0.5),
+        "parallel_accel": (0.999, 0.98, 1e-4, 1e-3, 0.8, 0.3, 0.5),
+    }
+    for name, row in published.items():
+        c = load_yaml(CONFIGS / f"{name}.yaml")
+        found = (c.ppo.gamma, c.ppo.gae_lambda, c.ppo.lr, c.ppo.entropy_coef)
+        if len(row) > 4:
+            found += (c.runner.replay_prob, c.runner.temperature, c.runner.staleness)
+            assert (c.runner.capacity, c.runner.score, c.runner.prioritisation) == (4000, "max_mc", "rank"), name
+        assert found == row, name
+        assert (c.ppo.n_epochs, c.ppo.n_minibatches, c.ppo.clip_eps, c.ppo.value_coef) == (5, 1, 0.2, 0.5), name
+        assert (c.runner.n_parallel, c.runner.n_steps, c.n_updates, c.env.n_walls) == (32, 256, 30_000, 60), name

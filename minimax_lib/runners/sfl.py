@@ -15,7 +15,7 @@ class SFL(RolloutSettings):
 
     every: int = 50
     """Updates between two scorings of random levels with the current students."""
-    n_scored: int = 4000
+    n_scored: int = 4992
     """Random levels in a scoring, a multiple of n_parallel."""
     n_kept: int = 1000
     """Most learnable levels of a scoring, from which half of each batch is drawn."""
