@@ -13,8 +13,7 @@ from minimax_lib.envs.batch import BatchEnv, BatchState
 from minimax_lib.gae import gae, next_values
 
 
-@struct.dataclass
-class Transition:
+class Transition(struct.PyTreeNode):
     """One step of A students on R rows. Stacked over T steps, every leaf is [T, A, R, ...]."""
 
     obs: Any  # before the action
@@ -29,8 +28,7 @@ class Transition:
     truncation_value: jax.Array | None  # f32, value of the observation that closed a truncated episode, else 0
 
 
-@struct.dataclass
-class Rollout:
+class Rollout(struct.PyTreeNode):
     """Everything that a rollout returns."""
 
     steps: Transition  # [T, A, R, ...]
@@ -115,8 +113,7 @@ def scan_restocked(env: BatchEnv, one_step: Any, loop: tuple, key: jax.Array, n_
     return loop, jax.tree.map(lambda x: x.reshape(n_steps, *x.shape[2:]), steps)
 
 
-@struct.dataclass
-class EpisodeReturns:
+class EpisodeReturns(struct.PyTreeNode):
     """The episodes that ended inside a rollout; an unfinished tail counts for nothing. All [A, R]."""
 
     mean: jax.Array  # f32, 0 where no episode ended

@@ -9,8 +9,7 @@ if TYPE_CHECKING:
     import distrax
 
 
-@struct.dataclass
-class TrainState:
+class TrainState(struct.PyTreeNode):
     """What an agent learns; the model and the optimiser are static and live in the agent."""
 
     params: Any

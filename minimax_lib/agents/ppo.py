@@ -65,8 +65,7 @@ def _check(name: str, value: float, holds: bool, rule: str) -> None:
         raise ValueError(f"ppo.{name} is {value}: it must be {rule} and finite")
 
 
-@struct.dataclass
-class Batch:
+class Batch(struct.PyTreeNode):
     """What a gradient step learns from: R sequences of T steps."""
 
     steps: Transition  # [T, R, ...]

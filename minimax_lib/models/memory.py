@@ -15,8 +15,7 @@ from minimax_lib.models.initializers import GAIN_RELU, orthogonal
 from minimax_lib.models.recurrence import Cell, Weights, recur
 
 
-@struct.dataclass
-class LSTMCarry:
+class LSTMCarry(struct.PyTreeNode):
     """Both f32[..., width]."""
 
     hidden: jax.Array
@@ -50,15 +49,14 @@ class LSTMCell:
         return inputs_gradient
 
 
-@struct.dataclass
-class GRUCarry:
+class GRUCarry(struct.PyTreeNode):
     """f32[..., width]."""
 
     hidden: jax.Array
 
 
 class GRUCell:
-    """Gated recurrent unit (Cho et al. 2014) with the reset gate after the product; columns: reset, update, candidate."""
+    """Gated recurrent unit (Cho et al. 2014), reset gate after the product; columns: reset, update, candidate."""
 
     n_gates = 3
 

@@ -15,8 +15,7 @@ from flax import struct
 from minimax_lib.trees import tree_where
 
 
-@struct.dataclass
-class Weights:
+class Weights(struct.PyTreeNode):
     """Parameters of a gated network with H units and G = n_gates * H columns."""
 
     input_kernel: jax.Array  # f32[F, G]
@@ -81,7 +80,7 @@ def _forward(
     def step(carry: Any, x: tuple[jax.Array, jax.Array]) -> tuple[Any, tuple]:
         contribution, first_t = x
         carry = cleared(first_t, carry)
-        inputs = (contribution if ahead else contribution @ weights.input_kernel) + weights.bias
+        inputs = (contribution if ahead else contribution @ weights.input_kernel) + weights.bias[None]
         after, saved = cell.forward(inputs, carry.hidden @ weights.recurrent_kernel, carry)
         return after, (after.hidden, saved)
 

@@ -1,0 +1,170 @@
+"""The rollout: what it records, where memory is cleared, what truncation is worth, and statistics of episodes."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from minimax_lib.agents.population import AgentPop
+from minimax_lib.agents.ppo import PPO, PPOAgent
+from minimax_lib.envs.base import Environment
+from minimax_lib.envs.batch import BatchEnv, FreshLevels
+from minimax_lib.envs.conformance import check_environment
+from minimax_lib.models.settings import LSTM
+from minimax_lib.rollout import Rollout, Transition, episode_returns, rollout
+from tests.probes import Probe, delayed_reward
+
+ENV: Environment = Probe()
+B, T = 3, 7
+
+
+def lstm_pop(n: int) -> AgentPop:
+    model = LSTM(memory_width=8, head_width=4).build(ENV.observation_space, ENV.action_space)
+    return AgentPop(PPOAgent(model, PPO()), n)
+
+
+def trained_like(agent: AgentPop) -> tuple:
+    """Parameters of which none is zero, so that values and policies depend on the memory."""
+    state = agent.init(jax.random.key(0), jnp.zeros((), jnp.int32))
+    keys = iter(jax.random.split(jax.random.key(1), 64))
+    return jax.tree.map(lambda x: x + 0.3 * jax.random.normal(next(keys), x.shape), state.params)
+
+
+def levels(length: int, truncates: bool = False):
+    one = dataclasses.replace(delayed_reward(), length=jnp.int32(length), truncates=jnp.asarray(truncates))
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, (B, *x.shape)), one)
+
+
+@pytest.fixture(scope="module")
+def agent() -> AgentPop:
+    return lstm_pop(2)
+
+
+@pytest.fixture(scope="module")
+def params(agent):
+    return trained_like(agent)
+
+
+@pytest.fixture(scope="module")
+def play(agent):
+    """Rollouts as a function of (key, params, levels), with and without bootstrap at time limits."""
+
+    def run(bootstrap: bool):
+        batch = BatchEnv(ENV, n_students=agent.n)
+        return jax.jit(lambda key, params, levels: rollout(key, batch, agent, params, levels, T, bootstrap))
+
+    return {bootstrap: run(bootstrap) for bootstrap in (False, True)}
+
+
+def test_the_probe_is_an_environment():
+    check_environment(ENV, jax.random.key(0))
+
+
+def test_what_a_rollout_records(play, params):
+    run = play[False](jax.random.key(2), params, levels(3))
+    steps = run.steps
+    assert steps.reward.shape == (T, 2, B)
+    assert jax.tree.map(jnp.shape, run.carry.hidden) == (2, B, 8)
+    assert not any(x.any() for x in jax.tree.leaves(run.carry))
+    ends = (np.arange(T) % 3 == 2)[:, None, None]
+    np.testing.assert_array_equal(steps.done, np.broadcast_to(ends, (T, 2, B)))
+    np.testing.assert_array_equal(steps.first[1:], steps.done[:-1])
+    assert steps.first[0].all()
+    np.testing.assert_array_equal(steps.reward, steps.done.astype(np.float32))  # 1 after the third step
+    np.testing.assert_array_equal(steps.solved, steps.done)
+    np.testing.assert_array_equal(steps.discount, 1.0 - steps.done)
+    np.testing.assert_array_equal(steps.obs, np.broadcast_to((np.arange(T) % 3)[:, None, None], (T, 2, B)))
+    assert steps.truncation_value is None
+
+
+def walk(agent: AgentPop, params, run: Rollout, length: int) -> tuple[np.ndarray, np.ndarray, jax.Array]:
+    """(values, log probabilities, last value) of the first student, one step at a time, its memory cleared by hand."""
+    one = jax.tree.map(lambda x: x[0], params)
+    never = jnp.zeros(B, bool)
+    values, log_probs = [], []
+    carry = agent.agent.init_carry((B,))
+    for t in range(T):
+        if t % length == 0:
+            carry = agent.agent.init_carry((B,))
+        policy, value, carry = agent.agent.policy(one, run.steps.obs[t, 0], carry, never)
+        values.append(value)
+        log_probs.append(policy.log_prob(run.steps.action[t, 0]))
+    if T % length == 0:
+        carry = agent.agent.init_carry((B,))
+    last_value = agent.agent.value(one, jnp.full(B, T % length, jnp.int32), carry, never)
+    return np.stack(values), np.stack(log_probs), last_value
+
+
+@pytest.mark.parametrize("length", [1, 3, 4])
+def test_memory_is_cleared_exactly_where_episodes_start(agent, params, play, length):
+    """Also after the rollout: of 7 steps the last ends an episode of length 1, but none of length 3 or 4."""
+    run = play[False](jax.random.key(3), params, levels(length))
+    values, log_probs, last_value = walk(agent, params, run, length)
+    np.testing.assert_allclose(run.steps.value[:, 0], values, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(run.steps.log_prob[:, 0], log_probs, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(run.last_value[0], last_value, rtol=1e-4, atol=1e-5)
+
+
+def test_a_truncated_episode_is_worth_its_closing_observation(agent, params, play):
+    run = play[True](jax.random.key(5), params, levels(2, truncates=True))
+    steps = run.steps
+    np.testing.assert_array_equal(steps.discount, np.ones((T, 2, B)))
+    one = jax.tree.map(lambda x: x[0], params)
+    carry = agent.agent.init_carry((B,))
+    for clock in range(2):
+        _, _, carry = agent.agent.policy(one, jnp.full(B, clock, jnp.int32), carry, jnp.zeros(B, bool))
+    closing = agent.agent.value(one, jnp.full(B, 2, jnp.int32), carry, jnp.zeros(B, bool))
+    np.testing.assert_allclose(steps.truncation_value[1::2, 0], np.tile(closing, (3, 1)), rtol=1e-4, atol=1e-5)
+    assert not steps.truncation_value[0::2].any()
+
+
+def test_termination_is_worth_nothing_also_with_bootstrap(params, play):
+    run = play[True](jax.random.key(6), params, levels(2))
+    np.testing.assert_array_equal(run.steps.discount, 1.0 - run.steps.done)
+    assert not run.steps.truncation_value.any()
+
+
+def test_episodes_do_not_depend_on_when_levels_are_restocked(agent, params):
+    def play(restock_every: int) -> Rollout:
+        batch = BatchEnv(ENV, n_students=agent.n, restart=FreshLevels(ENV.sample_level, restock_every))
+        levels = jax.vmap(ENV.sample_level)(jax.random.split(jax.random.key(7), B))
+        return jax.jit(lambda key: rollout(key, batch, agent, params, levels, 8))(jax.random.key(8))
+
+    often, rarely = play(2), play(8)
+    assert len(np.unique(often.steps.done.sum(axis=0))) > 1  # lengths do vary
+    for a, b in zip(jax.tree.leaves(often.steps), jax.tree.leaves(rarely.steps), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def plain_episodes(reward: np.ndarray, done: np.ndarray) -> list[float]:
+    """Returns of the episodes that ended in one row."""
+    returns, running = [], 0.0
+    for r, d in zip(reward, done, strict=True):
+        running += float(r)
+        if d:
+            returns.append(running)
+            running = 0.0
+    return returns
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_episode_returns_equal_a_plain_loop(seed):
+    rng = np.random.default_rng(seed)
+    shape = (20, 2, 6)
+    reward = rng.normal(size=shape).astype(np.float32)
+    done = rng.random(shape) < 0.15
+    done[:, 0, 0] = False  # a row in which no episode ends
+    solved = done & (rng.random(shape) < 0.5)
+    rest = {f.name: None for f in dataclasses.fields(Transition)}
+    steps = Transition(**(rest | {"reward": reward, "done": done, "solved": solved}))
+    stats = jax.jit(episode_returns)(steps)
+    for a in range(shape[1]):
+        for r in range(shape[2]):
+            returns = plain_episodes(reward[:, a, r], done[:, a, r])
+            assert int(stats.count[a, r]) == len(returns)
+            assert int(stats.solved[a, r]) == solved[:, a, r].sum()
+            np.testing.assert_allclose(stats.mean[a, r], np.mean(returns) if returns else 0.0, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(stats.best[a, r], max(returns, default=-np.inf), rtol=1e-4, atol=1e-5)
+    assert stats.mean.dtype == stats.best.dtype == jnp.float32
