@@ -11,7 +11,7 @@ INSTALL = [
     "optax>=0.2.8",  # optimisers and schedules
     "chex>=0.1.91",  # trace counting and array checks
     "distrax>=0.1.9",  # action distributions
-    "tfp-nightly>=0.26.0.dev20260101",  # what distrax needs on a current jax: stable tensorflow-probability does not import
+    "tfp-nightly>=0.26.0.dev20260101",  # for distrax: the stable tensorflow-probability fails on a current jax
     "orbax-checkpoint>=0.12,<1.0",  # asynchronous, atomic checkpoints
     "tyro>=1.0,<2.0",  # the command line from the configuration's dataclasses
     "PyYAML>=6.0",  # experiment files
@@ -22,11 +22,10 @@ INSTALL = [
 ]
 LINT = ["ruff>=0.14", "mypy>=1.18", "types-PyYAML"]
 EXTRAS = {
-    "test": ["pytest>=8.4", "pytest-xdist>=3.6", "hypothesis>=6.100", "minigrid>=3.0", *LINT],
+    "test": ["pytest>=8.4", "pytest-xdist>=3.6", "hypothesis>=6.100", "minigrid>=3.0", "tensorboardX>=2.6", *LINT],
     "plots": ["matplotlib>=3.9"],  # benchmark and learning curves
     "envs": ["minigrid>=3.0", "gymnasium>=1.0"],  # the real MiniGrid, to compare with
-    "tensorboard": ["tensorboardX>=2.6"],  # a second place for the metrics of a run
-    "wandb": ["wandb>=0.18"],  # a third
+    "tensorboard": ["tensorboardX>=2.6"],  # a second place for the metrics of a run (--tensorboard)
 }
 
 setup(

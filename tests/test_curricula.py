@@ -421,7 +421,7 @@ def test_a_published_configuration_builds_and_takes_steps(path):
 
 
 def test_the_published_hyperparameters_are_those_of_the_tables():
-    """Jiang et al. 2023, tables 5 and 6, LSTM: gamma, lambda, lr, entropy, replay probability, temperature, staleness."""
+    """Jiang et al. 2023, tables 5 and 6, LSTM: gamma, lambda, lr, entropy, then replay probability, beta and rho."""
     published = {
         "dr": (0.995, 0.98, 1e-4, 1e-3),
         "robust_plr": (0.999, 0.98, 3e-4, 0.0, 0.5, 0.3, 0.3),

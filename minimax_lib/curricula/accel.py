@@ -33,8 +33,7 @@ class Mutation:
         return batch.replace(n_mutations=n_mutations + self.n_edits)
 
 
-@struct.dataclass
-class ACCELState:
+class ACCELState(struct.PyTreeNode):
     """A replay curriculum, and the parents of the next batch."""
 
     inner: PLRState

@@ -18,8 +18,7 @@ SOURCE_NAMES = ("new", "replay", "mutation")
 Play = Callable[[jax.Array, Level], Rollout]
 
 
-@struct.dataclass
-class LevelBatch:
+class LevelBatch(struct.PyTreeNode):
     """A proposal of B levels."""
 
     levels: Level  # [B, ...]

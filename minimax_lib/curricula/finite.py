@@ -14,8 +14,7 @@ from minimax_lib.rollout import Rollout
 LEVELS_SEED = 20210122  # the list is the same for every run
 
 
-@struct.dataclass
-class FiniteState:
+class FiniteState(struct.PyTreeNode):
     """The order in which a run comes to know the levels."""
 
     order: jax.Array  # i32[n_levels], a permutation

@@ -60,8 +60,7 @@ class ReplaySettings:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be between 0 and 1")
 
 
-@struct.dataclass
-class LevelBuffer:
+class LevelBuffer(struct.PyTreeNode):
     """C slots. A slot that is not filled holds a placeholder."""
 
     levels: Level  # [C, ...]
@@ -266,8 +265,7 @@ def _scrambled(words: Any) -> Any:
     return words ^ (words >> 16)
 
 
-@struct.dataclass
-class Rows:
+class Rows(struct.PyTreeNode):
     """A batch of B levels, and where in the buffer they are."""
 
     levels: Level  # [B, ...]
@@ -322,8 +320,7 @@ def best_returns(buffer: LevelBuffer, rows: Rows, returns: jax.Array) -> jax.Arr
     return known.at[keys].max(returns)[keys]
 
 
-@struct.dataclass
-class _Batch:
+class _Batch(struct.PyTreeNode):
     """What decides where rows go, [B]."""
 
     is_new: jax.Array
@@ -333,8 +330,7 @@ class _Batch:
     top: jax.Array  # f32[], the highest score of the batch and the buffer
 
 
-@struct.dataclass
-class _Placement:
+class _Placement(struct.PyTreeNode):
     """The buffer in the middle of an insertion, but for what is only written at the end."""
 
     scores: jax.Array  # f32[C]
@@ -344,8 +340,7 @@ class _Placement:
     homes: jax.Array  # i32[B], the slot that holds the level of the row; -1 if none
 
 
-@struct.dataclass
-class _Contest:
+class _Contest(struct.PyTreeNode):
     """A full buffer, and its weights.
 
     They are carried from one row to the next, not computed where they are compared: a compiler that computes a

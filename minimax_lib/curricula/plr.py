@@ -19,8 +19,7 @@ from minimax_lib.rollout import Rollout, episode_returns
 ScoreRows = Callable[[Rollout, jax.Array], jax.Array]  # (rollouts, best return ever f32[B]) -> f32[B], -inf if unknown
 
 
-@struct.dataclass
-class PLRState:
+class PLRState(struct.PyTreeNode):
     """What a replay curriculum remembers."""
 
     generator: Any

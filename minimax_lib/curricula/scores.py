@@ -16,8 +16,7 @@ from minimax_lib.registry import Registry
 from minimax_lib.rollout import EpisodeReturns, Rollout, episode_returns
 
 
-@struct.dataclass
-class Outcome:
+class Outcome(struct.PyTreeNode):
     """What became of B levels when A students played them for T steps."""
 
     done: jax.Array  # bool[T, A, B]
@@ -98,20 +97,26 @@ def learnability(o: Outcome) -> jax.Array:
     return finished(o, (p * (1.0 - p)).mean(axis=0))
 
 
-def probabilities(o: Outcome) -> jax.Array:
+def log_probabilities(o: Outcome) -> jax.Array:
     """f32[T, A, B, n], of the actions."""
     assert o.logits is not None, "the score needs the policy: Score(..., needs_logits=True)"
-    return jax.nn.softmax(o.logits)
+    return jax.nn.log_softmax(o.logits)
 
 
 def entropy(o: Outcome) -> jax.Array:
-    p = probabilities(o)
-    return -(p * jax.nn.log_softmax(o.logits)).sum(axis=-1) / jnp.log(p.shape[-1])
+    """Of the policy, as a share of the highest there is."""
+    log_p = log_probabilities(o)
+    return -(jnp.exp(log_p) * log_p).sum(axis=-1) / jnp.log(log_p.shape[-1])
+
+
+def doubt(o: Outcome) -> jax.Array:
+    """One less the probability of the likeliest action."""
+    return 1.0 - jnp.exp(log_probabilities(o).max(axis=-1))
 
 
 def confidence_margin(o: Outcome) -> jax.Array:
     """How much likelier the likeliest action is than the next."""
-    first, second = jnp.moveaxis(jax.lax.top_k(probabilities(o), 2)[0], -1, 0)
+    first, second = jnp.moveaxis(jax.lax.top_k(jnp.exp(log_probabilities(o)), 2)[0], -1, 0)
     return first - second
 
 
@@ -149,7 +154,7 @@ SCORES: Registry[Score] = Registry(
         "gae": Score(step_mean(lambda o: o.advantage)),
         "one_step_td": Score(step_mean(lambda o: jnp.abs(o.td_error))),
         "policy_entropy": Score(step_mean(entropy), needs_logits=True),
-        "least_confidence": Score(step_mean(lambda o: 1.0 - probabilities(o).max(axis=-1)), needs_logits=True),
+        "least_confidence": Score(step_mean(doubt), needs_logits=True),
         "min_margin": Score(step_mean(lambda o: 1.0 - confidence_margin(o)), needs_logits=True),
         # Jiang et al. 2021b (DCD)
         "positive_value_loss": Score(step_mean(lambda o: jnp.maximum(o.advantage, 0.0))),

@@ -15,8 +15,7 @@ from minimax_lib.envs.batch import SameLevel
 from minimax_lib.rollout import Rollout
 
 
-@struct.dataclass
-class SFLState:
+class SFLState(struct.PyTreeNode):
     """The K levels with the highest learnability at the last scoring."""
 
     levels: Level  # [K, ...]

@@ -12,8 +12,7 @@ Level = Any  # a pytree with fixed shapes: everything that varies between episod
 EnvState = Any  # a pytree: everything that varies within an episode, and the level
 
 
-@struct.dataclass
-class TimeStep:
+class TimeStep(struct.PyTreeNode):
     """What an environment emits. Whether a truncated episode bootstraps is not decided here."""
 
     obs: Any  # pytree that fits the observation space

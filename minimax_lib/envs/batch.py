@@ -13,16 +13,14 @@ from minimax_lib.envs.base import Environment, EnvState, Level, Observable, Time
 from minimax_lib.trees import tree_size, tree_where
 
 
-@struct.dataclass
-class EpisodeStats:
+class EpisodeStats(struct.PyTreeNode):
     """The running episode of each row; where a step says `done`, the episode that has just ended. All [A, R]."""
 
     returns: jax.Array  # f32, undiscounted
     lengths: jax.Array  # i32, steps
 
 
-@struct.dataclass
-class BatchState:
+class BatchState(struct.PyTreeNode):
     """N = A * R rows, flat."""
 
     env: EnvState  # [N, ...]
@@ -30,8 +28,7 @@ class BatchState:
     stock: Any  # what the restart rule keeps; () if nothing
 
 
-@struct.dataclass
-class BatchTimeStep:
+class BatchTimeStep(struct.PyTreeNode):
     """One step of all rows, [A, R, ...]. `obs` opens the next episode where one ended; `last_obs` closed it."""
 
     obs: Any
@@ -76,8 +73,7 @@ class SameLevel:
         return stock, levels
 
 
-@struct.dataclass
-class LevelStock:
+class LevelStock(struct.PyTreeNode):
     """Fresh levels drawn ahead. Level number n is `sample(fold_in(key, n))`, whenever it is drawn."""
 
     key: jax.Array
@@ -97,7 +93,7 @@ class FreshLevels:
     """
 
     sample: Callable[[jax.Array], Level]
-    restock_every: int = 8  # steps; the stock holds twice what they can use up
+    restock_every: int = 4  # steps; the stock holds twice what they can use up
 
     def init(self, key: jax.Array, n_rows: int) -> LevelStock:
         return self._fill(key, jnp.zeros((), jnp.int32), n_rows)

@@ -30,8 +30,7 @@ def check_environment(env: Environment, key: jax.Array, n_rows: int = 8) -> None
     check_level_metrics(env, key)
 
 
-@struct.dataclass
-class Play:
+class Play(struct.PyTreeNode):
     """Episodes without restarts, played under jit, vmap and scan. N rows, T = max_steps."""
 
     levels: Level  # [N, ...]

@@ -66,8 +66,7 @@ class Evaluation:
         return EvalRunner(held_out, agent, self.n_episodes, mode if self.greedy else sample)
 
 
-@struct.dataclass
-class Episodes:
+class Episodes(struct.PyTreeNode):
     """One episode on each of R rows, under way or over. Every leaf leads with R."""
 
     key: jax.Array  # key[R], fixes all that is random in the episode, whatever is played beside it
@@ -78,8 +77,7 @@ class Episodes:
     stats: EpisodeStats  # no longer changed where `ended`
 
 
-@struct.dataclass
-class Recording:
+class Recording(struct.PyTreeNode):
     """Episodes on R rows, step by step; T is the environment's `max_steps`."""
 
     states: Any  # [T + 1, R, ...], the environment's; the first is the start
@@ -172,8 +170,7 @@ def smaller_batches(n_rows: int) -> list[int]:
     return sizes
 
 
-@struct.dataclass
-class EvalResult:
+class EvalResult(struct.PyTreeNode):
     """M tasks, E episodes each; every leaf is [M, E], and [S, M, E] under a vmap over seeds."""
 
     returns: jax.Array  # f32, undiscounted

@@ -10,8 +10,7 @@ from minimax_lib import axes
 from minimax_lib.runners.training import Runner, RunnerState
 
 
-@struct.dataclass
-class Report:
+class Report(struct.PyTreeNode):
     """What an interval of training was like."""
 
     metrics: dict[str, jax.Array]  # f32[S], means over the steps on which they were measured; NaN if on none

@@ -17,8 +17,7 @@ from minimax_lib.rollout import Rollout, episode_returns, rollout
 SHARED_SEED = 20230713  # decisions that are common to all seeds and devices come from this, never from a run's seed
 
 
-@struct.dataclass
-class RunnerState:
+class RunnerState(struct.PyTreeNode):
     """A whole run: this pytree is the checkpoint."""
 
     clock: jax.Array  # i32[], steps taken; with `seed` it fixes all randomness of the next step

@@ -13,8 +13,7 @@ GOAL = np.array([8, 1, 0], np.uint8)
 AGENT = np.array([10, 0, 0], np.uint8)  # the state is the facing
 
 
-@struct.dataclass
-class Level:
+class Level(struct.PyTreeNode):
     """Everything that varies between episodes of a maze. Positions are [x, y] = [column, row] inside the border.
 
     The border wall is not stored. Agent and goal stand on two different free cells.

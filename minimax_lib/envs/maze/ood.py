@@ -142,8 +142,7 @@ def key_of(key: jax.Array, name: str) -> jax.Array:
     return jax.random.fold_in(key, zlib.crc32(name.encode()))
 
 
-@struct.dataclass
-class SuiteLevel:
+class SuiteLevel(struct.PyTreeNode):
     """A level with the rules it is played under."""
 
     maze: Level
@@ -151,8 +150,7 @@ class SuiteLevel:
     see_through_walls: jax.Array  # bool[]
 
 
-@struct.dataclass
-class SuiteState:
+class SuiteState(struct.PyTreeNode):
     """An episode on a `SuiteLevel`."""
 
     maze: EnvState
