@@ -16,8 +16,7 @@ from minimax_lib.envs.spaces import Box, Dict, Discrete, Space
 LEFT, RIGHT, FORWARD, PICKUP, DROP, TOGGLE, DONE = range(7)  # MiniGrid's actions; the last four do nothing here
 
 
-@struct.dataclass
-class EnvState:
+class EnvState(struct.PyTreeNode):
     """An episode. `level` is what `reset` was given, untouched."""
 
     level: Level
@@ -94,8 +93,11 @@ class AMaze:
         n_walls = jnp.full((), self.n_walls, jnp.int32)
         if self.sample_n_walls:
             n_walls = jax.random.randint(k_number, (), 0, self.n_walls + 1)
-        draw = draw_walls if self.replace_walls else draw_distinct_walls
-        walls = draw(k_walls, self.height * self.width, self.n_walls, n_walls)
+        n_cells = self.height * self.width
+        if self.replace_walls:
+            walls = draw_walls(k_walls, n_cells, self.n_walls, n_walls)
+        else:
+            walls = draw_distinct_walls(k_walls, n_cells, n_walls)
         return place_agent_and_goal(k_agent, k_goal, k_dir, walls.reshape(self.height, self.width))
 
     def reset(self, key: jax.Array, level: Level) -> tuple[EnvState, TimeStep]:

@@ -2,22 +2,33 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from minimax_lib.envs.maze.level import Level
 
 
-def draw_walls(key: jax.Array, n_cells: int, most: int, n_walls: jax.Array) -> jax.Array:
-    """bool[n_cells]: the cells hit by the first `n_walls` of `most` draws with replacement."""
-    cells = jax.random.randint(key, (most,), 0, n_cells)
-    cells = jnp.where(jnp.arange(most) < n_walls, cells, n_cells)
+def draw_walls(key: jax.Array, n_cells: int, n_draws: int, n_walls: jax.Array) -> jax.Array:
+    """bool[n_cells]: the cells hit by the first `n_walls` of `n_draws` draws with replacement."""
+    cells = jax.random.randint(key, (n_draws,), 0, n_cells)
+    cells = jnp.where(np.arange(n_draws) < n_walls, cells, n_cells)
     return jnp.zeros(n_cells, bool).at[cells].set(True, mode="drop")
 
 
-def draw_distinct_walls(key: jax.Array, n_cells: int, most: int, n_walls: jax.Array) -> jax.Array:
-    """bool[n_cells]: `n_walls` <= `most` different cells, every such set equally likely."""
-    _, cells = jax.lax.top_k(jax.random.uniform(key, (n_cells,)), most)
-    cells = jnp.where(jnp.arange(most) < n_walls, cells, n_cells)
-    return jnp.zeros(n_cells, bool).at[cells].set(True, mode="drop")
+def draw_distinct_walls(key: jax.Array, n_cells: int, n_walls: jax.Array) -> jax.Array:
+    """bool[n_cells]: `n_walls` different cells, every such set equally likely.
+
+    The cells with the lowest of random numbers; their limit is found bit by bit, which is faster than a sort.
+    """
+    numbers = jax.random.bits(key, (n_cells,))
+
+    def add_bit(i: jax.Array, limit: jax.Array) -> jax.Array:
+        higher = limit | (jnp.uint32(1 << 31) >> i.astype(jnp.uint32))
+        return jnp.where(jnp.sum(numbers < higher, dtype=jnp.int32) <= n_walls, higher, limit)
+
+    limit = jax.lax.fori_loop(0, 32, add_bit, jnp.zeros((), jnp.uint32))
+    below, at_limit = numbers < limit, numbers == limit
+    missing = n_walls - jnp.sum(below, dtype=jnp.int32)  # 0 but where two numbers are equal
+    return below | (at_limit & (jnp.cumsum(at_limit, dtype=jnp.int32) <= missing))
 
 
 def place_agent_and_goal(k_agent: jax.Array, k_goal: jax.Array, k_dir: jax.Array, wall_map: jax.Array) -> Level:
@@ -27,7 +38,7 @@ def place_agent_and_goal(k_agent: jax.Array, k_goal: jax.Array, k_dir: jax.Array
     n_free = rank[-1]
     agent = jax.random.randint(k_agent, (), 0, n_free)
     goal = jax.random.randint(k_goal, (), 0, n_free - 1)
-    goal = goal + (goal >= agent)  # the cell of the agent is left out
+    goal = goal + (goal >= agent)  # the agent's cell is left out
     cells = jnp.sum(rank[None, :] <= jnp.stack([agent, goal])[:, None], axis=1, dtype=jnp.int32)
     positions = jnp.stack([cells % width, cells // width], axis=1)
     agent_dir = jax.random.randint(k_dir, (), 0, 4)

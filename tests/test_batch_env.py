@@ -1,0 +1,276 @@
+"""BatchEnv against a plain Python loop over single environments."""
+
+import dataclasses
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import struct
+
+from minimax_lib.axes import SEED
+from minimax_lib.envs.base import TimeStep
+from minimax_lib.envs.batch import BatchEnv, FreshLevels, NoRestart, SameLevel
+from minimax_lib.envs.maze import AMaze
+from minimax_lib.envs.spaces import Box, Discrete
+from minimax_lib.rollout import scan_restocked
+
+MAZE = AMaze(height=2, width=3, n_walls=1, max_steps=5)
+
+
+@struct.dataclass
+class CountState:
+    level: jax.Array
+    left: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Countdown:
+    """Episodes as long as their level says (1 .. 3), each step paying the level's number."""
+
+    max_steps: int = 3
+    observation_space = Box(0.0, 1e9, (2,))
+    action_space = Discrete(2)
+
+    def sample_level(self, key):
+        return jax.random.randint(key, (2,), 1, 4, jnp.int32)
+
+    def look(self, state):
+        return jnp.stack([state.level[0], state.left]).astype(jnp.float32)
+
+    def reset(self, key, level):
+        state = CountState(level=level, left=level[1])
+        no = jnp.zeros((), bool)
+        return state, TimeStep(self.look(state), jnp.zeros((), jnp.float32), no, no)
+
+    def step(self, key, state, action):
+        state = dataclasses.replace(state, left=state.left - 1)
+        over = state.left <= 0
+        return state, TimeStep(self.look(state), state.level[0].astype(jnp.float32), over, jnp.zeros((), bool))
+
+    def get_level(self, state):
+        return state.level
+
+    def level_metrics(self, level):
+        return {}
+
+
+def draw(env, n, seed=0):
+    return jax.jit(lambda key: jax.vmap(env.sample_level)(jax.random.split(key, n)))(jax.random.key(seed))
+
+
+@partial(jax.jit, static_argnums=(0, 4))
+def run(batch, key, levels, actions, n_steps):
+    """(levels at the start, first, steps, levels before each step) of a scan with restocking."""
+    k_reset, k_steps = jax.random.split(key)
+    state, first = batch.reset(k_reset, levels)
+
+    def one_step(loop, key):
+        state, t = loop
+        before = batch.levels(state)
+        state, ts = batch.step(key, state, actions[t])
+        return (state, t + 1), (ts, before)
+
+    _, (steps, before) = scan_restocked(batch, one_step, (state, jnp.zeros((), jnp.int32)), k_steps, n_steps)
+    return first, steps, before
+
+
+def random_actions(env, shape, seed=1):
+    shares = [0.25, 0.25, 0.5, 0, 0, 0, 0] if isinstance(env, AMaze) else [0.5, 0.5]
+    return jnp.asarray(np.random.default_rng(seed).choice(len(shares), p=shares, size=shape), jnp.int32)
+
+
+class PlainLoop:
+    """One row, stepped by hand; `next_level()` gives the level after an episode's end."""
+
+    def __init__(self, env, level, next_level):
+        self.env, self.next_level = env, next_level
+        self.reset, self.step_env = jax.jit(env.reset), jax.jit(env.step)
+        self.begin(level)
+
+    def begin(self, level):
+        self.level, self.total, self.length = level, 0.0, 0
+        self.state, ts = self.reset(jax.random.key(0), level)
+        self.obs = ts.obs
+
+    def step(self, action):
+        self.state, ts = self.step_env(jax.random.key(0), self.state, action)
+        self.total, self.length = self.total + float(ts.reward), self.length + 1
+        out = {"last_obs": ts.obs, "reward": ts.reward, "terminated": ts.terminated, "truncated": ts.truncated,
+               "returns": self.total, "lengths": self.length}  # fmt: skip
+        if bool(ts.done):
+            self.begin(self.next_level(self.level))
+        else:
+            self.obs = ts.obs
+        return {**out, "obs": self.obs}
+
+
+def assert_step(ts, expected, where):
+    found = {"last_obs": ts.last_obs, "obs": ts.obs, "reward": ts.reward, "terminated": ts.terminated,
+             "truncated": ts.truncated, "returns": ts.stats.returns, "lengths": ts.stats.lengths}  # fmt: skip
+    for name, value in expected.items():
+        for a, b in zip(jax.tree.leaves(found[name]), jax.tree.leaves(value), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6, err_msg=f"{name} at {where}")
+
+
+def row_of(tree, *index):
+    return jax.tree.map(lambda x: np.asarray(x)[index], tree)
+
+
+@pytest.mark.parametrize("env", [MAZE, Countdown()], ids=["observable", "plain"])
+def test_same_level_restarts_equal_a_plain_loop(env):
+    batch = BatchEnv(env, n_students=2, n_evals=2, restart=SameLevel())
+    levels, n_steps = draw(env, 3), 17
+    actions = random_actions(env, (n_steps, 2, 6))
+    first, steps, before = run(batch, jax.random.key(0), levels, actions, n_steps)
+    assert np.asarray(steps.done).sum() > 8
+    for a in range(2):
+        for r in range(6):
+            plain = PlainLoop(env, row_of(levels, r // 2), next_level=lambda level: level)
+            np.testing.assert_array_equal(jax.tree.leaves(row_of(first.obs, a, r))[0], jax.tree.leaves(plain.obs)[0])
+            for t in range(n_steps):
+                for x, y in zip(
+                    jax.tree.leaves(row_of(before, t, a, r)), jax.tree.leaves(row_of(levels, r // 2)), strict=True
+                ):
+                    np.testing.assert_array_equal(x, y)
+                assert_step(row_of(steps, t, a, r), plain.step(actions[t, a, r]), (a, r, t))
+
+
+@pytest.mark.parametrize("env", [MAZE, Countdown()], ids=["observable", "plain"])
+def test_fresh_levels_are_the_numbered_sequence(env):
+    """Row by row within a step, level n of the run is `sample(fold_in(stock key, n))`; each is used once."""
+    batch = BatchEnv(env, n_students=2, restart=FreshLevels(env.sample_level, restock_every=2))
+    levels, n_steps = draw(env, 3), 24
+    actions = random_actions(env, (n_steps, 2, 3))
+    key = jax.random.key(3)
+    _, steps, _ = run(batch, key, levels, actions, n_steps)
+    k_stock = jax.random.split(jax.random.split(key)[0])[1]
+    numbers = iter(range(10**6))
+    sample = jax.jit(lambda n: env.sample_level(jax.random.fold_in(k_stock, n)))
+    rows = [PlainLoop(env, row_of(levels, r % 3), next_level=lambda _: sample(next(numbers))) for r in range(6)]
+    for t in range(n_steps):
+        for i, plain in enumerate(rows):
+            assert_step(row_of(steps, t, i // 3, i % 3), plain.step(actions[t, i // 3, i % 3]), (t, i))
+    assert next(numbers) == int(np.asarray(steps.done).sum()) > 2 * 2 * 6  # the stock was filled up at least once
+
+
+def test_without_restart_only_the_first_episode_is_played():
+    env = AMaze(height=1, width=2, n_walls=0, max_steps=4)
+    batch = BatchEnv(env, restart=NoRestart())
+    forward = jnp.full((6, 1, 5), 2, jnp.int32)
+    levels = dataclasses.replace(draw(env, 5), agent_dir=jnp.arange(5, dtype=jnp.int32) % 4)
+    _, steps, before = run(batch, jax.random.key(0), levels, forward, 6)
+    np.testing.assert_array_equal(before.goal_pos[-1, 0], levels.goal_pos)
+    np.testing.assert_array_equal(steps.stats.lengths[:, 0, 0], np.arange(1, 7))
+    assert np.asarray(steps.reward).sum(axis=0).max() < 1
+
+
+def test_rows_are_levels_in_order_each_as_often_as_evaluated():
+    env = Countdown()
+    levels = jnp.array([[10, 1], [20, 2], [30, 3]], jnp.int32)
+    batch = BatchEnv(env, n_students=2, n_evals=3)
+    state, ts = jax.jit(batch.reset)(jax.random.key(0), levels)
+    expected = [[10] * 3 + [20] * 3 + [30] * 3] * 2
+    assert ts.obs[..., 0].tolist() == expected
+    assert batch.levels(state)[..., 0].tolist() == expected
+    assert ts.reward.shape == ts.done.shape == ts.stats.returns.shape == (2, 9)
+
+
+# --- the stock of fresh levels
+
+
+def test_restocking_does_not_change_the_sequence():
+    env, n_steps = Countdown(), 30
+    levels, actions = draw(env, 4), random_actions(env, (n_steps, 1, 4))
+    runs = [
+        run(BatchEnv(env, restart=FreshLevels(env.sample_level, k)), jax.random.key(0), levels, actions, n_steps)
+        for k in (1, 3, 10, 30)
+    ]
+    for other in runs[1:]:
+        for a, b in zip(jax.tree.leaves(runs[0]), jax.tree.leaves(other), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_the_stock_lasts_when_every_row_ends_at_every_step():
+    """Episodes of one step: 1 + T levels a row are used, none of them twice."""
+
+    @dataclasses.dataclass(frozen=True)
+    class OneStep(Countdown):
+        def sample_level(self, key):
+            return jnp.stack([jax.random.randint(key, (), 0, 2**30, jnp.int32), jnp.ones((), jnp.int32)])
+
+    env, n_rows, n_steps = OneStep(), 7, 24
+    batch = BatchEnv(env, restart=FreshLevels(env.sample_level, restock_every=3))
+    actions = random_actions(env, (n_steps, 1, n_rows))
+    _, steps, before = run(batch, jax.random.key(0), draw(env, n_rows, seed=9), actions, n_steps)
+    assert steps.done.all()
+    assert np.unique(np.asarray(before)[..., 0]).size == n_steps * n_rows
+
+
+def test_each_seed_gets_in_a_vmap_what_it_gets_alone():
+    env, n_steps = Countdown(), 24
+    batch = BatchEnv(env, restart=FreshLevels(env.sample_level, restock_every=2))
+    levels, actions = draw(env, 3), random_actions(env, (n_steps, 1, 3))
+    keys = jax.random.split(jax.random.key(1), 3)
+    together = jax.vmap(lambda key: run(batch, key, levels, actions, n_steps), axis_name=SEED)(keys)
+    for s in range(3):
+        alone = run(batch, keys[s], levels, actions, n_steps)
+        for a, b in zip(jax.tree.leaves(together), jax.tree.leaves(alone), strict=True):
+            np.testing.assert_array_equal(np.asarray(a)[s], b)
+
+
+def count_conditionals(text):
+    return text.count(" conditional(")
+
+
+def test_filling_up_stays_a_branch_under_vmap_over_seeds():
+    env = Countdown()
+    batch = BatchEnv(env, restart=FreshLevels(env.sample_level))
+    levels = draw(env, 3)
+    states, _ = jax.vmap(batch.reset, (0, None))(jax.random.split(jax.random.key(0), 2), levels)
+    named = jax.vmap(batch.restock, axis_name=SEED)
+    jaxpr = str(jax.make_jaxpr(named)(states))
+    assert "cond[" in jaxpr
+    assert count_conditionals(jax.jit(named).lower(states).compile().as_text()) == 1
+    unnamed = jax.jit(jax.vmap(batch.restock)).lower(states).compile().as_text()
+    assert count_conditionals(unnamed) == 0  # what the axis name is for: without it both branches are paid for
+
+
+# --- what is compiled
+
+
+def makers_of_maps(restart):
+    """The instructions of the compiled step loop that make a batch of maps, rather than carry it along."""
+    env = AMaze(height=5, width=7, n_walls=9)
+    batch = BatchEnv(env, restart=restart)
+
+    def loop(key, state, actions):
+        def one_step(state, action):
+            state, ts = batch.step(key, state, action)
+            return state, ts.obs
+
+        return jax.lax.scan(one_step, state, actions)
+
+    state, _ = batch.reset(jax.random.key(0), draw(env, 3))
+    text = jax.jit(loop).lower(jax.random.key(0), state, random_actions(env, (8, 1, 3))).compile().as_text()
+    carried = ("get-tuple-element(", "parameter(", "copy(")
+    made = [line for line in text.splitlines() if " = pred[3,5,7]" in line]
+    return [line for line in made if not any(word in line for word in carried)]
+
+
+def test_same_level_restarts_write_no_map():
+    assert makers_of_maps(SameLevel()) == []
+    assert makers_of_maps(FreshLevels(AMaze(height=5, width=7, n_walls=9).sample_level)) != []
+
+
+@pytest.mark.parametrize(
+    "restart", [SameLevel(), NoRestart(), FreshLevels(MAZE.sample_level)], ids=lambda r: type(r).__name__
+)
+def test_step_compiles_once(restart):
+    batch = BatchEnv(MAZE, n_students=2, restart=restart)
+    step = jax.jit(lambda key, state, action: batch.step(key, batch.restock(state), action))
+    state, _ = jax.jit(batch.reset)(jax.random.key(0), draw(MAZE, 2))
+    for t in range(4):
+        state, _ = step(jax.random.key(t), state, random_actions(MAZE, (2, 2), seed=t))
+    assert step._cache_size() == 1
