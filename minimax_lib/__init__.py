@@ -1,3 +1,47 @@
-"""A fully jitted JAX framework for autocurricula."""
+"""A fully jitted JAX framework for autocurricula (unsupervised environment design).
+
+The public names are imported when they are first used, so that a command line is refused before jax has to load.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from minimax_lib.curricula.scores import register_score as register_score
+    from minimax_lib.envs.editing import register_editing as register_editing
+    from minimax_lib.envs.registry import make_env as make_env
+    from minimax_lib.envs.registry import make_held_out as make_held_out
+    from minimax_lib.envs.registry import register_env as register_env
+    from minimax_lib.models.registry import register_model as register_model
+    from minimax_lib.runners.build import make_runner as make_runner
+    from minimax_lib.runners.registry import register_curriculum as register_curriculum
+    from minimax_lib.runners.registry import register_runner as register_runner
 
 __version__ = "0.1.0"
+
+HOMES = {
+    "make_env": "envs.registry",
+    "make_held_out": "envs.registry",
+    "register_env": "envs.registry",
+    "register_editing": "envs.editing",
+    "register_model": "models.registry",
+    "register_score": "curricula.scores",
+    "register_curriculum": "runners.registry",
+    "register_runner": "runners.registry",
+    "make_runner": "runners.build",
+}
+MODULES = ("agents", "config", "curricula", "envs", "gae", "models", "rollout", "runners")  # reached as attributes
+
+__all__ = ["__version__", *HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name in HOMES:
+        return getattr(importlib.import_module(f"minimax_lib.{HOMES[name]}"), name)
+    if name in MODULES:
+        return importlib.import_module(f"minimax_lib.{name}")
+    raise AttributeError(f"module 'minimax_lib' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *HOMES, *MODULES])

@@ -23,7 +23,7 @@ LAYERS = [  # each may import itself and what stands before it; the longest pref
     ["files", "checkpoint", "interrupts", "logging", "run_folder", "runners.experiment"],
     ["train", "evaluate"],
 ]
-KNOW_MAZES = {"minimax_lib.envs.registry", "minimax_lib.envs.editing"}
+KNOW_MAZES = {"minimax_lib.envs", "minimax_lib.envs.registry", "minimax_lib.envs.editing"}
 
 
 def imported(tree: ast.AST) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """The maze of the UED literature."""
 
+from minimax_lib.envs.maze import ood
 from minimax_lib.envs.maze.amaze import AMaze, EnvState
 from minimax_lib.envs.maze.level import Level
 
-__all__ = ["AMaze", "EnvState", "Level"]
+__all__ = ["AMaze", "EnvState", "Level", "ood"]
