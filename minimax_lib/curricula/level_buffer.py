@@ -20,6 +20,7 @@ import numpy as np
 from flax import struct
 
 from minimax_lib.envs.base import Level
+from minimax_lib.envs.editing import whole_level
 from minimax_lib.registry import unknown_name
 
 MAX_TOTAL_AGE = 2**30  # ages saturate where their sum could reach this: after 268,435 levels at C = 4000
@@ -231,11 +232,6 @@ def _saturated(ages: jax.Array) -> jax.Array:
 
 
 # --------------------------------------------------------------------------------------------------- insertion
-
-
-def whole_level(level: Level) -> Any:
-    """The default identity: two levels are the same where all their leaves are."""
-    return level
 
 
 def fingerprint(identity: Any) -> jax.Array:

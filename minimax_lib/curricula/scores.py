@@ -81,25 +81,30 @@ def neg_return(o: Outcome) -> jax.Array:
 
 
 def relative_regret(o: Outcome) -> jax.Array:
+    """Best return of the antagonist (student 1) above the mean return of the protagonist (student 0), at least 0."""
     return finished(o, jnp.maximum(o.episodes.best[1] - o.episodes.mean[0], 0.0))
 
 
 def mean_relative_regret(o: Outcome) -> jax.Array:
+    """The same with the antagonist's mean return."""
     return finished(o, jnp.maximum(o.episodes.mean[1] - o.episodes.mean[0], 0.0))
 
 
 def population_regret(o: Outcome) -> jax.Array:
+    """Best return of any student above the mean over the students of their mean returns."""
     return finished(o, o.episodes.best.max(axis=0) - o.episodes.mean.mean(axis=0))
 
 
 def learnability(o: Outcome) -> jax.Array:
+    """p (1 - p), p the rate of finished episodes that were solved."""
     p = o.episodes.solved / jnp.maximum(o.episodes.count, 1)
     return finished(o, (p * (1.0 - p)).mean(axis=0))
 
 
 def log_probabilities(o: Outcome) -> jax.Array:
     """f32[T, A, B, n], of the actions."""
-    assert o.logits is not None, "the score needs the policy: Score(..., needs_logits=True)"
+    if o.logits is None:
+        raise ValueError("a score looks at the policy, which the outcome does not hold: declare needs_logits=True")
     return jax.nn.log_softmax(o.logits)
 
 
@@ -173,6 +178,8 @@ SCORES: Registry[Score] = Registry(
 )
 
 
-def register_score(name: str, score: Score) -> Score:
-    """Adds a score to the choices of `--runner.score`."""
-    return SCORES.register(name, score)
+def register_score(
+    name: str, function: Callable[[Outcome], jax.Array], n_students: int = 1, needs_logits: bool = False
+) -> Score:
+    """Adds a score to the choices of `--runner.score`; `step_mean` and `finished` make the most of such functions."""
+    return SCORES.register(name, Score(function, n_students, needs_logits))
