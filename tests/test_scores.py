@@ -1,0 +1,277 @@
+"""Every score by hand on small trajectories, and against plain loops on random ones."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from minimax_lib.curricula import scores
+from minimax_lib.curricula.scores import SCORES
+from minimax_lib.rollout import Rollout, Transition
+
+ONE_STUDENT = [name for name in SCORES.names() if SCORES[name].n_students == 1]
+
+
+def rollouts(reward, done, value, last_value, logits=None) -> Rollout:
+    """What students did: [T, A, B] each, `last_value` [A, B], `logits` [T, A, B, n]."""
+    reward, done, value = np.asarray(reward, np.float32), np.asarray(done, bool), np.asarray(value, np.float32)
+    running, solved = np.zeros(reward.shape[1:], np.float32), np.zeros_like(done)
+    for t in range(len(reward)):
+        running += reward[t]
+        solved[t] = done[t] & (running > 0)
+        running[done[t]] = 0
+    steps = Transition(
+        obs=(),
+        action=jnp.zeros(done.shape, jnp.int32),
+        reward=jnp.asarray(reward),
+        done=jnp.asarray(done),
+        solved=jnp.asarray(solved),
+        discount=1.0 - jnp.asarray(done, jnp.float32),
+        first=jnp.zeros_like(done),
+        log_prob=jnp.zeros_like(reward),
+        value=jnp.asarray(value),
+        truncation_value=None,
+    )
+    logits = None if logits is None else jnp.asarray(logits, jnp.float32)
+    return Rollout(steps=steps, carry=(), last_value=jnp.asarray(last_value, jnp.float32), final=None, logits=logits)
+
+
+def by_row(*rows) -> np.ndarray:
+    """[T, 1, B] from one list of T numbers a row."""
+    return np.asarray(rows).T[:, None]
+
+
+def score(name: str, runs: Rollout, best_return=None, gamma: float = 0.5, gae_lambda: float = 0.5) -> np.ndarray:
+    if best_return is None:
+        best_return = jnp.zeros(runs.last_value.shape[-1])
+    return np.asarray(SCORES[name](scores.outcome(runs, jnp.asarray(best_return, jnp.float32), gamma, gae_lambda)))
+
+
+# Row 0: two episodes of 2 and 3 steps, and a tail. Row 1: one that ends on the last step. Row 2: none that ends.
+LIKELY = np.log([0.5, 0.25, 0.125, 0.125])
+EVEN = np.zeros(4)
+HAND = rollouts(
+    reward=by_row([0, 1, 0, 0, 0.5, 9], [0] * 6, [1, 2, 3, 4, 5, 6]),
+    done=by_row([0, 1, 0, 0, 1, 0], [0, 0, 0, 0, 0, 1], [0] * 6),
+    value=by_row([0.5, 0.5, 0.25, 0.5, 0.5, 3], [1] * 6, [1] * 6),
+    last_value=[[7, 7, 7]],
+    logits=np.stack([[EVEN, EVEN, LIKELY, LIKELY, LIKELY, EVEN], [LIKELY] * 6, [EVEN] * 6], axis=1)[:, None],
+)
+# Advantages at gamma = lambda = 0.5. Row 0: [-1/8, 1/2] and [-1/16, -1/4, 0]. Row 1: -1 at the end, before that
+# -0.5 + 0.25 * the next one: -0.75, -0.6875, -0.671875, -0.66796875, -0.6669921875, whose mean is -0.74072266.
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("l1_value_loss", [(0.3125 + 0.3125 / 3) / 2, 0.74072266]),
+        ("gae", [(0.1875 - 0.3125 / 3) / 2, -0.74072266]),
+        ("positive_value_loss", [(0.25 + 0) / 2, 0]),
+        ("negative_advantage", [(0.0625 + 0.3125 / 3) / 2, 0.74072266]),
+        ("one_step_td", [(0.375 + 0.25 / 3) / 2, 3.5 / 6]),
+        ("max_mc", [((2 - 0.5) + (2 - 1.25 / 3)) / 2, -1 - 1]),
+        ("policy_entropy", [(1 + 0.875) / 2, 0.875]),
+        ("least_confidence", [(0.75 + 0.5) / 2, 0.5]),
+        ("min_margin", [(1 + 0.75) / 2, 0.75]),
+        ("return", [(1 + 0.5) / 2, 0]),
+        ("neg_return", [-(1 + 0.5) / 2, 0]),
+        ("learnability", [0, 0]),
+    ],
+)
+def test_scores_by_hand(name, expected):
+    found = score(name, HAND, best_return=[2.0, -1.0, -np.inf])
+    np.testing.assert_allclose(found, [*expected, -np.inf], rtol=1e-6, atol=1e-7)
+
+
+def test_every_score_of_one_student_is_checked_by_hand():
+    checked = {mark.args[1][i][0] for mark in test_scores_by_hand.pytestmark for i in range(len(mark.args[1]))}
+    assert checked == set(ONE_STUDENT)
+
+
+def test_learnability_counts_episodes():
+    done = by_row([1, 1, 1, 1, 0], [1, 0, 1, 0, 1], [0, 0, 0, 0, 1])
+    reward = by_row([1, 0, 0, 0, 5], [-1, 2, 0, 0, 1], [0, 0, 0, 0, 0])
+    runs = rollouts(reward, done, np.zeros_like(reward), [[0, 0, 0]])
+    np.testing.assert_allclose(score("learnability", runs), [1 / 4 * 3 / 4, 2 / 3 * 1 / 3, 0], rtol=1e-6)
+
+
+# Two students on four levels, protagonist first: their returns an episode; () where they finish none.
+RETURNS = [[(0, 1), (0.5,), (1, 1), ()], [(0.75, 0.25), (0,), (), (1,)]]
+
+
+def played(returns) -> Rollout:
+    """Students [A] on levels [B] whose one-step episodes had these returns."""
+    n_students, n_levels, n_steps = len(returns), len(returns[0]), 3
+    reward, done = np.zeros((2, n_steps, n_students, n_levels))
+    for a, levels in enumerate(returns):
+        for b, episodes in enumerate(levels):
+            reward[: len(episodes), a, b] = episodes
+            done[: len(episodes), a, b] = 1
+    return rollouts(reward, done, np.zeros_like(reward), np.zeros((n_students, n_levels)))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("relative_regret", [0.75 - 0.5, 0, -np.inf, -np.inf]),
+        ("mean_relative_regret", [0, 0, -np.inf, -np.inf]),
+        ("population_regret", [1 - 0.5, 0.5 - 0.25, -np.inf, -np.inf]),
+        ("return", [0.5, 0.25, -np.inf, -np.inf]),
+    ],
+)
+def test_scores_of_several_students_by_hand(name, expected):
+    np.testing.assert_allclose(score(name, played(RETURNS)), expected, rtol=1e-6)
+
+
+def test_mean_relative_regret_of_a_better_antagonist():
+    np.testing.assert_allclose(score("mean_relative_regret", played([[(0, 1)], [(1, 1, 0.25)]])), [0.25], rtol=1e-6)
+
+
+def test_population_regret_takes_any_number_of_students():
+    np.testing.assert_allclose(score("population_regret", played([[(0, 1)], [(0.5,)], [(-1,)]])), [1.0], rtol=1e-6)
+
+
+# ------------------------------------------------------------------------------------------------ plain loops
+
+
+def random_rollouts(seed: int, n_steps: int = 40, n_students: int = 2, n_levels: int = 7) -> Rollout:
+    rng = np.random.default_rng(seed)
+    shape = (n_steps, n_students, n_levels)
+    done = rng.random(shape) < 0.15
+    done[:, :, 3] = False
+    return rollouts(
+        reward=rng.normal(size=shape) * (rng.random(shape) < 0.3),
+        done=done,
+        value=rng.normal(size=shape),
+        last_value=rng.normal(size=shape[1:]),
+        logits=2 * rng.normal(size=(*shape, 5)),
+    )
+
+
+def episodes_of(runs: Rollout, a: int, b: int) -> list[slice]:
+    """The steps of each finished episode of student a on level b."""
+    ends = np.flatnonzero(np.asarray(runs.steps.done)[:, a, b]) + 1
+    return [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def plain_advantages(runs: Rollout, a: int, b: int, gamma: float, gae_lambda: float) -> np.ndarray:
+    steps = jax.tree.map(lambda x: np.asarray(x, np.float64)[:, a, b], runs.steps)
+    following = np.append(steps.value[1:], float(runs.last_value[a, b]))
+    advantages, after = np.zeros_like(following), 0.0
+    for t in reversed(range(len(following))):
+        alive = 1 - steps.done[t]
+        after = steps.reward[t] + gamma * alive * following[t] - steps.value[t] + gamma * gae_lambda * alive * after
+        advantages[t] = after
+    return advantages
+
+
+def plain_score(name: str, runs: Rollout, best: float, a: int, b: int) -> float:
+    gamma, gae_lambda = 0.9, 0.7
+    advantage = plain_advantages(runs, a, b, gamma, gae_lambda)
+    reward, value = (np.asarray(x, np.float64)[:, a, b] for x in (runs.steps.reward, runs.steps.value))
+    p = np.exp(np.asarray(runs.logits, np.float64)[:, a, b])
+    p = np.sort(p / p.sum(axis=-1, keepdims=True), axis=-1)[:, ::-1]
+    episodes = episodes_of(runs, a, b)
+    if not episodes:
+        return -np.inf
+    returns = [reward[e].sum() for e in episodes]
+    rate = np.mean([r > 0 for r in returns])
+    over_steps = {
+        "l1_value_loss": abs(advantage),
+        "gae": advantage,
+        "positive_value_loss": advantage.clip(min=0),
+        "negative_advantage": (-advantage).clip(min=0),
+        "one_step_td": abs(plain_advantages(runs, a, b, gamma, 0.0)),
+        "max_mc": best - value,
+        "policy_entropy": -(p * np.log(p)).sum(axis=-1) / np.log(5),
+        "least_confidence": 1 - p[:, 0],
+        "min_margin": 1 - (p[:, 0] - p[:, 1]),
+    }
+    over_episodes = {"return": np.mean(returns), "neg_return": -np.mean(returns), "learnability": rate * (1 - rate)}
+    return over_episodes[name] if name in over_episodes else np.mean([over_steps[name][e].mean() for e in episodes])
+
+
+@pytest.fixture(scope="module")
+def many():
+    """Random rollouts, best returns, and all scores of them."""
+    runs, best = random_rollouts(0), np.random.default_rng(1).normal(size=7).astype(np.float32)
+    found = {name: score(name, runs, best, 0.9, 0.7) for name in SCORES.names()}
+    return runs, best, found
+
+
+@pytest.mark.parametrize("name", ONE_STUDENT)
+def test_scores_equal_plain_loops(many, name):
+    """The mean over the students; -inf on the level that no episode of theirs finished."""
+    runs, best, found = many
+    expected = [np.mean([plain_score(name, runs, best[b], a, b) for a in range(2)]) for b in range(7)]
+    np.testing.assert_allclose(found[name], expected, rtol=1e-4, atol=1e-6)
+    assert found[name][3] == -np.inf
+    assert np.isfinite(np.delete(found[name], 3)).all()
+
+
+@pytest.mark.parametrize("name", SCORES.names())
+def test_scores_follow_a_permutation_of_the_rows(many, name):
+    runs, best, found = many
+    order = np.random.default_rng(2).permutation(7)
+    shuffled = Rollout(
+        steps=jax.tree.map(lambda x: x[:, :, order], runs.steps),
+        carry=(),
+        last_value=runs.last_value[:, order],
+        final=None,
+        logits=runs.logits[:, :, order],
+    )
+    np.testing.assert_allclose(score(name, shuffled, best[order], 0.9, 0.7), found[name][order], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", SCORES.names())
+def test_the_unfinished_tail_counts_for_nothing(many, name):
+    """Whatever happens after the last end of an episode."""
+    runs, best, found = many
+    done = np.asarray(runs.steps.done)
+    tail = np.cumsum(done[::-1], axis=0)[::-1] == 0
+    steps = runs.steps.replace(
+        reward=jnp.where(tail, 99.0, runs.steps.reward), value=jnp.where(tail, -99.0, runs.steps.value)
+    )
+    logits = jnp.where(tail[..., None], 3.0, runs.logits)
+    changed = runs.replace(steps=steps, last_value=runs.last_value + 99.0, logits=logits)
+    np.testing.assert_allclose(score(name, changed, best, 0.9, 0.7), found[name], rtol=1e-5, atol=1e-6)
+
+
+# ---------------------------------------------------------------------------------------------------- the table
+
+
+@pytest.fixture
+def registered():
+    """Names to register under, which are free again afterwards."""
+    yield "fewest_episodes", "surprise"
+    for name in ("fewest_episodes", "surprise"):
+        SCORES._table.pop(name, None)
+
+
+def test_third_parties_add_scores(registered):
+    fewest, surprise = registered
+    scores.register_score(fewest, lambda o: -o.episodes.count.sum(axis=0).astype(jnp.float32))
+    np.testing.assert_array_equal(score(fewest, HAND), [-2, -1, 0])
+    scores.register_score(surprise, scores.step_mean(scores.entropy), needs_logits=True)
+    assert SCORES[surprise].needs_logits
+    np.testing.assert_array_equal(score(surprise, HAND), score("policy_entropy", HAND))
+    with pytest.raises(ValueError, match="'gae' is registered already"):
+        scores.register_score("gae", lambda o: o.best_return)
+
+
+def test_a_score_that_looks_at_the_policy_says_so_where_there_is_none():
+    with pytest.raises(ValueError, match="declare needs_logits=True"):
+        score("policy_entropy", HAND.replace(logits=None))
+
+
+def test_an_unknown_score_is_refused_with_the_nearest_name():
+    with pytest.raises(ValueError, match=r"unknown score 'max_mcc': .*did you mean 'max_mc'\?"):
+        SCORES["max_mcc"]
+
+
+def test_a_scorer_is_compiled_once():
+    scorer = scores.Scorer(SCORES["max_mc"], 0.9, 0.7)
+    jitted = jax.jit(scorer)
+    for seed in range(3):
+        jitted(random_rollouts(seed), jnp.zeros(7))
+    assert jitted._cache_size() == 1
