@@ -1,0 +1,86 @@
+"""A small comparison that a CPU can do: DR, robust PLR and parallel ACCEL, same updates, same network, three seeds.
+
+    python benchmarks/compare_methods.py [--n-updates 400] [--n-seeds 3] [--log-dir runs/compare]
+
+Trains what is not there yet (`--resume`), then prints a Markdown table: solved rates on fresh training levels and on
+held-out mazes at the end, and the shortest path of the levels that the students learnt from, early and late. What the
+methods are meant to show at scale is training levels whose paths grow; at this scale the table says what it says.
+"""
+
+import argparse
+import csv
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+
+from minimax_lib.train import main as train
+
+BUFFER = ["--runner.capacity", "512", "--runner.min-fill", "0.25"]
+METHODS = {
+    "DR": ["--runner", "dr"],
+    "robust PLR": ["--runner", "plr", *BUFFER],
+    "parallel ACCEL": ["--runner", "accel", "--runner.parallel", *BUFFER],
+}
+LEARNT_FROM = {"DR": "new", "robust PLR": "replay", "parallel ACCEL": "replay"}
+TASKS = ("TrainingDistribution", "SixteenRooms", "Labyrinth", "StandardMaze")
+
+
+def flags(method: str, args: argparse.Namespace) -> list[str]:
+    """The command line of one method."""
+    common = ["--config", "configs/maze/quickstart.yaml", "--n-updates", str(args.n_updates)]
+    common += ["--n-seeds", str(args.n_seeds), "--log-dir", args.log_dir, "--name", folder(method)]
+    common += ["--eval.tasks", *TASKS, "--eval.n-episodes", "50", "--eval.every", str(args.n_updates)]
+    return [*common, "--no-report", "--resume", *METHODS[method]]
+
+
+def folder(method: str) -> str:
+    return method.lower().replace(" ", "-")
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def row(method: str, args: argparse.Namespace) -> str:
+    """The table's row of a finished run."""
+    run = Path(args.log_dir) / folder(method)
+    solved = defaultdict(list)
+    for line in read(run / "eval.csv"):
+        if int(line["update"]) == args.n_updates:
+            solved[line["maze"]].append(float(line["solved"]))
+    metrics = read(run / "metrics.csv")
+    name = f"level/{LEARNT_FROM[method]}/shortest_path"
+    early, late = (paths(metrics, name, *span) for span in ((0, 0.25), (0.75, 1)))
+    seconds = max(float(line["seconds"]) for line in metrics)
+    cells = [f"{100 * np.mean(solved[task]):.0f} ± {100 * np.std(solved[task]):.0f}" for task in TASKS]
+    return f"| {method} | " + " | ".join([*cells, f"{early:.1f}", f"{late:.1f}", f"{seconds:.0f}"]) + " |"
+
+
+def paths(metrics: list[dict[str, str]], name: str, start: float, end: float) -> float:
+    """Mean path length of the levels learnt from, over a part of the run."""
+    last = max(int(line["update"]) for line in metrics)
+    return float(np.nanmean([float(m[name]) for m in metrics if start * last < int(m["update"]) <= end * last]))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--n-updates", type=int, default=400)
+    parser.add_argument("--n-seeds", type=int, default=3)
+    parser.add_argument("--log-dir", default="runs/compare")
+    args = parser.parse_args()
+    for method in METHODS:
+        status = train(flags(method, args))
+        if status:
+            return status
+    titles = [*TASKS, "path, first quarter", "path, last quarter", "seconds"]
+    print("| method | " + " | ".join(titles) + " |\n|" + "---|" * (len(titles) + 1))
+    for method in METHODS:
+        print(row(method, args))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
