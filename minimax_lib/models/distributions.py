@@ -14,7 +14,9 @@ def n_parameters(action_space: Space) -> int:
     """How many numbers describe a distribution over `action_space`; ValueError for a space without a policy."""
     if isinstance(action_space, Discrete):
         return action_space.n
-    raise ValueError(f"no policy for actions in {type(action_space).__name__}: choose an environment with Discrete")
+    raise ValueError(
+        f"no policy for actions in {type(action_space).__name__}: choose an environment whose actions are Discrete"
+    )
 
 
 def distribution(action_space: Space, parameters: jax.Array) -> "distrax.Distribution":

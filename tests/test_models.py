@@ -1,0 +1,356 @@
+"""Networks: any observation space, memory, its backward pass, initial weights, and what is refused."""
+
+import dataclasses
+import re
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from minimax_lib.envs.spaces import Box, Dict, Discrete
+from minimax_lib.models import recurrence
+from minimax_lib.models.initializers import orthogonal
+from minimax_lib.models.memory import GRU_CELL, LSTM_CELL, GRUCarry, LSTMCarry
+from minimax_lib.models.recurrence import Weights, recur
+from minimax_lib.models.registry import MODELS, register_model
+from minimax_lib.models.settings import GRU, LSTM, FeedForward
+from minimax_lib.models.torso import windows
+
+MAZE = Dict((("image", Box(0, 10, (5, 5, 3), "uint8")), ("direction", Discrete(4))))
+TEACHER = Dict((("image", Box(0, 10, (15, 15, 3), "uint8")), ("time", Discrete(63)), ("noise", Box(0.0, 1.0, (50,)))))
+ACTIONS = Discrete(7)
+T, R = 6, 3
+
+
+def observations(space, key: jax.Array, *leading: int):
+    """Random observations [*leading, ...]."""
+    keys = jax.random.split(key, int(np.prod(leading)))
+    return jax.tree.map(lambda x: x.reshape(*leading, *x.shape[1:]), jax.vmap(space.sample)(keys))
+
+
+def initialised(model, space, seed: int = 0):
+    obs = observations(space, jax.random.key(9), 1, 1)
+    return model.init(jax.random.key(seed), obs, model.init_carry((1,)), jnp.ones((1, 1), bool))
+
+
+def disturbed(params, seed: int = 0):
+    """No parameter is zero, so that everything contributes to what comes out."""
+    keys = iter(jax.random.split(jax.random.key(seed), 64))
+    return jax.tree.map(lambda x: x + 0.2 * jax.random.normal(next(keys), x.shape), params)
+
+
+def sizes(params) -> dict[str, tuple[int, ...]]:
+    leaves = jax.tree_util.tree_leaves_with_path(params["params"])
+    return {"/".join(k.key for k in path): leaf.shape for path, leaf in leaves}
+
+
+# ------------------------------------------------------------------------------------------- the published student
+
+
+def test_defaults_are_the_published_student():
+    params = initialised(LSTM().build(MAZE, ACTIONS), MAZE)
+    assert sizes(params) == {
+        "torso/image/conv/kernel": (27, 16),
+        "torso/image/conv/bias": (16,),
+        "torso/direction/embedding": (4, 5),
+        "memory/input_kernel": (9 * 16 + 5, 4 * 256),
+        "memory/recurrent_kernel": (256, 4 * 256),
+        "memory/bias": (4 * 256,),
+        "heads/kernel": (256, 2 * 32),
+        "heads/bias": (2 * 32,),
+        "policy/kernel": (32, 7),
+        "policy/bias": (7,),
+        "value/kernel": (32, 1),
+        "value/bias": (1,),
+    }
+
+
+@pytest.mark.parametrize("name", MODELS.names())
+def test_the_policy_starts_uniform_and_biases_at_zero(name):
+    model = MODELS[name]().build(MAZE, ACTIONS)
+    params = initialised(model, MAZE)
+    obs = observations(MAZE, jax.random.key(1), T, R)
+    logits, value, _ = model.apply(params, obs, model.init_carry((R,)), jnp.zeros((T, R), bool))
+    np.testing.assert_array_equal(logits, np.zeros((T, R, 7)))
+    assert np.std(value) > 0
+    biases = [x for path, x in jax.tree_util.tree_leaves_with_path(params) if path[-1].key == "bias"]
+    assert biases
+    assert not any(b.any() for b in biases)
+
+
+def test_heads_of_policy_and_value_are_separate():
+    model = FeedForward(dense_width=8, head_width=4).build(MAZE, ACTIONS)
+    params = disturbed(initialised(model, MAZE))
+    obs = observations(MAZE, jax.random.key(1), T, R)
+
+    def values(params):
+        return model.apply(params, obs, (), jnp.zeros((T, R), bool))[1].sum()
+
+    kernel = jax.grad(values)(params)["params"]["heads"]["kernel"]
+    assert not kernel[:, :4].any()
+    assert kernel[:, 4:].any()
+
+
+# ------------------------------------------------------------------------------------------- observations
+
+SPACES = {
+    "maze": MAZE,
+    "teacher": TEACHER,
+    "one image": Box(0, 255, (4, 6, 1), "uint8"),
+    "one number": Discrete(3),
+    "one vector": Box(-1.0, 1.0, (4,)),
+    "integer vector": Dict((("position", Box(0, 12, (2,), "int32")),)),
+    "nested": Dict((("inner", MAZE), ("matrix", Box(0.0, 1.0, (2, 3))))),
+}
+
+
+@pytest.mark.parametrize("space", SPACES.values(), ids=SPACES.keys())
+def test_any_space_makes_a_network(space):
+    model = GRU(conv_filters=2, memory_width=4, head_width=4).build(space, ACTIONS)
+    params = disturbed(initialised(model, space))
+    obs = observations(space, jax.random.key(1), T, R)
+    logits, value, carry = jax.jit(model.apply)(params, obs, model.init_carry((R,)), jnp.zeros((T, R), bool))
+    assert logits.shape == (T, R, 7)
+    assert value.shape == (T, R)
+    assert carry.hidden.shape == (R, 4)
+    assert logits.dtype == value.dtype == carry.hidden.dtype == jnp.float32
+    # every part of the observation matters
+    for i, leaf in enumerate(jax.tree.leaves(obs)):
+        other = leaf[::-1, ::-1]
+        changed = jax.tree.unflatten(
+            jax.tree.structure(obs), [other if i == j else x for j, x in enumerate(jax.tree.leaves(obs))]
+        )
+        assert (model.apply(params, changed, model.init_carry((R,)), jnp.zeros((T, R), bool))[1] != value).any()
+
+
+def test_the_window_product_is_the_convolution():
+    space = Box(0, 10, (5, 7, 3), "uint8")
+    model = FeedForward(conv_filters=4, dense_width=0).build(space, ACTIONS)
+    params = disturbed(initialised(model, space))
+    image = observations(space, jax.random.key(1), T, R)
+    features = model.torso.apply({"params": params["params"]["torso"]}, image)
+    conv = params["params"]["torso"]["observation"]["conv"]
+    plain = nn.Conv(4, (3, 3), padding="VALID").apply(
+        {"params": {"kernel": conv["kernel"].reshape(3, 3, 3, 4), "bias": conv["bias"]}}, image / 10.0
+    )
+    np.testing.assert_allclose(features, nn.relu(plain).reshape(T, R, -1), rtol=1e-4, atol=1e-5)
+    assert windows(image, 3).dtype == jnp.uint8
+
+
+# ------------------------------------------------------------------------------------------- memory
+
+CELLS = {"lstm": (LSTM_CELL, LSTMCarry), "gru": (GRU_CELL, GRUCarry)}
+H, F = 5, 4
+
+
+def random_sequence(name: str):
+    """(cell, weights, features, first, carry), episodes starting here and there."""
+    cell, make_carry = CELLS[name]
+    keys = iter(jax.random.split(jax.random.key(3), 8))
+    weights = Weights(
+        input_kernel=jax.random.normal(next(keys), (F, cell.n_gates * H)),
+        recurrent_kernel=jax.random.normal(next(keys), (H, cell.n_gates * H)),
+        bias=jax.random.normal(next(keys), (cell.n_gates * H,)),
+    )
+    features = jax.random.normal(next(keys), (T, R, F))
+    first = jnp.zeros((T, R), bool).at[0, 0].set(True).at[2, 1].set(True).at[T - 1, 2].set(True)
+    n_parts = len(dataclasses.fields(make_carry))
+    return cell, weights, features, first, make_carry(*jax.random.normal(next(keys), (n_parts, R, H)))
+
+
+def plain_scan(cell, weights, features, first, carry):
+    """The recurrence as one writes it down, for autodiff."""
+
+    def step(carry, x):
+        features_t, first_t = x
+        carry = jax.tree.map(lambda c: jnp.where(first_t[:, None], 0.0, c), carry)
+        inputs = features_t @ weights.input_kernel + weights.bias[None]
+        carry, _ = cell.forward(inputs, carry.hidden @ weights.recurrent_kernel, carry)
+        return carry, carry.hidden
+
+    carry, hidden = jax.lax.scan(step, carry, (features, first))
+    return hidden, carry
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("name", CELLS)
+def test_the_backward_pass_is_that_of_the_plain_scan(name, ahead, monkeypatch):
+    monkeypatch.setattr(recurrence, "projects_ahead", lambda weights: ahead)
+    cell, weights, features, first, carry = random_sequence(name)
+    target = jax.random.normal(jax.random.key(4), (T, R, H))
+
+    def objective(run, weights, features, carry):
+        hidden, last = run(weights, features, first, carry)
+        ends = sum((leaf**3).sum() for leaf in jax.tree.leaves(last))  # a gradient through the last carry too
+        return (jnp.sin(hidden) * target).sum() + ends, (hidden, last)
+
+    def ours(*args):
+        return recur(cell, 2, *args)
+
+    def plain(*args):
+        return plain_scan(cell, *args)
+
+    def both(run):
+        return jax.jit(jax.grad(lambda *a: objective(run, *a), argnums=(0, 1, 2), has_aux=True))
+
+    expected = both(plain)(weights, features, carry)
+    for x, y in zip(jax.tree.leaves(both(ours)(weights, features, carry)), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(x, y, rtol=2e-4, atol=2e-5)
+
+
+def test_the_lstm_is_flax_s():
+    _, weights, features, _, carry = random_sequence("lstm")
+    hidden, last = recur(LSTM_CELL, 1, weights, features, jnp.zeros((T, R), bool), carry)
+    gates = ("i", "f", "g", "o")
+    split = [jnp.split(x, 4, axis=-1) for x in (weights.input_kernel, weights.recurrent_kernel, weights.bias)]
+    params = {f"i{g}": {"kernel": k} for g, k in zip(gates, split[0], strict=True)}
+    params |= {f"h{g}": {"kernel": k, "bias": b} for g, k, b in zip(gates, split[1], split[2], strict=True)}
+    state = (carry.cell, carry.hidden)
+    for t in range(T):
+        state, out = nn.LSTMCell(H).apply({"params": params}, state, features[t])
+        np.testing.assert_allclose(hidden[t], out, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(last.cell, state[0], rtol=1e-4, atol=1e-5)
+
+
+def test_the_gru_is_flax_s():
+    _, weights, features, _, carry = random_sequence("gru")
+    hidden, _ = recur(GRU_CELL, 1, weights, features, jnp.zeros((T, R), bool), carry)
+    gates = ("r", "z", "n")
+    split = [jnp.split(x, 3, axis=-1) for x in (weights.input_kernel, weights.recurrent_kernel, weights.bias)]
+    params = {f"i{g}": {"kernel": k, "bias": b} for g, k, b in zip(gates, split[0], split[2], strict=True)}
+    params |= {f"h{g}": {"kernel": k} for g, k in zip(gates, split[1], strict=True)}
+    params["hn"]["bias"] = jnp.zeros(H)
+    out = carry.hidden
+    for t in range(T):
+        out, _ = nn.GRUCell(H).apply({"params": params}, out, features[t])
+        np.testing.assert_allclose(hidden[t], out, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("settings", [LSTM(memory_width=8), GRU(memory_width=8), FeedForward(dense_width=8)])
+def test_steps_one_by_one_are_the_sequence(settings):
+    model = settings.build(MAZE, ACTIONS)
+    params = disturbed(initialised(model, MAZE))
+    obs = observations(MAZE, jax.random.key(1), T, R)
+    first = jax.random.bernoulli(jax.random.key(2), 0.3, (T, R))
+    carry = start = disturbed(model.init_carry((R,)))
+    apply = jax.jit(model.apply)
+    logits, value, last = apply(params, obs, start, first)
+    for t in range(T):
+        one = jax.tree.map(lambda x, t=t: x[t : t + 1], obs)
+        step_logits, step_value, carry = apply(params, one, carry, first[t : t + 1])
+        np.testing.assert_allclose(step_logits[0], logits[t], rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(step_value[0], value[t], rtol=1e-4, atol=1e-5)
+    for x, y in zip(jax.tree.leaves(carry), jax.tree.leaves(last), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5)
+    assert model.is_recurrent == bool(jax.tree.leaves(start))
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_nothing_passes_from_one_episode_to_the_next(name):
+    cell, weights, features, first, carry = random_sequence(name)
+
+    def hidden_from(step: int, features, carry):
+        return recur(cell, 1, weights, features, first.at[:, 1].set(False).at[step, 1].set(True), carry)[0][step:, 1]
+
+    influence = jax.jacrev(hidden_from, argnums=(1, 2))(2, features, carry)
+    assert not influence[0][:, :, :2].any()  # features before the episode
+    assert influence[0][:, :, 2:, 1].any()
+    assert not any(x.any() for x in jax.tree.leaves(influence[1]))
+
+
+# ------------------------------------------------------------------------------------------- initial weights
+
+
+@pytest.mark.parametrize("shape", [(9, 9), (12, 5), (5, 12), (16, 1), (2, 3, 4, 8)])
+def test_orthogonal_weights(shape):
+    w = np.asarray(orthogonal(3.0)(jax.random.key(0), shape)).reshape(-1, shape[-1]) / 3.0
+    gram = w.T @ w if w.shape[0] >= w.shape[1] else w @ w.T
+    np.testing.assert_allclose(gram, np.eye(len(gram)), atol=2e-5)
+
+
+def test_orthogonal_blocks_are_side_by_side_and_independent():
+    w = np.asarray(orthogonal(n_blocks=3)(jax.random.key(0), (4, 12)))
+    blocks = [w[:, 4 * i : 4 * i + 4] for i in range(3)]
+    for block in blocks:
+        np.testing.assert_allclose(block.T @ block, np.eye(4), atol=2e-5)
+    assert not np.allclose(blocks[0], blocks[1])
+
+
+def test_orthogonal_weights_are_haar():
+    """The trace of a Haar matrix has mean 0 and variance 1; thresholds are five standard errors of 4,000 draws."""
+    draw = jax.jit(jax.vmap(lambda key: jnp.trace(orthogonal()(key, (6, 6)))))
+    traces = np.asarray(draw(jax.random.split(jax.random.key(1), 4000)))
+    assert abs(traces.mean()) < 5 / np.sqrt(4000)
+    assert abs(traces.var() - 1) < 5 * np.sqrt(2 / 4000)
+
+
+def primitives(jaxpr) -> set[str]:
+    """Names of all operations, those of inner programs included."""
+    found = set()
+    for equation in jaxpr.eqns:
+        found.add(equation.primitive.name)
+        for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
+            inner = getattr(inner, "jaxpr", inner)
+            if hasattr(inner, "eqns"):
+                found |= primitives(inner)
+    return found
+
+
+@pytest.mark.parametrize("name", MODELS.names())
+def test_initialisation_needs_no_qr(name):
+    """Batched QR hangs on the CPU backend."""
+    model = MODELS[name]().build(MAZE, ACTIONS)
+    obs = observations(MAZE, jax.random.key(9), 1, 1)
+    args = (jax.random.key(0), obs, model.init_carry((1,)), jnp.ones((1, 1), bool))
+    used = primitives(jax.make_jaxpr(model.init)(*args).jaxpr)
+    assert "dot_general" in used
+    assert not used & {"qr", "geqrf", "householder_product"}
+    assert "qr" in primitives(jax.make_jaxpr(jnp.linalg.qr)(jnp.eye(3)).jaxpr)  # it would be seen
+
+
+# ------------------------------------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (lambda: LSTM(memory_width=0), "model.memory_width is 0: it must be at least 1"),
+        (lambda: GRU(unroll=0), "model.unroll is 0: it must be at least 1"),
+        (lambda: FeedForward(dense_width=-1), "model.dense_width is -1: it must be at least 0"),
+        (lambda: LSTM(conv_filters=0), "model.conv_filters is 0: it must be at least 1"),
+        (lambda: LSTM(image_scale=0.0), "model.image_scale is 0.0: it must be positive"),
+        (
+            lambda: LSTM(kernel_size=6).build(MAZE, ACTIONS),
+            "model.kernel_size is 6, but the observation 'image' is 5x5 cells: it must be at most 5",
+        ),
+        (
+            lambda: LSTM().build(MAZE, Box(-1.0, 1.0, (2,))),
+            "no policy for actions in Box: choose an environment whose actions are Discrete",
+        ),
+    ],
+)
+def test_impossible_settings_are_refused_in_one_line(settings, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        settings()
+
+
+def test_networks_are_static():
+    """Equal settings give equal, hashable modules: they may be closed over or passed to jit as static arguments."""
+    one, other = (LSTM(memory_width=4).build(MAZE, ACTIONS) for _ in range(2))
+    assert one == other
+    assert hash(one) == hash(other)
+    assert one != LSTM(memory_width=5).build(MAZE, ACTIONS)
+
+
+def test_a_third_party_registers_its_network(monkeypatch):
+    monkeypatch.setattr(MODELS, "_table", dict(MODELS._table))
+
+    @dataclasses.dataclass(frozen=True)
+    class Linear(FeedForward):
+        dense_width: int = 0
+
+    assert register_model("linear", Linear) is MODELS["linear"]
+    with pytest.raises(ValueError, match="is registered already"):
+        register_model("lstm", Linear)
