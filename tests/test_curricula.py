@@ -12,10 +12,12 @@ import pytest
 from minimax_lib import axes
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, PPOAgent
+from minimax_lib.checkpoint import Checkpoints, abstract
 from minimax_lib.config import load_yaml
 from minimax_lib.curricula.base import MUTATION, NEW, REPLAY
 from minimax_lib.curricula.finite import FiniteLevels
 from minimax_lib.curricula.sfl import SFL as SFLCurriculum
+from minimax_lib.envs.editing import Editing, editing_of, identity_of, register_editing, whole_level
 from minimax_lib.envs.maze.amaze import AMaze
 from minimax_lib.models.registry import MODELS
 from minimax_lib.rollout import Rollout, Transition, episode_returns
@@ -336,14 +338,37 @@ def test_a_finite_list_is_replayed_with_the_share_that_has_been_seen():
     assert any(fill == 1.0 for fill in fills)
 
 
-def test_a_run_cut_in_two_is_the_run_in_one_piece():
+def test_a_run_resumed_from_a_checkpoint_with_its_buffer_is_the_run_in_one_piece(tmp_path):
     program = SeedRunner(build("parallel_accel"), n_seeds=2)
     whole, _ = program.run(program.init(0), 4)
     half, _ = program.run(program.init(0), 2)
-    rest, _ = program.run(half, 4)
+    with Checkpoints(tmp_path, keep=1) as checkpoints:
+        checkpoints.save(2, half)
+        checkpoints.wait()
+        restored = checkpoints.restore(abstract(lambda: program.init(0)))
+    rest, _ = program.run(restored.state, 4)
     for a, b in zip(jax.tree.leaves(whole.curriculum), jax.tree.leaves(rest.curriculum), strict=True):
         np.testing.assert_array_equal(a, b)
     np.testing.assert_array_equal(params(whole), params(rest))
+
+
+def test_a_third_party_registers_how_its_levels_are_edited():
+    @dataclasses.dataclass(frozen=True)
+    class Other(AMaze):
+        pass
+
+    with pytest.raises(ValueError, match="no mutation is registered for Other"):
+        editing_of(Other())
+    assert identity_of(Other()) is whole_level
+
+    def stay(key, level, n_edits):
+        return level
+
+    register_editing(Other, Editing(mutate=stay, identity=lambda level: level.wall_map))
+    assert editing_of(Other()).mutate is stay
+    assert editing_of(Other()).base(ENV) is ENV
+    with pytest.raises(ValueError, match="registered already"):
+        register_editing(Other, Editing(mutate=lambda key, level, n_edits: level))
 
 
 def test_max_mc_keeps_the_best_return_of_a_level():
