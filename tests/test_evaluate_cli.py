@@ -21,6 +21,7 @@ from rich.console import Console
 from minimax_lib.checkpoint import Checkpoints
 from minimax_lib.config import Config, from_dict, save_yaml
 from minimax_lib.envs.base import TimeStep
+from minimax_lib.envs.maze.render import draw_levels
 from minimax_lib.envs.spaces import Box, Discrete
 from minimax_lib.evaluate import main, write_new
 from minimax_lib.runners.build import make_agent, make_runner
@@ -337,9 +338,13 @@ class Flip:
 
 
 class DrawnFlip(Flip):
-    def picture(self, states):
-        """Twenty pixels a state: white where the episode paid."""
-        return np.repeat(np.uint8(255 * states["paid"]), 20)[None, :, None] * np.ones((10, 1, 3), np.uint8)
+    def draw_episodes(self, states, running, captions, columns):
+        """A pixel an episode: white where it paid, in rows of `columns`; the captions say the same."""
+        assert running.shape == (2, len(captions))
+        assert running.all()
+        paid = states["paid"][-1]
+        assert [text.startswith("TrainingDistribution: solved in 1") for text in captions] == list(paid > 0)
+        return np.repeat(np.uint8(255 * paid).reshape(-1, columns, 1), 3, axis=2)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -374,13 +379,7 @@ def test_pictures_show_the_episodes_that_were_played(tmp_path):
     won = record_episodes(runner, 8, jnp.ones(())).stats.returns > 0
     assert won.any()
     assert not won.all()
-    image = np.asarray(Image.open(path))
-    margin, title, height, width = 12, 18, 10, 20
-    for episode in range(8):
-        y = margin + episode * (margin + title + height) + title + height // 2
-        start, end = image[y, margin + width // 2], image[y, margin + width + width // 2]
-        assert (start == 0).all()
-        assert (end == 255 * won[episode]).all()
+    np.testing.assert_array_equal(np.asarray(Image.open(path))[:, 0, 0], 255 * np.uint8(won))
 
 
 def test_an_environment_without_pictures_is_passed_over(tmp_path):
@@ -400,3 +399,16 @@ def test_the_report_at_the_end_of_training(tmp_path, monkeypatch, capsys):
     for found, update in ((untrained, 10), (trained, 20)):
         for (seed, task), (solved, _) in expected_scores(update).items():
             assert found["solved_rate"][seed, TASKS.index(task)] == pytest.approx(solved)
+
+
+def test_the_picture_of_mazes_shows_each_level_with_the_way_to_the_episodes_end():
+    settings = config()
+    runner = Evaluation(tasks=TASKS).build(settings.env, make_agent(settings).agent)
+    params = jax.tree.map(lambda x: x[0, 0], state_after(settings, 10).students.params)
+    recording = jax.device_get(jax.jit(functools.partial(record_episodes, runner, 2))(params))
+    states, lengths = recording.states.maze, recording.stats.lengths
+    assert lengths.min() < lengths.max()
+    ways = [states.agent_pos[: lengths[row] + 1, row] for row in range(4)]
+    expected = draw_levels(jax.tree.map(lambda x: x[0], states.level), list("abcd"), ways, columns=2)
+    picture = runner.held_out.env.draw_episodes(recording.states, recording.running, list("abcd"), columns=2)
+    np.testing.assert_array_equal(picture, expected)

@@ -1,5 +1,6 @@
 """What an environment is: a UPOMDP (Dennis et al. 2020) whose free parameters, the `Level`, go into `reset`."""
 
+from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import jax
@@ -68,10 +69,13 @@ class Observable(Protocol):
 
 @runtime_checkable
 class Drawable(Protocol):
-    """An environment of whose episodes there are pictures; said by this one more method."""
+    """An environment of whose episodes there are pictures; said by this one more method, which runs on the host."""
 
-    def picture(self, states: EnvState) -> np.ndarray:
-        """u8[height, width, 3]: the level of one episode, and its way through `states` [T, ...]. On the host."""
+    def draw_episodes(self, states: EnvState, running: np.ndarray, captions: Sequence[str], columns: int) -> np.ndarray:
+        """u8[H, W, 3]: the levels of R episodes, each with the way through it, in rows of `columns`.
+
+        `states` [T, R, ...] are those of the episode as long as `running` (bool[T, R]) says so.
+        """
         ...
 
 

@@ -9,13 +9,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from PIL import Image, ImageDraw
+from PIL import Image
 from rich.console import Console
 from rich.table import Table
 
 from minimax_lib import axes
 from minimax_lib.agents.base import Agent
 from minimax_lib.envs.base import Drawable
+from minimax_lib.envs.batch import EpisodeStats
 from minimax_lib.envs.held_out import TRAINING_DISTRIBUTION
 from minimax_lib.runners.evaluation import EvalResult, EvalRunner, Recording, evaluation_keys
 from minimax_lib.runners.robustness import RobustResult
@@ -151,43 +152,30 @@ def compare(runner: EvalRunner, seeds: Sequence[int], *several: Any) -> list[Sco
 
 
 def draw_episodes(runner: EvalRunner, params: Any, path: Path, n_episodes: int = 3) -> str:
-    """Draws one agent's first episodes on every task, a column a task; returns a line that says where or why not."""
-    env = runner.held_out.env
+    """Draws one agent's first episodes on every task, a column a task; returns a line that says where, or why not."""
+    env, n_tasks = runner.held_out.env, len(runner.names)
     if not isinstance(env, Drawable):
         return f"no picture: {type(env).__name__} has no method to draw its episodes"
     recording = jax.device_get(jax.jit(partial(record_episodes, runner, n_episodes))(params))
-    pictures = []
-    for row in range(n_episodes * len(runner.names)):
-        n_states = recording.running[:, row].sum()
-        states = jax.tree.map(lambda x, row=row, n=n_states: x[:n, row], recording.states)
-        solved, length = recording.stats.returns[row] > 0, recording.stats.lengths[row]
-        title = f"{runner.names[row // n_episodes]}: " + (f"solved in {length}" if solved else f"not in {length}")
-        pictures.append((title, env.picture(states)))
+    by_episode = np.arange(n_tasks * n_episodes).reshape(n_tasks, n_episodes).T.reshape(-1)
+    states, running = jax.tree.map(lambda x: x[:, by_episode], (recording.states, recording.running))
+    captions = [caption(runner.names[row // n_episodes], recording.stats, row) for row in by_episode]
+    picture = env.draw_episodes(states, running, captions, columns=n_tasks)
     path.parent.mkdir(parents=True, exist_ok=True)
-    by_episode = [picture for episode in range(n_episodes) for picture in pictures[episode::n_episodes]]
-    sheet(by_episode, n_columns=len(runner.names)).save(path)
+    Image.fromarray(picture).save(path)
     return f"the agent's way through a few levels: {path}"
+
+
+def caption(task: str, stats: EpisodeStats, row: Any) -> str:
+    """What became of one episode."""
+    solved, length = stats.returns[row] > 0, stats.lengths[row]
+    return f"{task}: " + (f"solved in {length} steps" if solved else f"not solved in {length} steps")
 
 
 def record_episodes(runner: EvalRunner, n_episodes: int, params: Any) -> Recording:
     """`n_episodes` of each task, row m * n_episodes + e."""
     k_levels, k_play = jax.random.split(jax.random.key(PICTURE_SEED))
     return runner.player.record(k_play, params, runner.rows(k_levels, n_episodes))
-
-
-def sheet(pictures: Sequence[tuple[str, np.ndarray]], n_columns: int) -> Image.Image:
-    """Pictures u8[h, w, 3] with their titles, left to right and top to bottom."""
-    margin, title_height = 12, 18
-    width = max(picture.shape[1] for _, picture in pictures) + margin
-    height = max(picture.shape[0] for _, picture in pictures) + margin + title_height
-    n_rows = -(-len(pictures) // n_columns)
-    image = Image.new("RGB", (n_columns * width + margin, n_rows * height + margin), "white")
-    draw = ImageDraw.Draw(image)
-    for i, (title, picture) in enumerate(pictures):
-        x, y = margin + i % n_columns * width, margin + i // n_columns * height
-        draw.text((x, y), title, fill="black")
-        image.paste(Image.fromarray(picture), (x, y + title_height))
-    return image
 
 
 def percent(rate: float) -> str:

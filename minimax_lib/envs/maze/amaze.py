@@ -1,9 +1,11 @@
 """`AMaze`: MiniGrid's partially observed maze, one instance, as a function of its level."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 
 from minimax_lib.envs.base import TimeStep
@@ -109,7 +111,7 @@ class AMaze:
 
     def step(self, key: jax.Array, state: EnvState, action: jax.Array) -> tuple[EnvState, TimeStep]:
         """One of MiniGrid's seven actions; deterministic."""
-        state, reward, terminated, truncated = advance(state, action, self.max_steps)
+        state, reward, terminated, truncated = advance(state, jnp.asarray(action, jnp.int32), self.max_steps)
         return state, TimeStep(obs=self.observe(state), reward=reward, terminated=terminated, truncated=truncated)
 
     def observe(self, state: EnvState) -> dict[str, jax.Array]:
@@ -125,6 +127,12 @@ class AMaze:
         image = view.paint_agent(image, facing) if self.see_agent else image
         obs = {"image": image, "direction": facing}
         return {**obs, "agent_pos": pos} if self.obs_agent_pos else obs
+
+    def draw_episodes(self, states: EnvState, running: np.ndarray, captions: Sequence[str], columns: int) -> np.ndarray:
+        """See `Drawable`."""
+        from minimax_lib.envs.maze.render import draw_episodes  # pillow, which only pictures need
+
+        return draw_episodes(states, running, captions, columns)
 
     def get_level(self, state: EnvState) -> Level:
         return state.level

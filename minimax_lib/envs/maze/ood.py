@@ -224,6 +224,12 @@ class SuiteEnv:
         visibility = state.see_through_walls if self.varied_visibility else self.training.see_through_walls
         return self.training.look(state.maze, visibility)
 
+    def draw_episodes(
+        self, states: SuiteState, running: np.ndarray, captions: Sequence[str], columns: int
+    ) -> np.ndarray:
+        """See `Drawable`."""
+        return self.training.draw_episodes(states.maze, running, captions, columns)
+
     def get_level(self, state: SuiteState) -> SuiteLevel:
         return SuiteLevel(maze=state.maze.level, max_steps=state.max_steps, see_through_walls=state.see_through_walls)
 

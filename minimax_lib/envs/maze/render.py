@@ -7,6 +7,7 @@ import jax
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from minimax_lib.envs.maze.amaze import EnvState
 from minimax_lib.envs.maze.level import Level
 
 FLOOR, WALL, LINE = (0, 0, 0), (100, 100, 100), (45, 45, 45)
@@ -49,6 +50,12 @@ def draw_levels(
     tiles = [draw_level(level, paths[i] if i < len(paths) else None, cell) for i, level in enumerate(one)]
     texts = [captions[i] if i < len(captions) else "" for i in range(n)]
     return _arrange(tiles, texts, min(columns, n), gap=cell)
+
+
+def draw_episodes(states: EnvState, running: np.ndarray, captions: Sequence[str], columns: int) -> np.ndarray:
+    """u8[H, W, 3]: `draw_levels` of R episodes, `states` [T, R, ...] as long as `running` (bool[T, R])."""
+    paths = np.where(running[..., None], states.agent_pos, -1).swapaxes(0, 1)
+    return draw_levels(jax.tree.map(lambda x: x[0], states.level), captions, list(paths), columns)
 
 
 def save(picture: np.ndarray, file: str | Path) -> Path:
