@@ -173,8 +173,7 @@ class PPOAgent:
         n = self.config.n_minibatches
         if n == 1:
             return self._gradient_step(learnt, batch)
-        if not self.model.is_recurrent:
-            batch = batch.single_steps()
+        batch = batch if self.model.is_recurrent else batch.single_steps()
         order = jax.random.permutation(key, batch.advantage.shape[1]).reshape(n, -1)
         return jax.lax.scan(lambda learnt, rows: self._gradient_step(learnt, batch.rows(rows)), learnt, order)
 

@@ -1,0 +1,485 @@
+"""PPO: it learns what is known in closed form, and every piece equals plain numpy."""
+
+import dataclasses
+import functools
+import re
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, PartitionSpec
+
+from minimax_lib import axes
+from minimax_lib.agents.population import AgentPop
+from minimax_lib.agents.ppo import PPO, Batch, PPOAgent, explained_variance, normalized
+from minimax_lib.envs.batch import BatchEnv
+from minimax_lib.models.registry import MODELS
+from minimax_lib.models.settings import GRU, LSTM, FeedForward
+from minimax_lib.rollout import Rollout, rollout
+from tests import probes
+from tests.probes import Probe
+
+ENV = Probe()
+B, T = 16, 12  # episodes of 1, 2, 3 or 4 steps fill T
+GAMMA = 0.8
+SMALL = {
+    "lstm": LSTM(memory_width=16, head_width=16),
+    "gru": GRU(memory_width=16, head_width=16),
+    "ff": FeedForward(dense_width=16, head_width=16),
+}
+LEARNER = PPO(lr=1e-2, gamma=GAMMA, gae_lambda=0.95, n_epochs=4, entropy_coef=0.0)
+
+
+def make_agent(model: str = "ff", n_total_updates: int | None = None, **settings) -> PPOAgent:
+    network = SMALL[model].build(ENV.observation_space, ENV.action_space)
+    return PPOAgent(network, dataclasses.replace(LEARNER, **settings), n_total_updates)
+
+
+@functools.partial(jax.jit, static_argnames="agent")
+def init_jit(agent: PPOAgent, key: jax.Array):
+    return agent.init(key, jnp.zeros((), jnp.int32))
+
+
+def init(agent: PPOAgent, seed: int = 0):
+    return init_jit(agent, jax.random.key(seed))
+
+
+@functools.partial(jax.jit, static_argnames="model")
+def play(model, key: jax.Array, params, level) -> Rollout:
+    """A rollout of one agent, steps [T, R]."""
+    pop = AgentPop(PPOAgent(model, PPO()), 1)
+    levels = jax.tree.map(lambda x: jnp.broadcast_to(x, (B, *x.shape)), level)
+    run = rollout(key, BatchEnv(ENV), pop, jax.tree.map(lambda x: x[None], params), levels, T)
+    return Rollout(
+        steps=jax.tree.map(lambda x: x[:, 0], run.steps),
+        carry=jax.tree.map(lambda x: x[0], run.carry),
+        last_value=run.last_value[0],
+        final=None,
+    )
+
+
+def disturbed(params, scale: float = 0.3, seed: int = 5):
+    keys = iter(jax.random.split(jax.random.key(seed), 64))
+    return jax.tree.map(lambda x: x + scale * jax.random.normal(next(keys), x.shape), params)
+
+
+def experience(agent: PPOAgent, seed: int = 1) -> tuple:
+    """(train state, a rollout of other parameters than the state's: ratios differ from 1)."""
+    state = init(agent)
+    state = dataclasses.replace(state, params=disturbed(state.params))
+    behaviour = disturbed(state.params, 0.2, seed=6)
+    level = dataclasses.replace(probes.memory(), reward=jax.random.normal(jax.random.key(7), (4, 2, 2)))
+    return state, play(agent.model, jax.random.key(seed), behaviour, level)
+
+
+def as_batch(agent: PPOAgent, run: Rollout) -> Batch:
+    advantage, target = run.advantages(agent.config.gamma, agent.config.gae_lambda)
+    return Batch(steps=run.steps, carry=run.carry, advantage=advantage, target=target)
+
+
+# ------------------------------------------------------------------------------------------- probes
+
+
+@pytest.fixture(scope="module")
+def learner():
+    """(agent, program that learns a level and returns a last rollout), per model, each compiled once."""
+
+    def build(model: str):
+        agent = make_agent(model)
+
+        @jax.jit
+        def learn(key, level) -> Rollout:
+            k_init, k_last, k_updates = jax.random.split(key, 3)
+            state = agent.init(k_init, jnp.zeros((), jnp.int32))
+
+            def update(state, key):
+                k_play, k_update = jax.random.split(key)
+                state, _ = agent.update(k_update, state, play(agent.model, k_play, state.params, level))
+                return state, None
+
+            state, _ = jax.lax.scan(update, state, jax.random.split(k_updates, 100))
+            return play(agent.model, k_last, state.params, level)
+
+        return learn
+
+    built = {}
+    return lambda model, level, seed=0: built.setdefault(model, build(model))(jax.random.key(seed), level)
+
+
+def test_constant_reward(learner):
+    run = learner("ff", probes.constant_reward())
+    np.testing.assert_allclose(run.steps.value, np.ones((T, B)), atol=0.05)
+
+
+def test_reward_for_an_action(learner):
+    run = learner("ff", probes.action_reward())
+    assert run.steps.action.mean() > 0.95
+    np.testing.assert_allclose(run.steps.value, np.ones((T, B)), atol=0.1)
+
+
+def test_reward_for_an_observation(learner):
+    run = learner("ff", probes.observation_reward())
+    np.testing.assert_allclose(run.steps.value, 2.0 * run.steps.obs - 1.0, atol=0.1)
+
+
+@pytest.mark.parametrize("model", SMALL)
+def test_reward_that_comes_later_is_discounted(learner, model):
+    run = learner(model, probes.delayed_reward())
+    np.testing.assert_allclose(run.steps.value, GAMMA ** (2.0 - run.steps.obs), atol=0.1)
+    np.testing.assert_allclose(run.last_value, np.full(B, GAMMA**2), atol=0.1)
+
+
+def test_an_action_for_an_observation(learner):
+    run = learner("ff", probes.action_for_observation())
+    assert (run.steps.action == run.steps.obs).mean() > 0.95
+    np.testing.assert_allclose(run.steps.value, np.ones((T, B)), atol=0.1)
+
+
+@pytest.mark.parametrize("model", ["lstm", "gru"])
+def test_memory_is_used_where_it_is_needed(learner, model):
+    run = learner(model, probes.memory())
+    assert run.steps.reward[2::3].mean() > 0.9
+    values = np.asarray(run.steps.value)
+    np.testing.assert_allclose(values[0::3], np.full((T // 3, B), GAMMA**2), atol=0.15)
+    np.testing.assert_allclose(values[2::3], np.ones((T // 3, B)), atol=0.15)
+
+
+def test_without_memory_it_cannot_be_learnt(learner):
+    """Both cues look the same in the last step: whatever is done there, half of the episodes pay 1 and half -1."""
+    run = learner("ff", probes.memory())
+    assert abs(run.steps.reward[2::3].mean()) < 5 / np.sqrt(T // 3 * B)
+    np.testing.assert_allclose(run.steps.value[2::3], np.zeros((T // 3, B)), atol=0.35)
+
+
+# ------------------------------------------------------------------------------------------- loss and gradient step
+
+
+def numpy_loss(logits, value, steps, advantage, target, c: PPO) -> dict[str, float]:
+    """The losses in plain float64 numpy."""
+    logits = np.asarray(logits, np.float64)
+    log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    log_prob = np.take_along_axis(log_probs, np.asarray(steps.action)[..., None], -1)[..., 0]
+    log_ratio = log_prob - np.asarray(steps.log_prob, np.float64)
+    ratio = np.exp(log_ratio)
+    advantage, target, value = (np.asarray(x, np.float64) for x in (advantage, target, value))
+    objective, squared_errors = [], []
+    for r, a in zip(ratio.ravel(), advantage.ravel(), strict=True):
+        objective.append(min(r * a, min(max(r, 1 - c.clip_eps), 1 + c.clip_eps) * a))
+    for v, old, t in zip(value.ravel(), np.asarray(steps.value).ravel(), target.ravel(), strict=True):
+        near = min(max(v, old - c.clip_eps), old + c.clip_eps)
+        squared_errors.append(max((v - t) ** 2, (near - t) ** 2))
+    out = {
+        "policy_loss": -np.mean(objective),
+        "value_loss": 0.5 * np.mean(squared_errors),
+        "entropy": -(np.exp(log_probs) * log_probs).sum(-1).mean(),
+        "approx_kl": (ratio - 1 - log_ratio).mean(),
+        "clip_fraction": (np.abs(ratio - 1) > c.clip_eps).mean(),
+    }
+    out["loss"] = out["policy_loss"] + c.value_coef * out["value_loss"] - c.entropy_coef * out["entropy"]
+    return out
+
+
+def test_the_loss_is_that_of_plain_numpy():
+    agent = make_agent("lstm", entropy_coef=0.3, value_coef=0.7)
+    state, run = experience(agent)
+    batch = as_batch(agent, run)
+    loss, metrics = jax.jit(agent.loss)(state.params, batch)
+    logits, value, _ = agent.model.apply(state.params, run.steps.obs, run.carry, run.steps.first)
+    expected = numpy_loss(logits, value, run.steps, batch.advantage, batch.target, agent.config)
+    assert 0.05 < expected["clip_fraction"] < 0.95
+    assert set(metrics) == set(expected)
+    for name, number in expected.items():
+        np.testing.assert_allclose(metrics[name], number, rtol=1e-4, atol=1e-5, err_msg=name)
+    np.testing.assert_allclose(loss, expected["loss"], rtol=1e-4)
+
+
+def test_a_rollout_is_reproduced_by_the_parameters_that_made_it():
+    """Carries and episode starts are those of the rollout: every ratio is 1, every value the recorded one."""
+    agent = make_agent("lstm")
+    state = init(agent)
+    params = disturbed(state.params)
+    run = play(agent.model, jax.random.key(1), params, probes.memory())
+    _, metrics = jax.jit(agent.loss)(params, as_batch(agent, run))
+    assert float(metrics["clip_fraction"]) == 0.0
+    np.testing.assert_allclose(metrics["approx_kl"], 0.0, atol=1e-6)
+    value = agent.model.apply(params, run.steps.obs, run.carry, run.steps.first)[1]
+    np.testing.assert_allclose(value, run.steps.value, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("max_grad_norm", [1e-3, 1e3])
+def test_one_gradient_step_is_adam_by_hand(max_grad_norm):
+    agent = make_agent("ff", n_epochs=1, max_grad_norm=max_grad_norm, adam_eps=1e-5, lr=0.01)
+    state, run = experience(agent)
+    batch = as_batch(agent, run)
+    a = np.asarray(batch.advantage)
+    batch = dataclasses.replace(batch, advantage=jnp.asarray((a - a.mean()) / (a.std() + 1e-5)))
+    gradients = jax.jit(jax.grad(agent.loss, has_aux=True))(state.params, batch)[0]
+    after, metrics = jax.jit(agent.update)(jax.random.key(0), state, run)
+
+    norm = np.sqrt(sum(float((np.asarray(g, np.float64) ** 2).sum()) for g in jax.tree.leaves(gradients)))
+    np.testing.assert_allclose(metrics["grad_norm"], norm, rtol=1e-4)  # before clipping
+    assert (norm > max_grad_norm) == (max_grad_norm == 1e-3)
+    for before, new, g in zip(*map(jax.tree.leaves, (state.params, after.params, gradients)), strict=True):
+        g = np.asarray(g, np.float64) * min(1.0, max_grad_norm / norm)
+        first_moment, second_moment = 0.1 * g / (1 - 0.9), 0.001 * g**2 / (1 - 0.999)  # bias-corrected after one step
+        expected = np.asarray(before) - 0.01 * first_moment / (np.sqrt(second_moment) + 1e-5)
+        np.testing.assert_allclose(new, expected, rtol=1e-4, atol=2e-6)
+    assert int(after.n_updates) == 1
+
+
+def test_advantages_are_normalised():
+    a = jax.random.normal(jax.random.key(0), (T, B)) * 3 + 5
+    np.testing.assert_allclose(normalized(a).mean(), 0.0, atol=1e-5)
+    np.testing.assert_allclose(normalized(a).std(), 1.0, rtol=1e-4)
+    assert not normalized(jnp.full((T, B), 0.5)).any()
+
+
+def test_explained_variance():
+    target = jnp.array([[1.0, 2.0], [3.0, 6.0]])
+    assert float(explained_variance(target, target)) == 1.0
+    assert float(explained_variance(jnp.full((2, 2), 9.0), target)) == 0.0
+    np.testing.assert_allclose(explained_variance(-target, target), -3.0, rtol=1e-5)
+    assert float(explained_variance(target, jnp.ones((2, 2)))) == 0.0
+
+
+# ------------------------------------------------------------------------------------------- minibatches
+
+
+@pytest.mark.parametrize(("model", "n_minibatches"), [("lstm", 4), ("lstm", B), ("ff", 6)])
+def test_an_epoch_uses_everything_exactly_once(model, n_minibatches):
+    """With a negligible step size, the mean over the minibatches is the loss of the whole batch."""
+    whole = make_agent(model, n_epochs=1, lr=1e-30, normalize_advantages=False)
+    parts = make_agent(model, n_epochs=1, lr=1e-30, normalize_advantages=False, n_minibatches=n_minibatches)
+    state, run = experience(whole)
+    # every row weighs differently: one that is used twice, or left out, is seen
+    run = dataclasses.replace(run, steps=dataclasses.replace(run.steps, reward=run.steps.reward * jnp.arange(B)[None]))
+    expected = jax.jit(whole.update)(jax.random.key(1), state, run)[1]
+    metrics = jax.jit(parts.update)(jax.random.key(1), state, run)[1]
+    for name in ("loss", "value_loss", "policy_loss", "entropy", "explained_variance"):
+        np.testing.assert_allclose(metrics[name], expected[name], rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def test_minibatches_are_rows_with_memory_and_steps_without():
+    agent = make_agent("lstm")
+    _, run = experience(agent)
+    batch = as_batch(agent, run)
+    rows = batch.rows(jnp.array([3, 0]))
+    np.testing.assert_array_equal(rows.steps.obs, batch.steps.obs[:, [3, 0]])
+    np.testing.assert_array_equal(rows.carry.hidden, batch.carry.hidden[jnp.array([3, 0])])
+    steps = dataclasses.replace(batch, carry=()).single_steps()
+    np.testing.assert_array_equal(steps.target[0], batch.target.reshape(-1))
+    np.testing.assert_array_equal(steps.steps.action[0], batch.steps.action.reshape(-1))
+
+
+def test_epochs_shuffle_anew():
+    agent = make_agent("lstm", n_epochs=1, n_minibatches=4)
+    state, run = experience(agent)
+    update = jax.jit(agent.update)
+    one, other = (update(jax.random.key(k), state, run)[0].params for k in (1, 2))
+    assert any((a != b).any() for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True))
+
+
+def test_one_minibatch_is_neither_shuffled_nor_copied():
+    agent = make_agent("lstm")
+    state, run = experience(agent)
+    program = str(jax.make_jaxpr(agent.update)(jax.random.key(0), state, run))
+    assert " sort" not in program
+    assert " sort" in str(jax.make_jaxpr(make_agent("lstm", n_minibatches=2).update)(jax.random.key(0), state, run))
+
+
+@pytest.mark.parametrize(
+    ("model", "n_minibatches", "message"),
+    [
+        ("lstm", 5, "ppo.n_minibatches is 5: it must divide the 16 rows (try 4)"),
+        ("ff", 5, "ppo.n_minibatches is 5: it must divide the 192 steps (try 4)"),
+        ("gru", 32, "ppo.n_minibatches is 32: it must divide the 16 rows (try 16)"),
+    ],
+)
+def test_minibatches_that_do_not_divide_are_refused(model, n_minibatches, message):
+    for agent in (make_agent(model, n_minibatches=n_minibatches), AgentPop(make_agent(model, n_minibatches=5), 2)):
+        with pytest.raises(ValueError, match="must divide"):
+            agent.check_batch(B, T)
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        make_agent(model, n_minibatches=n_minibatches).check_batch(B, T)
+    make_agent("ff", n_minibatches=12).check_batch(n_rows=8, n_steps=3)  # 24 steps, although not 8 rows
+
+
+# ------------------------------------------------------------------------------------------- step size
+
+
+def test_the_step_size_falls_with_the_gradient_steps_taken():
+    agent = make_agent("ff", n_total_updates=3, lr=0.4, lr_final=0.1, n_epochs=2, n_minibatches=2)
+    params = {"w": jnp.zeros(1)}
+    opt_state, sizes = agent.optimizer.init(params), []
+    for _ in range(14):
+        steps, opt_state = agent.optimizer.update({"w": jnp.ones(1)}, opt_state, params)
+        sizes.append(-float(steps["w"][0]))  # Adam's step is the step size where the gradient never changes
+    np.testing.assert_allclose(sizes, [0.4 - 0.3 * min(i, 12) / 12 for i in range(14)], rtol=1e-3)
+
+
+def test_the_schedule_is_used_and_ends_with_the_run():
+    agent = make_agent("ff", n_total_updates=2, lr=0.1, lr_final=0.0, n_epochs=2, n_minibatches=2)
+    state, run = experience(agent)
+    update = jax.jit(agent.update)
+    moved = []
+    for _ in range(3):
+        before = state.params
+        state, _ = update(jax.random.key(0), state, run)
+        pairs = zip(jax.tree.leaves(before), jax.tree.leaves(state.params), strict=True)
+        moved.append(max(float(jnp.abs(a - b).max()) for a, b in pairs))
+    assert moved[0] > moved[1] > 0
+    assert moved[2] == 0.0  # 2 updates of 2 x 2 gradient steps are over
+    assert int(state.n_updates) == 3
+
+
+def test_a_schedule_needs_its_length():
+    with pytest.raises(ValueError, match="n_total_updates"):
+        make_agent("ff", lr_final=0.0)
+
+
+# ------------------------------------------------------------------------------------------- devices, seeds, students
+
+
+@pytest.mark.parametrize("n_epochs", [1, 3])
+def test_four_devices_learn_what_one_learns_from_the_whole_batch(n_epochs):
+    agent = make_agent("lstm", n_epochs=n_epochs)
+    state, run = experience(agent)
+    expected, _ = jax.jit(agent.update)(jax.random.key(0), state, run)
+
+    mesh = jax.make_mesh((4,), (axes.DEVICE,), axis_types=(AxisType.Auto,))
+    rows, steps, whole = PartitionSpec(axes.DEVICE), PartitionSpec(None, axes.DEVICE), PartitionSpec()
+    sharding = Rollout(steps=steps, carry=rows, last_value=rows, final=None)
+    specs = {"in_specs": (whole, whole, sharding), "out_specs": (whole, whole)}
+    update = jax.jit(jax.shard_map(agent.update, mesh=mesh, check_vma=False, **specs))
+    state, _ = update(jax.random.key(0), state, run)
+    for x, y in zip(jax.tree.leaves(state.params), jax.tree.leaves(expected.params), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-5)
+
+
+def test_eight_seeds_in_a_vmap_learn_what_each_learns_alone():
+    agent = make_agent("lstm", n_minibatches=2)
+    cases = [experience(agent, seed) for seed in range(8)]
+    states, runs = (jax.tree.map(lambda *x: jnp.stack(x), *part) for part in zip(*cases, strict=True))
+    keys = jax.random.split(jax.random.key(3), 8)
+    together, _ = jax.jit(jax.vmap(agent.update))(keys, states, runs)
+    update = jax.jit(agent.update)
+    for i, (state, run) in enumerate(cases):
+        alone, _ = update(keys[i], state, run)
+        for x, y in zip(jax.tree.leaves(together.params), jax.tree.leaves(alone.params), strict=True):
+            np.testing.assert_allclose(x[i], y, rtol=1e-3, atol=1e-5)
+
+
+def run_of_students(runs: list[Rollout]) -> Rollout:
+    """Steps [T, A, R], the rest [A, R]."""
+    return Rollout(
+        steps=jax.tree.map(lambda *x: jnp.stack(x, axis=1), *[run.steps for run in runs]),
+        carry=jax.tree.map(lambda *x: jnp.stack(x), *[run.carry for run in runs]),
+        last_value=jnp.stack([run.last_value for run in runs]),
+        final=None,
+    )
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_each_student_of_a_population_is_an_agent_of_its_own(n):
+    agent = make_agent("lstm")
+    pop = AgentPop(agent, n)
+    keys = jax.random.split(jax.random.key(0), n)
+    state = pop.init(jax.random.key(0), jnp.zeros((), jnp.int32))
+    runs = [play(agent.model, jax.random.key(i), init(agent, i).params, probes.memory()) for i in range(n)]
+    run = run_of_students(runs)
+    after, metrics = jax.jit(pop.update)(jax.random.key(0), state, run)
+    assert all(m.shape == () for m in metrics.values())
+    update = jax.jit(agent.update)
+    obs, first, carry = run.steps.obs[0], run.steps.first[0], pop.init_carry((n, B))
+    actions = pop.act(jax.random.key(0), after.params, obs, carry, first)[0]
+    policy, values, _ = pop.policy(after.params, obs, carry, first)
+    assert policy.probs.shape == (n, B, 2)
+    np.testing.assert_allclose(pop.value(after.params, obs, carry, first), values)
+    for i in range(n):
+        one, _ = update(keys[i], init_jit(agent, keys[i]), runs[i])
+        mine = jax.tree.map(lambda x, i=i: x[i], after)
+        for x, y in zip(jax.tree.leaves(mine), jax.tree.leaves(one), strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-5)
+        expected = agent.act(keys[i], mine.params, obs[i], agent.init_carry((B,)), first[i])[0]
+        np.testing.assert_array_equal(actions[i], expected)
+
+
+@pytest.mark.parametrize(("n", "batched"), [(1, False), (2, True)])
+def test_a_population_of_one_has_no_batched_products(n, batched):
+    agent = make_agent("lstm")
+    pop = AgentPop(agent, n)
+    state = pop.init(jax.random.key(0), jnp.zeros((), jnp.int32))
+    run = run_of_students([experience(agent)[1]] * n)
+    program = jax.jit(pop.update).lower(jax.random.key(0), state, run).as_text()
+    assert ("batching_dims" in program) == batched
+
+
+@pytest.mark.parametrize("n", [0, -1])
+def test_an_empty_population_is_refused(n):
+    with pytest.raises(ValueError, match="it must have at least 1"):
+        AgentPop(make_agent(), n)
+
+
+# ------------------------------------------------------------------------------------------- compilation, settings
+
+
+@pytest.mark.parametrize("model", ["lstm", "ff"])
+def test_an_update_is_traced_once_and_keeps_its_types(model):
+    agent = make_agent(model, n_total_updates=9, lr_final=0.0, n_minibatches=2)
+    state, run = experience(agent)
+    chex.clear_trace_counter()
+    update = jax.jit(chex.assert_max_traces(agent.update, n=1))
+    before = jax.tree.map(lambda x: (x.shape, x.dtype, x.weak_type), state)
+    for i in range(3):
+        state, metrics = update(jax.random.key(i), state, run)
+    assert jax.tree.map(lambda x: (x.shape, x.dtype, x.weak_type), state) == before
+    assert not any(x.weak_type for x in jax.tree.leaves(state))
+    assert all(m.shape == () and m.dtype == jnp.float32 and jnp.isfinite(m) for m in metrics.values())
+    losses = {"loss", "policy_loss", "value_loss", "entropy"}
+    assert set(metrics) == losses | {"grad_norm", "explained_variance", "approx_kl", "clip_fraction"}
+
+
+def test_defaults_are_those_of_published_domain_randomisation():
+    c = PPO()
+    assert (c.lr, c.gamma, c.gae_lambda, c.clip_eps, c.value_coef) == (1e-4, 0.995, 0.98, 0.2, 0.5)
+    assert (c.entropy_coef, c.n_epochs, c.n_minibatches, c.max_grad_norm, c.adam_eps) == (1e-3, 5, 1, 0.5, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "rule"),
+    [
+        ("lr", 0.0, "positive"),
+        ("lr", float("nan"), "positive"),
+        ("lr_final", -1.0, "at least 0"),
+        ("gamma", 1.5, "between 0 and 1"),
+        ("gae_lambda", -0.1, "between 0 and 1"),
+        ("clip_eps", 0.0, "positive"),
+        ("n_epochs", 0, "at least 1"),
+        ("n_minibatches", 0, "at least 1"),
+        ("entropy_coef", -1.0, "at least 0"),
+        ("value_coef", float("inf"), "at least 0"),
+        ("max_grad_norm", -0.5, "positive"),
+        ("adam_eps", 0.0, "positive"),
+    ],
+)
+def test_impossible_settings_are_refused_in_one_line(setting, value, rule):
+    with pytest.raises(ValueError, match=f"^ppo.{setting} is {value}: it must be {rule} and finite$"):
+        PPO(**{setting: value})
+
+
+@pytest.mark.parametrize("name", MODELS.names())
+def test_actions_follow_the_policy(name):
+    """Sampled frequencies are the probabilities, to five standard errors; the log probability is the action's."""
+    agent = make_agent(name)
+    params = disturbed(init(agent).params)
+    n = 4000
+    obs, first, carry = jnp.ones(n, jnp.int32), jnp.ones(n, bool), agent.init_carry((n,))
+    policy, value, _ = agent.policy(params, obs, carry, first)
+    action, log_prob, acted_value, _ = agent.act(jax.random.key(1), params, obs, carry, first)
+    p = float(policy.probs[0, 1])
+    assert 0.05 < p < 0.95
+    assert abs(action.mean() - p) < 5 * np.sqrt(p * (1 - p) / n)
+    np.testing.assert_allclose(log_prob, np.log(np.where(action == 1, p, 1 - p)), rtol=1e-4)
+    np.testing.assert_allclose(value, acted_value)
