@@ -1,0 +1,217 @@
+"""Steps per second of a random policy in AMaze, beside the real MiniGrid: `python benchmarks/env_throughput.py`.
+
+What is measured: one jitted scan of `BatchEnv.step`, observations included, at several numbers of environments and in
+the three restart modes (the first reset and the first stock of fresh levels are inside); a large grid and a batch of
+held-out mazes; and MiniGrid on the same task, alone in a plain loop and in gymnasium's vectoriser. Random actions are
+drawn ahead, for both, so that no random number generator is measured. Every pixel of every observation goes into a
+checksum, so that none is optimised away, and every run must end episodes. Times are the best and the median of
+several runs; other load on the machine only makes them longer.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from common import environment_facts
+
+from minimax_lib.envs.base import Environment
+from minimax_lib.envs.batch import BatchEnv, FreshLevels, NoRestart, SameLevel
+from minimax_lib.envs.maze import AMaze, ood
+from minimax_lib.envs.registry import make_held_out
+from minimax_lib.rollout import scan_restocked
+
+SIZES = (1, 32, 256, 1024, 4096, 65536)
+RESTARTS: dict[str, Callable[[Environment], Any]] = {
+    "same level": lambda env: SameLevel(),
+    "fresh level": lambda env: FreshLevels(env.sample_level),
+    "none": lambda env: NoRestart(),
+}
+N_ACTIONS = 32  # different actions of each environment, over and over
+LEAST_STEPS = 256  # longer than an episode, so that every environment restarts
+
+
+def steps_for(n_envs: int, total: int) -> int:
+    """Steps of one run: about `total` over all environments, a multiple of `N_ACTIONS`."""
+    return max(LEAST_STEPS, min(total // n_envs, 100_000)) // N_ACTIONS * N_ACTIONS
+
+
+def random_run(batch: BatchEnv, n_steps: int, key: jax.Array, levels: Any, actions: jax.Array) -> tuple:
+    """(checksum of all observations, episodes that ended)."""
+    k_reset, k_steps = jax.random.split(key)
+    state, ts = batch.reset(k_reset, levels)
+
+    def one_step(loop: tuple, key: jax.Array) -> tuple[tuple, jax.Array]:
+        state, t, checksum = loop
+        state, ts = batch.step(key, state, actions[t % N_ACTIONS])
+        checksum = jax.tree.map(jnp.bitwise_xor, checksum, ts.obs)
+        return (state, t + 1, checksum), ts.done.sum(dtype=jnp.int32)
+
+    loop = (state, jnp.zeros((), jnp.int32), ts.obs)
+    (_, _, checksum), ended = scan_restocked(batch, one_step, loop, k_steps, n_steps)
+    return checksum, ended.sum()
+
+
+def seconds_of(run: Callable[[], Any], repeats: int) -> list[float]:
+    """Wall-clock seconds of finished runs, the first one (compilation) left out."""
+    jax.block_until_ready(run())
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        jax.block_until_ready(run())
+        times.append(time.perf_counter() - start)
+    return times
+
+
+def measure(env: Environment, restart: str, levels: Any, n_steps: int, repeats: int) -> dict:
+    """Throughput on `levels` [n, ...], one environment each."""
+    n_envs = jax.tree.leaves(levels)[0].shape[0]
+    batch = BatchEnv(env, restart=RESTARTS[restart](env))
+    actions = jnp.asarray(np.random.default_rng(0).integers(0, 7, (N_ACTIONS, 1, n_envs)), jnp.int32)
+    run = partial(jax.jit(partial(random_run, batch, n_steps)), jax.random.key(0), levels, actions)
+    ended = int(run()[1])
+    assert ended > 0, "no episode ended: this measures nothing"
+    return report(seconds_of(run, repeats), n_envs * n_steps) | {"episodes": ended}
+
+
+def report(times: list[float], n_steps: int) -> dict:
+    best, median = n_steps / min(times), n_steps / statistics.median(times)
+    return {"steps_per_second": round(best), "median": round(median), "steps": n_steps}
+
+
+def random_levels(env: Environment, n: int) -> Any:
+    return jax.jit(lambda key: jax.vmap(env.sample_level)(jax.random.split(key, n)))(jax.random.key(1))
+
+
+def amaze_rows(options: argparse.Namespace) -> list[dict]:
+    """The published task, at every size and in every mode."""
+    env, rows = AMaze(), []
+    for n_envs in options.sizes:
+        levels = random_levels(env, n_envs)
+        for restart in RESTARTS:
+            found = measure(env, restart, levels, steps_for(n_envs, options.steps), options.repeats)
+            rows.append(show({"what": "AMaze 13x13, 60 walls", "restart": restart, "n_envs": n_envs} | found))
+    return rows
+
+
+def other_rows(options: argparse.Namespace) -> list[dict]:
+    """A large grid, a shadow-casting one, and the held-out benchmark as one batch; about 1024 environments each."""
+    large, shadows = AMaze(height=51, width=51, n_walls=900), AMaze(see_through_walls=False)
+    suite = make_held_out(AMaze(), ood.BENCHMARK)
+    held_out = jax.jit(lambda key: suite.sample(key, 85))(jax.random.key(2))
+    held_out = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), held_out)
+    cases = (
+        ("AMaze 51x51, 900 walls", large, random_levels(large, 1024)),
+        ("AMaze 13x13, shadow casting", shadows, random_levels(shadows, 1024)),
+        ("held-out benchmark", suite.env, held_out),
+    )
+    rows = []
+    for what, env, levels in cases:
+        n_envs = jax.tree.leaves(levels)[0].shape[0]
+        found = measure(env, "same level", levels, steps_for(n_envs, options.steps), options.repeats)
+        rows.append(show({"what": what, "restart": "same level", "n_envs": n_envs} | found))
+    return rows
+
+
+def minigrid_maze() -> Any:
+    """MiniGrid's own machinery on the same task: 13 x 13, 60 walls, a view of 5 x 5, a fresh level every episode."""
+    from minigrid.core.grid import Grid
+    from minigrid.core.mission import MissionSpace
+    from minigrid.core.world_object import Goal, Wall
+    from minigrid.minigrid_env import MiniGridEnv
+
+    class RandomMaze(MiniGridEnv):
+        def _gen_grid(self, width: int, height: int) -> None:
+            self.grid = Grid(width, height)
+            self.grid.wall_rect(0, 0, width, height)
+            for x, y in self.np_random.integers(1, width - 1, (60, 2)):
+                self.grid.set(int(x), int(y), Wall())
+            self.place_obj(Goal())
+            self.place_agent()
+
+    mission = MissionSpace(mission_func=lambda: "reach the goal")
+    return RandomMaze(
+        mission_space=mission, width=15, height=15, max_steps=250, see_through_walls=True, agent_view_size=5
+    )
+
+
+def minigrid_loop(n_steps: int, actions: np.ndarray) -> int:
+    """Episodes that ended in a plain loop over one MiniGrid."""
+    env, ended = minigrid_maze(), 0
+    env.reset(seed=0)
+    for t in range(n_steps):
+        _, _, terminated, truncated, _ = env.step(int(actions[t % len(actions)]))
+        if terminated or truncated:
+            ended += 1
+            env.reset()
+    return ended
+
+
+def minigrid_vector(n_envs: int, n_steps: int, actions: np.ndarray) -> int:
+    """Episodes that ended in gymnasium's synchronous vectoriser over `n_envs` MiniGrids."""
+    import gymnasium
+    from minigrid.wrappers import ImgObsWrapper
+
+    env = gymnasium.vector.SyncVectorEnv([lambda: ImgObsWrapper(minigrid_maze())] * n_envs)
+    env.reset(seed=0)
+    ended = 0
+    for t in range(n_steps):
+        _, _, terminated, truncated, _ = env.step(actions[np.arange(t, t + n_envs) % len(actions)])
+        ended += int((terminated | truncated).sum())
+    env.close()
+    return ended
+
+
+def minigrid_rows(options: argparse.Namespace) -> list[dict]:
+    """The real MiniGrid, or nothing where it is not installed."""
+    try:
+        minigrid_maze()
+    except ImportError:
+        print("minigrid is not installed: its rows are left out (pip install minigrid)", flush=True)
+        return []
+    actions, total = np.random.default_rng(0).integers(0, 7, 4096), 20_000
+    cases: list[tuple[str, int, Callable[[], int]]] = [
+        ("MiniGrid, plain loop", 1, lambda: minigrid_loop(total, actions)),
+        ("MiniGrid, SyncVectorEnv", 32, lambda: minigrid_vector(32, total // 32, actions)),
+        ("MiniGrid, SyncVectorEnv", 256, lambda: minigrid_vector(256, 400, actions)),
+    ]
+    rows = []
+    for what, n_envs, run in cases:
+        assert run() > 0, "no episode ended: this measures nothing"
+        n_steps = 400 * 256 if n_envs == 256 else total // n_envs * n_envs
+        found = report(seconds_of(run, min(options.repeats, 2)), n_steps)
+        rows.append(show({"what": what, "restart": "fresh level", "n_envs": n_envs} | found))
+    return rows
+
+
+def show(row: dict) -> dict:
+    rate = f"{row['steps_per_second']:>13,} steps/s (median {row['median']:,})"
+    print(f"{row['what']:<28} {row['restart']:<12} {row['n_envs']:>6} envs {rate}", flush=True)
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="numbers of environments")
+    parser.add_argument("--steps", type=int, default=2**20, help="environment steps of one run, about")
+    parser.add_argument("--repeats", type=int, default=7, help="runs of which the best and the median are told")
+    parser.add_argument("--out", type=Path, help="file for the results as JSON")
+    options = parser.parse_args()
+    before = environment_facts()
+    rows = minigrid_rows(options) + amaze_rows(options) + other_rows(options)
+    result = {"benchmark": "env_throughput", **before, "load_after": environment_facts()["load"], "rows": rows}
+    if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        print(f"written to {options.out}")
+
+
+if __name__ == "__main__":
+    main()
