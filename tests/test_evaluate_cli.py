@@ -395,7 +395,10 @@ def test_the_report_at_the_end_of_training(tmp_path, monkeypatch, capsys):
     agent = make_agent(settings).agent
     untrained, trained = final_report(settings, agent, before, after, tmp_path, Console(width=100))
     printed = capsys.readouterr().out
-    assert all(text in printed for text in ("untrained", "trained", "return", *TASKS, "of 25 sampled episodes"))
+    assert all(
+        text in printed
+        for text in ("untrained", "trained", "return", *TASKS, "25 sampled episodes on each", "means over 2 seeds")
+    )
     for found, update in ((untrained, 10), (trained, 20)):
         for (seed, task), (solved, _) in expected_scores(update).items():
             assert found["solved_rate"][seed, TASKS.index(task)] == pytest.approx(solved)

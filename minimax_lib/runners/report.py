@@ -112,7 +112,8 @@ def seed_table(scores: Scores) -> Table:
 
 def comparison_table(title: str, untrained: Scores, trained: Scores) -> Table:
     """A row a task, and one for all of them: solved rates before and after training, means over the seeds."""
-    table = Table("task", title=title, title_justify="left")
+    table = Table("task", title=title, title_justify="left", caption_justify="left")
+    table.caption = f"means over {len(trained.seeds)} seeds" if len(trained.seeds) > 1 else None
     for column in ("untrained", "trained", "return"):
         table.add_column(column, justify="right")
     for j, task in enumerate([*trained.tasks, "all tasks"]):
@@ -135,8 +136,8 @@ def final_report(
     first = [jax.tree.map(lambda x: x[:, 0], each) for each in (initial_params, params)]
     settings = dataclasses.replace(config.eval, tasks=REPORTED, n_episodes=REPORTED_EPISODES)
     untrained, trained = compare(settings.build(config.env, agent), seeds, *first)
-    how = f"Solved, of {REPORTED_EPISODES} {'greedy' if settings.greedy else 'sampled'} episodes"
-    console.print(comparison_table(how, untrained, trained))
+    how = f"{REPORTED_EPISODES} {'greedy' if settings.greedy else 'sampled'} episodes on each"
+    console.print(comparison_table(f"Held-out tasks solved, {how}", untrained, trained))
     shown = jax.tree.map(lambda x: x[0], first[1])
     console.print(draw_episodes(config.eval.build(config.env, agent), shown, folder / "levels" / "agent.png"))
     return untrained, trained
