@@ -162,11 +162,11 @@ def test_known_outcomes(evaluate):
 def test_an_episode_counts_once_however_short_it_is():
     """Solving probability of one coin flip, estimated over rows: no row is worth more than one episode."""
     held_out = Corridors(fixed=((1, 1), (1, 12)))
-    result = jax.jit(EvalRunner(held_out, Walker(rest=0), 4000).evaluate)(jax.random.key(2), SOMETIMES)
-    assert result.solved[0].mean() == pytest.approx(0.6, abs=4 * np.sqrt(0.24 / 4000))
-    assert result.solved[1].mean() == pytest.approx(1.0, abs=1e-3)
+    result = jax.jit(EvalRunner(held_out, Walker(rest=0), 300).evaluate)(jax.random.key(2), SOMETIMES)
+    assert result.solved[0].mean() == pytest.approx(0.6, abs=4 * np.sqrt(0.24 / 300))
+    assert result.solved[1].mean() == pytest.approx(1.0, abs=0.01)
     assert set(np.unique(result.lengths[0])) == {1}
-    assert result.lengths[1].mean() == pytest.approx(1 / 0.6, abs=0.1)
+    assert result.lengths[1].mean() == pytest.approx(1 / 0.6, abs=0.25)
 
 
 def test_greedy_ignores_the_key_and_sampling_does_not():
