@@ -34,7 +34,7 @@ def levels_of(numbers) -> Level:
 
 
 class Reference:
-    """One slot a dict, one level at a time. Weights are rounded as the buffer documents: terms end in a quotient."""
+    """One slot a dict, one level at a time. A weight is the sum of two products, each rounded."""
 
     def __init__(self, config: ReplaySettings, capacity: int):
         self.config = config
@@ -74,11 +74,8 @@ class Reference:
         ages = {i: self.slots[i]["age"] for i in strengths}
         total_age = sum(ages.values())
         share = F(self.config.staleness) if total_age else F(0)
-        with np.errstate(divide="ignore"):
-            return {
-                i: (strengths[i] / (total / (F(1) - share)), F(ages[i]) / (F(max(total_age, 1)) / share))
-                for i in strengths
-            }
+        scale, age_scale = (F(1) - share) / (total or F(1)), share / F(max(total_age, 1))
+        return {i: (strengths[i] * scale, F(ages[i]) * age_scale) for i in strengths}
 
     def weights(self) -> np.ndarray:
         result = np.zeros(len(self.slots), F)

@@ -137,20 +137,15 @@ def _weight_parts(
     ages: jax.Array,
     total_age: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
-    """The two terms of the replay weights, f32[C] each.
-
-    A quotient is the last operation of each term, so that no fused multiply-add can round their sum differently
-    from one machine to another: which slot is the lightest depends on it.
-    """
+    """The two terms of the replay weights, f32[C] each: from the score and from the age."""
     filled = ranks <= n_filled
     strengths, total = STRENGTHS[settings.prioritisation](merits, ranks, n_filled, settings.temperature)
     equal = total <= 0  # no slot has any strength: all are alike
     strengths = jnp.where(filled, jnp.where(equal, 1.0, strengths), 0.0)
     total = jnp.where(equal, jnp.maximum(n_filled, 1).astype(jnp.float32), total)
     share = jnp.where(total_age > 0, jnp.float32(settings.staleness), 0.0)
-    score_parts = strengths / (total / (1.0 - share))
-    age_parts = ages.astype(jnp.float32) / (jnp.maximum(total_age, 1).astype(jnp.float32) / share)
-    return score_parts, age_parts
+    age_scale = share / jnp.maximum(total_age, 1).astype(jnp.float32)
+    return strengths * ((1.0 - share) / total), ages.astype(jnp.float32) * age_scale
 
 
 def _merits(settings: ReplaySettings, scores: jax.Array, top: jax.Array | None = None) -> jax.Array:
@@ -337,10 +332,10 @@ class _Placement(struct.PyTreeNode):
 
 
 class _Contest(struct.PyTreeNode):
-    """A full buffer, and its weights.
+    """A full buffer, and the terms of its weights.
 
-    They are carried from one row to the next, not computed where they are compared: a compiler that computes a
-    float twice may round it in two ways, and then no slot would have the lowest weight.
+    The terms are carried from one row to the next, not computed where their sums are compared: a compiler may round a
+    product in two ways (fused into the sum or not) if it computes it twice, and then no slot has the lowest weight.
     """
 
     placed: _Placement
@@ -348,8 +343,8 @@ class _Contest(struct.PyTreeNode):
     merits: jax.Array  # f32[C]
     ranks: jax.Array  # i32[C]
     total_age: jax.Array  # i32[]
-    weights: jax.Array  # f32[C]
-    score_parts: jax.Array  # f32[C], what the score contributes to the weights
+    score_parts: jax.Array  # f32[C]
+    age_parts: jax.Array  # f32[C]
 
 
 def insert(
@@ -466,17 +461,17 @@ def _contest(
         merits=merits,
         ranks=ranks,
         total_age=total_age,
-        weights=score_parts + age_parts,
         score_parts=score_parts,
+        age_parts=age_parts,
     )
 
 
 def _lightest(contest: _Contest) -> jax.Array:
     """i32[], the slot with the lowest weight; see `insert` for ties."""
-    capacity = len(contest.weights)
+    capacity = len(contest.ranks)
     lowest = jnp.ones(capacity, bool)
-    for part in (contest.weights, contest.score_parts):
-        bits = jax.lax.bitcast_convert_type(part, jnp.int32)  # ordered as the floats, none of which is negative
+    for weight in (contest.score_parts + contest.age_parts, contest.score_parts):
+        bits = jax.lax.bitcast_convert_type(weight, jnp.int32)  # ordered as the floats, none of which is negative
         lowest &= bits == jnp.where(lowest, bits, np.iinfo(np.int32).max).min()
     return jnp.where(lowest, jnp.arange(capacity, dtype=jnp.int32), capacity).min()
 
