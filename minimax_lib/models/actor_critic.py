@@ -38,9 +38,12 @@ class ActorCritic(nn.Module):
         `obs` [T, R, ...]; `carry` [R, ...] is the memory before the first step; where `first` (bool[T, R]) is set, the
         observation opens an episode and the memory is cleared before it is used.
         """
-        hidden, carry = self.memory(self.torso(obs), carry, first)
+        n_steps, n_rows = first.shape  # all but the memory sees [T * R, ...]: products of matrices need no transposes
+        features = self.torso(jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), obs))
+        hidden, carry = self.memory(features.reshape(n_steps, n_rows, -1), carry, first)
+        hidden = hidden.reshape(n_steps * n_rows, -1)
         heads = nn.Dense(2 * self.head_width, kernel_init=orthogonal(GAIN_TANH, n_blocks=2), name="heads")(hidden)
         policy, value = jnp.split(nn.tanh(heads), 2, axis=-1)
         policy = nn.Dense(n_parameters(self.action_space), kernel_init=nn.initializers.zeros, name="policy")(policy)
         value = nn.Dense(1, kernel_init=orthogonal(GAIN_LINEAR), name="value")(value)
-        return policy, value[..., 0], carry
+        return policy.reshape(n_steps, n_rows, -1), value.reshape(n_steps, n_rows), carry

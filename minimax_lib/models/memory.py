@@ -139,4 +139,6 @@ class NoMemory(nn.Module):
     def __call__(self, features: jax.Array, carry: tuple[()], first: jax.Array) -> tuple[jax.Array, tuple[()]]:
         if self.width == 0:
             return features, ()
-        return nn.relu(nn.Dense(self.width, kernel_init=orthogonal(GAIN_RELU), name="dense")(features)), ()
+        flat = features.reshape(-1, features.shape[-1])
+        hidden = nn.relu(nn.Dense(self.width, kernel_init=orthogonal(GAIN_RELU), name="dense")(flat))
+        return hidden.reshape(*features.shape[:-1], self.width), ()

@@ -53,7 +53,8 @@ class Torso(nn.Module):
 class ImageEncoder(nn.Module):
     """ReLU of one convolution without padding, stride 1, over images [..., h, w, c]; flattened.
 
-    Written as one matrix product over all windows: XLA's convolution is ten times slower inside a loop on the CPU.
+    Written as one product of two matrices, all windows by the kernel: inside a loop, as in training, XLA's convolution
+    is ten times slower on the CPU.
     """
 
     n_filters: int
@@ -62,7 +63,8 @@ class ImageEncoder(nn.Module):
 
     @nn.compact
     def __call__(self, image: jax.Array) -> jax.Array:
-        patches = windows(image, self.kernel_size).astype(jnp.float32) / self.scale
+        patches = windows(image, self.kernel_size)
+        patches = patches.reshape(-1, patches.shape[-1]).astype(jnp.float32) / self.scale
         x = nn.Dense(self.n_filters, kernel_init=orthogonal(GAIN_RELU), name="conv")(patches)
         return nn.relu(x).reshape(*image.shape[:-3], -1)
 
