@@ -120,10 +120,10 @@ def test_the_file_holds_the_scores_of_every_seed_and_task(run, capsys):
     assert evaluate("--run", run, "--tasks", *TASKS, "--n-episodes", 25) == 0
     printed = capsys.readouterr().out
     rows = read(run / "evaluations" / "update20-tasks.csv")
-    assert [(int(row["seed"]), row["task"]) for row in rows] == [(s, t) for s in range(N_SEEDS) for t in TASKS]
+    assert [(int(row["seed"]), row["maze"]) for row in rows] == [(s, t) for s in range(N_SEEDS) for t in TASKS]
     expected = expected_scores(20)
     for row in rows:
-        solved, returns = expected[int(row["seed"]), row["task"]]
+        solved, returns = expected[int(row["seed"]), row["maze"]]
         assert float(row["solved_rate"]) == pytest.approx(solved)
         assert float(row["return"]) == pytest.approx(returns, abs=1e-5)
         assert (row["update"], row["n_episodes"], row["actions"]) == ("20", "25", "sampled")
@@ -164,7 +164,7 @@ def test_runs_are_pooled_as_seeds(run, other, capsys):
 def test_the_robust_protocol(run, capsys):
     assert evaluate("--run", run, "--robust", "--n-levels", 200, "--n-episodes", 4) == 0
     rows = read(run / "evaluations" / "update20-robust.csv")
-    assert [row["task"] for row in rows[:6]] == [
+    assert [row["maze"] for row in rows[:6]] == [
         "all levels", "worst 10%", "worst 5%", "worst 2%", "worst 1%", "worst 0.1%",
     ]  # fmt: skip
     assert len(rows) == 6 * N_SEEDS
@@ -305,7 +305,7 @@ def test_pooling_keeps_the_order_of_seeds():
     both = pooled([scores([[1.0, 0.5], [0.5, 0.0]]), scores([[0.1, 0.2]], seeds=[9])])
     assert both.seeds == (0, 1, 9)
     np.testing.assert_array_equal(both["solved_rate"], [[1.0, 0.5], [0.5, 0.0], [0.1, 0.2]])
-    assert list(both.rows())[-1] == {"seed": 9, "task": "B", "solved_rate": 0.2, "return": 0.1, "length": 2.0}
+    assert list(both.rows())[-1] == {"seed": 9, "maze": "B", "solved_rate": 0.2, "return": 0.1, "length": 2.0}
 
 
 @dataclasses.dataclass(frozen=True)

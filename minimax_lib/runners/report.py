@@ -42,7 +42,7 @@ class Scores:
         """One row for each seed and task, for a table in long form."""
         for i, seed in enumerate(self.seeds):
             for j, task in enumerate(self.tasks):
-                yield {"seed": seed, "task": task} | {name: float(x[i, j]) for name, x in self.measures.items()}
+                yield {"seed": seed, "maze": task} | {name: float(x[i, j]) for name, x in self.measures.items()}
 
 
 def task_scores(tasks: Sequence[str], seeds: Sequence[int], result: EvalResult) -> Scores:

@@ -252,7 +252,7 @@ class MazeSuite:
             raise unknown_name("protocol", self.protocol, PROTOCOLS)
         for name in self.names:
             if name != TRAINING_DISTRIBUTION and name not in MAZES:
-                raise unknown_name("maze", name, [*MAZES, TRAINING_DISTRIBUTION])
+                raise unknown_name("maze", name, [*GROUPS, TRAINING_DISTRIBUTION, *MAZES])
 
     @property
     def env(self) -> SuiteEnv:
