@@ -346,14 +346,19 @@ def test_a_schedule_needs_its_length():
 def test_four_devices_learn_what_one_learns_from_the_whole_batch(n_epochs):
     agent = make_agent("lstm", n_epochs=n_epochs)
     state, run = experience(agent)
-    expected, _ = jax.jit(agent.update)(jax.random.key(0), state, run)
+    expected, metrics_of_one = jax.jit(agent.update)(jax.random.key(0), state, run)
+
+    def update(*args):
+        state, metrics = agent.update(*args)
+        return state, axes.device_mean(metrics)
 
     mesh = jax.make_mesh((4,), (axes.DEVICE,), axis_types=(AxisType.Auto,))
     rows, steps, whole = PartitionSpec(axes.DEVICE), PartitionSpec(None, axes.DEVICE), PartitionSpec()
     sharding = Rollout(steps=steps, carry=rows, last_value=rows, final=None)
     specs = {"in_specs": (whole, whole, sharding), "out_specs": (whole, whole)}
-    update = jax.jit(jax.shard_map(agent.update, mesh=mesh, check_vma=False, **specs))
-    state, _ = update(jax.random.key(0), state, run)
+    state, metrics = jax.jit(jax.shard_map(update, mesh=mesh, check_vma=False, **specs))(jax.random.key(0), state, run)
+    for name, number in metrics_of_one.items():
+        np.testing.assert_allclose(metrics[name], number, rtol=1e-3, atol=1e-5, err_msg=name)
     for x, y in zip(jax.tree.leaves(state.params), jax.tree.leaves(expected.params), strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-5)
 

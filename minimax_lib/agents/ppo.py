@@ -98,11 +98,16 @@ class PPOAgent:
 
     def check_batch(self, n_rows: int, n_steps: int) -> None:
         """ValueError where the rows (steps, without memory) that one device learns from do not make minibatches."""
-        count, unit = (n_rows, "rows") if self.model.is_recurrent else (n_rows * n_steps, "steps")
+        count, unit = (n_rows, "rows") if self.is_recurrent else (n_rows * n_steps, "steps")
         n = self.config.n_minibatches
         if count % n:
             nearest = min((d for d in range(1, count + 1) if count % d == 0), key=lambda d: abs(d - n))
             raise ValueError(f"ppo.n_minibatches is {n}: it must divide the {count} {unit} (try {nearest})")
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether the model has a memory."""
+        return bool(jax.tree.leaves(jax.eval_shape(lambda: self.init_carry((1,)))))
 
     @property
     def bootstrap_truncated(self) -> bool:
@@ -173,7 +178,7 @@ class PPOAgent:
         n = self.config.n_minibatches
         if n == 1:
             return self._gradient_step(learnt, batch)
-        batch = batch if self.model.is_recurrent else batch.single_steps()
+        batch = batch if self.is_recurrent else batch.single_steps()
         order = jax.random.permutation(key, batch.advantage.shape[1]).reshape(n, -1)
         return jax.lax.scan(lambda learnt, rows: self._gradient_step(learnt, batch.rows(rows)), learnt, order)
 
@@ -221,13 +226,20 @@ def clipped_value_loss(value: jax.Array, old_value: jax.Array, target: jax.Array
     return 0.5 * jnp.maximum((value - target) ** 2, (clipped - target) ** 2).mean()
 
 
+def moments(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(mean, variance) of the entries of all devices together, each f32[]."""
+    mean = axes.device_mean(x.mean())
+    return mean, axes.device_mean(((x - mean) ** 2).mean())
+
+
 def normalized(advantage: jax.Array, eps: float = 1e-5) -> jax.Array:
     """Advantages with mean 0 and standard deviation 1 over the minibatches of all devices together."""
-    centred = advantage - axes.device_mean(advantage.mean())
-    return centred / (jnp.sqrt(axes.device_mean((centred**2).mean())) + eps)
+    mean, variance = moments(advantage)
+    return (advantage - mean) / (jnp.sqrt(variance) + eps)
 
 
 def explained_variance(value: jax.Array, target: jax.Array) -> jax.Array:
     """f32[]: 1 for perfect predictions, 0 for those no better than a constant; 0 where targets do not vary."""
-    variance = target.var()
-    return jnp.where(variance > 0, 1.0 - (target - value).var() / variance, 0.0)
+    _, variance = moments(target)
+    _, unexplained = moments(target - value)
+    return jnp.where(variance > 0, 1.0 - unexplained / variance, 0.0)

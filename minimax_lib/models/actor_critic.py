@@ -27,10 +27,6 @@ class ActorCritic(nn.Module):
         """Empty memory for rows of that shape; () for a model without memory."""
         return self.memory.init_carry(shape)
 
-    @property
-    def is_recurrent(self) -> bool:
-        return bool(jax.tree.leaves(self.init_carry((1,))))
-
     @nn.compact
     def __call__(self, obs: Any, carry: Any, first: jax.Array) -> tuple[jax.Array, jax.Array, Any]:
         """(parameters of the action distribution f32[T, R, n], value f32[T, R], carry after the last step).

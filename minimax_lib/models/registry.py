@@ -11,6 +11,6 @@ MODELS: Registry[Any] = Registry("model", {"lstm": LSTM, "gru": GRU, "ff": FeedF
 def register_model(name: str, settings: Any) -> Any:
     """Adds a network: a frozen dataclass of settings whose `build(observation_space, action_space)` returns a module.
 
-    The module has `init_carry(shape)` and `__call__` like `ActorCritic`, and its `action_space`.
+    The module has `init_carry(shape)`, `__call__` and `action_space` like those of `ActorCritic`.
     """
     return MODELS.register(name, settings)
