@@ -36,6 +36,7 @@ class Rollout(struct.PyTreeNode):
     last_value: jax.Array  # f32[A, R], value of the observation after the last step
     final: BatchState | None  # after the last step; None where only the experience is handed on
     logits: jax.Array | None = None  # f32[T, A, R, n], the policies' parameters, where a score needs them
+    values: jax.Array | None = None  # f32[T, A, R, K], all estimates of the value, likewise
 
     def advantages(self, gamma: float, gae_lambda: float) -> tuple[jax.Array, jax.Array]:
         """(advantages, value targets), f32 in the shape of `steps.reward`."""

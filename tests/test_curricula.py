@@ -463,3 +463,33 @@ def test_the_published_hyperparameters_are_those_of_the_tables():
         assert found == row, name
         assert (c.ppo.n_epochs, c.ppo.n_minibatches, c.ppo.clip_eps, c.ppo.value_coef) == (5, 1, 0.2, 0.5), name
         assert (c.runner.n_parallel, c.runner.n_steps, c.n_updates, c.env.n_walls) == (32, 256, 30_000, 60), name
+
+
+@pytest.mark.parametrize("name", ["policy_entropy", "value_disagreement"])
+def test_scores_that_look_at_the_network_again_reach_the_buffer(name):
+    """They see what the students saw: the first batch's scores, computed from the rollout by hand."""
+    network = MODELS["ff"](conv_filters=4, head_width=8, n_values=3).build(ENV.observation_space, ENV.action_space)
+    agent = AgentPop(PPOAgent(network, PPO(n_epochs=1)), 1)
+    runner = PLR(**REPLAY_SMALL, score=name).build(ENV, agent)
+    before = runner.init(jax.random.key(0))
+    after, _ = jax.jit(runner.step)(before)
+    batch = proposed(runner, before, before.clock)
+    runs = runner.player(before)(jax.random.split(runner.keys(before)[1], 4)[1], batch.levels)
+    one = jax.tree.map(lambda x: x[0], before.students.params)
+    obs = jax.tree.map(lambda x: x[:, 0], runs.steps.obs)
+    _, values, _ = network.apply(one, obs, (), runs.steps.first[:, 0])
+    of_a_step = np.asarray(values).std(axis=-1) if name == "value_disagreement" else np.ones(values.shape[:2])
+    done, expected = np.asarray(runs.steps.done[:, 0]), []
+    for row in range(4):
+        ends = np.flatnonzero(done[:, row])
+        if len(ends):
+            pieces = np.split(of_a_step[: ends[-1] + 1, row], ends[:-1] + 1)
+            expected.append(np.mean([piece.mean() for piece in pieces]))
+    np.testing.assert_allclose(after.curriculum.buffer.scores[: len(expected)], expected, rtol=1e-4)
+    assert len(expected) == int(after.curriculum.buffer.filled.sum())
+
+
+def test_disagreement_needs_several_values():
+    network = MODELS["ff"]().build(ENV.observation_space, ENV.action_space)
+    with pytest.raises(ValueError, match=r"^model.n_values is 1: runner.score=value_disagreement needs 2$"):
+        PLR(score="value_disagreement").build(ENV, AgentPop(PPOAgent(network, PPO())))

@@ -102,7 +102,7 @@ SPACES = {
     "one number": Discrete(3),
     "one vector": Box(-1.0, 1.0, (4,)),
     "integer vector": Dict((("position", Box(0, 12, (2,), "int32")),)),
-    "nested": Dict((("inner", MAZE), ("matrix", Box(0.0, 1.0, (2, 3))))),
+    "nested": Dict((("inner", MAZE), ("direction", Discrete(2)), ("matrix", Box(0.0, 1.0, (2, 3))))),
 }
 
 
@@ -113,7 +113,7 @@ def test_any_space_makes_a_network(space):
     obs = observations(space, jax.random.key(1), T, R)
     logits, value, carry = jax.jit(model.apply)(params, obs, model.init_carry((R,)), jnp.zeros((T, R), bool))
     assert logits.shape == (T, R, 7)
-    assert value.shape == (T, R)
+    assert value.shape == (T, R, 1)
     assert carry.hidden.shape == (R, 4)
     assert logits.dtype == value.dtype == carry.hidden.dtype == jnp.float32
     # every part of the observation matters
@@ -322,7 +322,7 @@ def test_initialisation_needs_no_qr(name):
         (lambda: LSTM(image_scale=0.0), "model.image_scale is 0.0: it must be positive"),
         (
             lambda: LSTM(kernel_size=6).build(MAZE, ACTIONS),
-            "model.kernel_size is 6, but the observation 'image' is 5x5 cells: it must be at most 5",
+            "model.kernel_size is 6, but the observation 'image' is 5x5: it must be at most 5",
         ),
         (
             lambda: LSTM().build(MAZE, Box(-1.0, 1.0, (2,))),

@@ -186,8 +186,8 @@ def test_the_loss_is_that_of_plain_numpy():
     state, run = experience(agent)
     batch = as_batch(agent, run)
     loss, metrics = jax.jit(agent.loss)(state.params, batch)
-    logits, value, _ = agent.model.apply(state.params, run.steps.obs, run.carry, run.steps.first)
-    expected = numpy_loss(logits, value, run.steps, batch.advantage, batch.target, agent.config)
+    logits, values, _ = agent.model.apply(state.params, run.steps.obs, run.carry, run.steps.first)
+    expected = numpy_loss(logits, values[..., 0], run.steps, batch.advantage, batch.target, agent.config)
     assert 0.05 < expected["clip_fraction"] < 0.95
     assert set(metrics) == set(expected)
     for name, number in expected.items():
@@ -205,7 +205,7 @@ def test_a_rollout_is_reproduced_by_the_parameters_that_made_it():
     assert float(metrics["clip_fraction"]) == 0.0
     np.testing.assert_allclose(metrics["approx_kl"], 0.0, atol=1e-6)
     value = agent.model.apply(params, run.steps.obs, run.carry, run.steps.first)[1]
-    np.testing.assert_allclose(value, run.steps.value, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(value[..., 0], run.steps.value, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("max_grad_norm", [1e-3, 1e3])

@@ -12,8 +12,8 @@ from minimax_lib.rollout import Rollout, Transition
 ONE_STUDENT = [name for name in SCORES.names() if SCORES[name].n_students == 1]
 
 
-def rollouts(reward, done, value, last_value, logits=None) -> Rollout:
-    """What students did: [T, A, B] each, `last_value` [A, B], `logits` [T, A, B, n]."""
+def rollouts(reward, done, value, last_value, logits=None, values=None) -> Rollout:
+    """What students did: [T, A, B] each, `last_value` [A, B], `logits` [T, A, B, n], `values` [T, A, B, K]."""
     reward, done, value = np.asarray(reward, np.float32), np.asarray(done, bool), np.asarray(value, np.float32)
     running, solved = np.zeros(reward.shape[1:], np.float32), np.zeros_like(done)
     for t in range(len(reward)):
@@ -32,8 +32,9 @@ def rollouts(reward, done, value, last_value, logits=None) -> Rollout:
         value=jnp.asarray(value),
         truncation_value=None,
     )
-    logits = None if logits is None else jnp.asarray(logits, jnp.float32)
-    return Rollout(steps=steps, carry=(), last_value=jnp.asarray(last_value, jnp.float32), final=None, logits=logits)
+    logits, values = (None if x is None else jnp.asarray(x, jnp.float32) for x in (logits, values))
+    last_value = jnp.asarray(last_value, jnp.float32)
+    return Rollout(steps=steps, carry=(), last_value=last_value, final=None, logits=logits, values=values)
 
 
 def by_row(*rows) -> np.ndarray:
@@ -50,12 +51,14 @@ def score(name: str, runs: Rollout, best_return=None, gamma: float = 0.5, gae_la
 # Row 0: two episodes of 2 and 3 steps, and a tail. Row 1: one that ends on the last step. Row 2: none that ends.
 LIKELY = np.log([0.5, 0.25, 0.125, 0.125])
 EVEN = np.zeros(4)
+SPREAD = by_row([1, 3, 0, 0, 9, 99], [4] * 6, [1] * 6)  # two estimates of the value, this far from their mean
 HAND = rollouts(
     reward=by_row([0, 1, 0, 0, 0.5, 9], [0] * 6, [1, 2, 3, 4, 5, 6]),
     done=by_row([0, 1, 0, 0, 1, 0], [0, 0, 0, 0, 0, 1], [0] * 6),
     value=by_row([0.5, 0.5, 0.25, 0.5, 0.5, 3], [1] * 6, [1] * 6),
     last_value=[[7, 7, 7]],
     logits=np.stack([[EVEN, EVEN, LIKELY, LIKELY, LIKELY, EVEN], [LIKELY] * 6, [EVEN] * 6], axis=1)[:, None],
+    values=np.stack([7 - SPREAD, 7 + SPREAD], axis=-1),
 )
 # Advantages at gamma = lambda = 0.5. Row 0: [-1/8, 1/2] and [-1/16, -1/4, 0]. Row 1: -1 at the end, before that
 # -0.5 + 0.25 * the next one: -0.75, -0.6875, -0.671875, -0.66796875, -0.6669921875, whose mean is -0.74072266.
@@ -76,6 +79,7 @@ HAND = rollouts(
         ("return", [(1 + 0.5) / 2, 0]),
         ("neg_return", [-(1 + 0.5) / 2, 0]),
         ("learnability", [0, 0]),
+        ("value_disagreement", [((1 + 3) / 2 + 9 / 3) / 2, 4]),
     ],
 )
 def test_scores_by_hand(name, expected):
@@ -145,6 +149,7 @@ def random_rollouts(seed: int, n_steps: int = 40, n_students: int = 2, n_levels:
         value=rng.normal(size=shape),
         last_value=rng.normal(size=shape[1:]),
         logits=2 * rng.normal(size=(*shape, 5)),
+        values=rng.normal(size=(*shape, 3)),
     )
 
 
@@ -183,6 +188,7 @@ def plain_score(name: str, runs: Rollout, best: float, a: int, b: int) -> float:
         "negative_advantage": (-advantage).clip(min=0),
         "one_step_td": abs(plain_advantages(runs, a, b, gamma, 0.0)),
         "max_mc": best - value,
+        "value_disagreement": np.asarray(runs.values, np.float64)[:, a, b].std(axis=-1),
         "policy_entropy": -(p * np.log(p)).sum(axis=-1) / np.log(5),
         "least_confidence": 1 - p[:, 0],
         "min_margin": 1 - (p[:, 0] - p[:, 1]),
@@ -219,6 +225,7 @@ def test_scores_follow_a_permutation_of_the_rows(many, name):
         last_value=runs.last_value[:, order],
         final=None,
         logits=runs.logits[:, :, order],
+        values=runs.values[:, :, order],
     )
     np.testing.assert_allclose(score(name, shuffled, best[order], 0.9, 0.7), found[name][order], rtol=1e-5, atol=1e-6)
 
@@ -233,7 +240,8 @@ def test_the_unfinished_tail_counts_for_nothing(many, name):
         reward=jnp.where(tail, 99.0, runs.steps.reward), value=jnp.where(tail, -99.0, runs.steps.value)
     )
     logits = jnp.where(tail[..., None], 3.0, runs.logits)
-    changed = runs.replace(steps=steps, last_value=runs.last_value + 99.0, logits=logits)
+    values = jnp.where(tail[..., None], jnp.arange(3.0), runs.values)
+    changed = runs.replace(steps=steps, last_value=runs.last_value + 99.0, logits=logits, values=values)
     np.testing.assert_allclose(score(name, changed, best, 0.9, 0.7), found[name], rtol=1e-5, atol=1e-6)
 
 
@@ -252,15 +260,15 @@ def test_third_parties_add_scores(registered):
     fewest, surprise = registered
     scores.register_score(fewest, lambda o: -o.episodes.count.sum(axis=0).astype(jnp.float32))
     np.testing.assert_array_equal(score(fewest, HAND), [-2, -1, 0])
-    scores.register_score(surprise, scores.step_mean(scores.entropy), needs_logits=True)
-    assert SCORES[surprise].needs_logits
+    scores.register_score(surprise, scores.step_mean(scores.entropy), needs_network=True)
+    assert SCORES[surprise].needs_network
     np.testing.assert_array_equal(score(surprise, HAND), score("policy_entropy", HAND))
     with pytest.raises(ValueError, match="'gae' is registered already"):
         scores.register_score("gae", lambda o: o.best_return)
 
 
 def test_a_score_that_looks_at_the_policy_says_so_where_there_is_none():
-    with pytest.raises(ValueError, match="declare needs_logits=True"):
+    with pytest.raises(ValueError, match="declare needs_network=True"):
         score("policy_entropy", HAND.replace(logits=None))
 
 
@@ -275,3 +283,8 @@ def test_a_scorer_is_compiled_once():
     for seed in range(3):
         jitted(random_rollouts(seed), jnp.zeros(7))
     assert jitted._cache_size() == 1
+
+
+def test_disagreement_without_the_values_is_refused():
+    with pytest.raises(ValueError, match="needs_network"):
+        score("value_disagreement", HAND.replace(values=None))

@@ -47,8 +47,8 @@ class Agent(Protocol):
         """Value of `obs`, f32[R]."""
         ...
 
-    def logits(self, params: Any, run: Any) -> jax.Array:
-        """The policy's parameters in every step of a `Rollout`."""
+    def look(self, params: Any, run: Any) -> tuple[jax.Array, jax.Array]:
+        """(policy's parameters [..., n], all estimates of the value f32[..., K]) in every step of a `Rollout`."""
         ...
 
     def update(self, key: jax.Array, state: TrainState, run: Any) -> tuple[TrainState, dict[str, jax.Array]]:

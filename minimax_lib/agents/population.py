@@ -52,9 +52,10 @@ class AgentPop:
     def value(self, params: Any, obs: Any, carry: Any, first: jax.Array) -> jax.Array:
         return self._map(self.agent.value)(params, obs, carry, first)
 
-    def logits(self, params: Any, run: Rollout) -> jax.Array:
-        """f32[T, A, R, n], for `run` [T, A, R]."""
-        return jnp.swapaxes(self._map(self.agent.logits, (0, ROLLOUT_AXES))(params, experience(run)), 0, 1)
+    def look(self, params: Any, run: Rollout) -> tuple[jax.Array, jax.Array]:
+        """(f32[T, A, R, n], f32[T, A, R, K]), for `run` [T, A, R]."""
+        seen = self._map(self.agent.look, (0, ROLLOUT_AXES))(params, experience(run))
+        return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), seen)
 
     def update(self, key: jax.Array, state: TrainState, run: Rollout) -> tuple[TrainState, dict[str, jax.Array]]:
         """Each agent learns from its own part of `run`; metrics are means over the agents."""
@@ -80,7 +81,7 @@ class AgentPop:
 
 def experience(run: Rollout) -> Rollout:
     """What an agent looks at: `run` without the environment's state and without what only scores read."""
-    return dataclasses.replace(run, final=None, logits=None)
+    return dataclasses.replace(run, final=None, logits=None, values=None)
 
 
 def squeezed(tree: Any, axis: Any) -> Any:

@@ -141,8 +141,8 @@ class PPOAgent:
     def policy(self, params: Any, obs: Any, carry: Any, first: jax.Array) -> tuple[Any, jax.Array, Any]:
         """(action distribution, value f32[R], new memory)."""
         sequence = jax.tree.map(lambda x: x[None], obs)
-        parameters, value, carry = self.model.apply(params, sequence, carry, first[None])
-        return distribution(self.model.action_space, parameters[0]), value[0], carry
+        parameters, values, carry = self.model.apply(params, sequence, carry, first[None])
+        return distribution(self.model.action_space, parameters[0]), values[0].mean(axis=-1), carry
 
     def act(
         self, key: jax.Array, params: Any, obs: Any, carry: Any, first: jax.Array
@@ -155,9 +155,9 @@ class PPOAgent:
     def value(self, params: Any, obs: Any, carry: Any, first: jax.Array) -> jax.Array:
         return self.policy(params, obs, carry, first)[1]
 
-    def logits(self, params: Any, run: Rollout) -> jax.Array:
-        """f32[T, R, n], the parameters of the policy in every step of `run`, whose steps are [T, R, ...]."""
-        return self.model.apply(params, run.steps.obs, run.carry, run.steps.first)[0]
+    def look(self, params: Any, run: Rollout) -> tuple[jax.Array, jax.Array]:
+        """(policy's parameters f32[T, R, n], all estimates of the value f32[T, R, K]) in every step of `run` [T, R]."""
+        return self.model.apply(params, run.steps.obs, run.carry, run.steps.first)[:2]
 
     def update(self, key: jax.Array, state: TrainState, run: Rollout) -> tuple[TrainState, dict[str, jax.Array]]:
         """Learns from `run`, whose steps are [T, R, ...]; metrics are means over the gradient steps."""
@@ -195,11 +195,11 @@ class PPOAgent:
     def loss(self, params: Any, batch: Batch) -> tuple[jax.Array, dict[str, jax.Array]]:
         """Clipped policy loss, plus clipped value loss, less entropy bonus (Schulman et al. 2017, eq. 7 and 9)."""
         steps, c = batch.steps, self.config
-        parameters, value, _ = self.model.apply(params, steps.obs, batch.carry, steps.first)
+        parameters, values, _ = self.model.apply(params, steps.obs, batch.carry, steps.first)
         policy = distribution(self.model.action_space, parameters)
         log_ratio = policy.log_prob(steps.action) - steps.log_prob
         policy_loss = clipped_policy_loss(log_ratio, batch.advantage, c.clip_eps)
-        value_loss = clipped_value_loss(value, steps.value, batch.target, c.clip_eps)
+        value_loss = clipped_value_loss(values, steps.value[..., None], batch.target[..., None], c.clip_eps)
         entropy = policy.entropy().mean()
         loss = policy_loss + c.value_coef * value_loss - c.entropy_coef * entropy
         ratio = jnp.exp(log_ratio)

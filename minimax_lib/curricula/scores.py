@@ -23,7 +23,8 @@ class Outcome(struct.PyTreeNode):
     value: jax.Array  # f32[T, A, B]
     advantage: jax.Array  # f32[T, A, B]
     td_error: jax.Array  # f32[T, A, B], r_t + gamma V_{t+1} - V_t
-    logits: jax.Array | None  # f32[T, A, B, n], for the scores that need them
+    logits: jax.Array | None  # f32[T, A, B, n], for the scores that need the network
+    values: jax.Array | None  # f32[T, A, B, K], all estimates of the value, likewise
     episodes: EpisodeReturns  # [A, B]
     best_return: jax.Array  # f32[B], the highest return ever reached on the level, these rollouts included
 
@@ -38,6 +39,7 @@ def outcome(runs: Rollout, best_return: jax.Array, gamma: float, gae_lambda: flo
         advantage=runs.advantages(gamma, gae_lambda)[0],
         td_error=one_step,
         logits=runs.logits,
+        values=runs.values,
         episodes=episode_returns(steps),
         best_return=best_return,
     )
@@ -104,7 +106,7 @@ def learnability(o: Outcome) -> jax.Array:
 def log_probabilities(o: Outcome) -> jax.Array:
     """f32[T, A, B, n], of the actions."""
     if o.logits is None:
-        raise ValueError("a score looks at the policy, which the outcome does not hold: declare needs_logits=True")
+        raise ValueError("a score looks at the policy, which the outcome does not hold: declare needs_network=True")
     return jax.nn.log_softmax(o.logits)
 
 
@@ -125,13 +127,21 @@ def confidence_margin(o: Outcome) -> jax.Array:
     return first - second
 
 
+def disagreement(o: Outcome) -> jax.Array:
+    """Standard deviation of the estimates of the value."""
+    if o.values is None:
+        raise ValueError("a score looks at the values, which the outcome does not hold: declare needs_network=True")
+    return o.values.std(axis=-1)
+
+
 @dataclasses.dataclass(frozen=True)
 class Score:
     """A function of an `Outcome`, and what it needs."""
 
     function: Callable[[Outcome], jax.Array]
     n_students: int = 1  # at least
-    needs_logits: bool = False
+    needs_network: bool = False  # reads `logits` or `values`
+    n_values: int = 1  # estimates of the value that the network must make, at least
 
     def __call__(self, o: Outcome) -> jax.Array:
         """f32[B]; -inf where no episode finished."""
@@ -158,9 +168,9 @@ SCORES: Registry[Score] = Registry(
         "l1_value_loss": Score(step_mean(lambda o: jnp.abs(o.advantage))),
         "gae": Score(step_mean(lambda o: o.advantage)),
         "one_step_td": Score(step_mean(lambda o: jnp.abs(o.td_error))),
-        "policy_entropy": Score(step_mean(entropy), needs_logits=True),
-        "least_confidence": Score(step_mean(doubt), needs_logits=True),
-        "min_margin": Score(step_mean(lambda o: 1.0 - confidence_margin(o)), needs_logits=True),
+        "policy_entropy": Score(step_mean(entropy), needs_network=True),
+        "least_confidence": Score(step_mean(doubt), needs_network=True),
+        "min_margin": Score(step_mean(lambda o: 1.0 - confidence_margin(o)), needs_network=True),
         # Jiang et al. 2021b (DCD)
         "positive_value_loss": Score(step_mean(lambda o: jnp.maximum(o.advantage, 0.0))),
         "max_mc": Score(step_mean(lambda o: o.best_return[None, None] - o.value)),
@@ -172,6 +182,8 @@ SCORES: Registry[Score] = Registry(
         "relative_regret": Score(relative_regret, n_students=2),
         "mean_relative_regret": Score(mean_relative_regret, n_students=2),
         "population_regret": Score(population_regret, n_students=2),
+        # Jiang et al. 2023 (minimax)
+        "value_disagreement": Score(step_mean(disagreement), needs_network=True, n_values=2),
         # Rutherford et al. 2024 (SFL), eq. 2
         "learnability": Score(learnability),
     },
@@ -179,7 +191,7 @@ SCORES: Registry[Score] = Registry(
 
 
 def register_score(
-    name: str, function: Callable[[Outcome], jax.Array], n_students: int = 1, needs_logits: bool = False
+    name: str, function: Callable[[Outcome], jax.Array], n_students: int = 1, needs_network: bool = False
 ) -> Score:
     """Adds a score to the choices of `--runner.score`; `step_mean` and `finished` make the most of such functions."""
-    return SCORES.register(name, Score(function, n_students, needs_logits))
+    return SCORES.register(name, Score(function, n_students, needs_network))

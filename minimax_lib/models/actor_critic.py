@@ -22,6 +22,7 @@ class ActorCritic(nn.Module):
     memory: nn.Module
     action_space: Space
     head_width: int
+    n_values: int = 1
 
     def init_carry(self, shape: tuple[int, ...]) -> Any:
         """Empty memory for rows of that shape; () for a model without memory."""
@@ -29,7 +30,9 @@ class ActorCritic(nn.Module):
 
     @nn.compact
     def __call__(self, obs: Any, carry: Any, first: jax.Array) -> tuple[jax.Array, jax.Array, Any]:
-        """(parameters of the action distribution f32[T, R, n], value f32[T, R], carry after the last step).
+        """(parameters of the action distribution f32[T, R, n], values f32[T, R, K], carry after the last step).
+
+        The values are K estimates of the same thing: their mean is the value.
 
         `obs` [T, R, ...]; `carry` [R, ...] is the memory before the first step; where `first` (bool[T, R]) is set, the
         observation opens an episode and the memory is cleared before it is used.
@@ -41,5 +44,5 @@ class ActorCritic(nn.Module):
         heads = nn.Dense(2 * self.head_width, kernel_init=orthogonal(GAIN_TANH, n_blocks=2), name="heads")(hidden)
         policy, value = jnp.split(nn.tanh(heads), 2, axis=-1)
         policy = nn.Dense(n_parameters(self.action_space), kernel_init=nn.initializers.zeros, name="policy")(policy)
-        value = nn.Dense(1, kernel_init=orthogonal(GAIN_LINEAR), name="value")(value)
-        return policy.reshape(n_steps, n_rows, -1), value.reshape(n_steps, n_rows), carry
+        values = nn.Dense(self.n_values, kernel_init=orthogonal(GAIN_LINEAR), name="value")(value)
+        return policy.reshape(n_steps, n_rows, -1), values.reshape(n_steps, n_rows, -1), carry

@@ -8,7 +8,7 @@ from minimax_lib.envs.spaces import Space
 from minimax_lib.models.actor_critic import ActorCritic
 from minimax_lib.models.distributions import n_parameters
 from minimax_lib.models.memory import GRUMemory, LSTMMemory, NoMemory
-from minimax_lib.models.torso import Torso, is_image, leaf_spaces
+from minimax_lib.models.torso import Torso, is_image, leaf_spaces, part_name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,9 +25,11 @@ class NetworkSettings:
     """Numbers that a discrete observation (the facing, the time step) is embedded in."""
     head_width: int = 32
     """Tanh units of the policy's head, and of the value's."""
+    n_values: int = 1
+    """Estimates of the value; their mean is the value, their spread what the score value_disagreement is made of."""
 
     def __post_init__(self) -> None:
-        for name in ("conv_filters", "kernel_size", "embedding_width", "head_width"):
+        for name in ("conv_filters", "kernel_size", "embedding_width", "head_width", "n_values"):
             at_least(1, name, getattr(self, name))
         if not self.image_scale > 0:
             raise ValueError(f"model.image_scale is {self.image_scale}: it must be positive")
@@ -35,15 +37,15 @@ class NetworkSettings:
     def build(self, observation_space: Space, action_space: Space) -> ActorCritic:
         """The network for these spaces; ValueError where it cannot take them."""
         n_parameters(action_space)
-        for name, space in leaf_spaces(observation_space):
+        for path, space in leaf_spaces(observation_space):
             if is_image(space) and min(space.shape[:2]) < self.kernel_size:
                 size = "x".join(map(str, space.shape[:2]))
                 raise ValueError(
-                    f"model.kernel_size is {self.kernel_size}, but the observation {name!r} is {size} cells: "
+                    f"model.kernel_size is {self.kernel_size}, but the observation {part_name(path)!r} is {size}: "
                     f"it must be at most {min(space.shape[:2])}"
                 )
         torso = Torso(observation_space, self.conv_filters, self.kernel_size, self.image_scale, self.embedding_width)
-        return ActorCritic(torso, self._memory(), action_space, self.head_width)
+        return ActorCritic(torso, self._memory(), action_space, self.head_width, self.n_values)
 
     def _memory(self) -> nn.Module:
         raise NotImplementedError

@@ -1,5 +1,7 @@
 """From observations to features, whatever the observation space."""
 
+import functools
+import operator
 from typing import Any, TypeGuard
 
 import flax.linen as nn
@@ -16,11 +18,16 @@ def is_image(space: Space) -> TypeGuard[Box]:
     return isinstance(space, Box) and len(space.shape) == 3 and np.issubdtype(np.dtype(space.dtype), np.integer)
 
 
-def leaf_spaces(space: Space, name: str = "observation") -> list[tuple[str, Space]]:
-    """The named parts of an observation, nested dictionaries unpacked."""
+def leaf_spaces(space: Space, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Box | Discrete]]:
+    """The parts of an observation and the names that lead to each; one part, and no name, if `space` is not a Dict."""
     if not isinstance(space, Dict):
-        return [(name, space)]
-    return [leaf for part, inner in space.items for leaf in leaf_spaces(inner, part)]
+        return [(path, space)]
+    return [leaf for name, inner in space.items for leaf in leaf_spaces(inner, (*path, name))]
+
+
+def part_name(path: tuple[str, ...]) -> str:
+    """What a part is called in messages and among the parameters."""
+    return ".".join(path) or "observation"
 
 
 class Torso(nn.Module):
@@ -38,16 +45,18 @@ class Torso(nn.Module):
 
     @nn.compact
     def __call__(self, obs: Any) -> jax.Array:
-        return jnp.concatenate(self._features(self.space, obs, "observation"), axis=-1)
+        parts = leaf_spaces(self.space)
+        features = [
+            self._encode(part_name(path), space, functools.reduce(operator.getitem, path, obs)) for path, space in parts
+        ]
+        return jnp.concatenate(features, axis=-1)
 
-    def _features(self, space: Space, obs: Any, name: str) -> list[jax.Array]:
-        if isinstance(space, Dict):
-            return [f for part, inner in space.items for f in self._features(inner, obs[part], part)]
+    def _encode(self, name: str, space: Box | Discrete, part: jax.Array) -> jax.Array:
         if isinstance(space, Discrete):
-            return [nn.Embed(space.n, self.embedding_width, embedding_init=orthogonal(), name=name)(obs)]
+            return nn.Embed(space.n, self.embedding_width, embedding_init=orthogonal(), name=name)(part)
         if is_image(space):
-            return [ImageEncoder(self.n_filters, self.kernel_size, self.image_scale, name=name)(obs)]
-        return [obs.reshape(*obs.shape[: obs.ndim - len(space.shape)], -1).astype(jnp.float32)]
+            return ImageEncoder(self.n_filters, self.kernel_size, self.image_scale, name=name)(part)
+        return part.reshape(*part.shape[: part.ndim - len(space.shape)], -1).astype(jnp.float32)
 
 
 class ImageEncoder(nn.Module):

@@ -37,14 +37,18 @@ class ReplayRunnerSettings(ReplaySettings, RolloutSettings):
 
     def plr(self, env: Environment, agent: AgentPop, generator: Curriculum) -> PLRCurriculum:
         """The curriculum that replays what `generator` has made."""
-        ppo = agent.agent.config
+        ppo, needed = agent.agent.config, SCORES[self.score].n_values
+        if needed > 1 and agent.agent.model.n_values < needed:
+            raise ValueError(
+                f"model.n_values is {agent.agent.model.n_values}: runner.score={self.score} needs {needed}"
+            )
         score = Scorer(SCORES[self.score], ppo.gamma, ppo.gae_lambda)
         return PLRCurriculum(generator, self, score, not self.robust, identity_of(env))
 
     def runner(self, env: Environment, agent: AgentPop, curriculum: Curriculum) -> Runner:
         """The runner that trains with `curriculum`."""
-        with_logits = SCORES[self.score].needs_logits
-        return Runner(env, agent, curriculum, self.n_steps, agent.bootstrap_truncated, with_logits)
+        looks = SCORES[self.score].needs_network
+        return Runner(env, agent, curriculum, self.n_steps, agent.bootstrap_truncated, looks)
 
 
 @dataclasses.dataclass(frozen=True)

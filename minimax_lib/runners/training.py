@@ -39,7 +39,7 @@ class Runner:
     curriculum: Curriculum
     n_steps: int
     bootstrap_truncated: bool = False
-    with_logits: bool = False  # the curriculum looks at the policies too
+    looks: bool = False  # the curriculum reads `logits` and `values` of the rollouts
 
     @property
     def n_students(self) -> int:
@@ -75,8 +75,9 @@ class Runner:
 
         curriculum, batch = self.curriculum.propose(shared, k_propose, clock, state.curriculum, play)
         runs = play(k_rollout, batch.levels)
-        if self.with_logits:
-            runs = runs.replace(logits=self.agent.logits(state.students.params, runs))
+        if self.looks:
+            logits, values = self.agent.look(state.students.params, runs)
+            runs = runs.replace(logits=logits, values=values)
         students, losses = self._update(k_update, state.students, runs, batch.train)
         curriculum, report = self.curriculum.observe(k_observe, clock, curriculum, batch, runs)
 
