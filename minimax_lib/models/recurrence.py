@@ -2,7 +2,7 @@
 
 Differentiating a `lax.scan` adds to the gradient of the kernels in every step: a product too thin to be fast, and a
 pass over the whole kernel. Here the backward scan only yields the gradients of what enters each step; those of the
-kernels are one product over all steps and rows after it. That takes a third off an update on the CPU.
+kernels are one product over all steps and rows after it. On a CPU that takes a third off the recurrence.
 """
 
 import functools
