@@ -56,16 +56,13 @@ class PLR(ReplayRunnerSettings):
     """Prioritised level replay: levels with a high score come back."""
 
     n_levels: int = 0
-    """Size of a fixed list of training levels, which unseen levels are drawn from; 0: levels without end."""
+    """Size of a fixed list of training levels, which unseen levels are drawn from; the buffer then has a slot for each,
+    and `capacity` is not used. 0: levels without end."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.n_levels < 0:
             raise ValueError(f"runner.n_levels is {self.n_levels}: it must be at least 0")
-        if self.n_levels > self.capacity:
-            raise ValueError(
-                f"runner.capacity is {self.capacity}: it must hold the {self.n_levels} levels of runner.n_levels"
-            )
         if self.n_levels and self.parallel:
             raise ValueError(f"runner.n_levels is {self.n_levels} with runner.parallel: choose one of them")
 
@@ -79,6 +76,7 @@ def PLRRunner(env: Environment, agent: AgentPop, settings: PLR) -> Runner:
     generator: Curriculum = DomainRandomisation(env, n_rows)
     if settings.n_levels:
         generator = FiniteLevels(env, n_rows, settings.n_levels)
+        settings = dataclasses.replace(settings, capacity=settings.n_levels)
     plr = settings.plr(env, agent, generator)
     curriculum: Curriculum = Parallel(plr) if settings.parallel else plr
     return settings.runner(env, agent, curriculum)
