@@ -22,6 +22,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         experiment = ExperimentRunner(config)
     except ValueError as error:
         return refuse(error)
+    except KeyboardInterrupt:
+        print("interrupted before the run began", file=sys.stderr)
+        return 130
     return experiment.run()
 
 

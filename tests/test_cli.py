@@ -295,3 +295,12 @@ def test_an_error_of_several_lines_is_a_bug_and_keeps_its_traceback(monkeypatch)
     monkeypatch.setattr("minimax_lib.train.check", broken)
     with pytest.raises(ValueError, match="second"):
         main([])
+
+
+def test_an_interruption_before_the_run_is_one_line(monkeypatch, capsys):
+    def interrupted(argv):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("minimax_lib.train.parse", interrupted)
+    assert main([]) == 130
+    assert capsys.readouterr().err == "interrupted before the run began\n"
