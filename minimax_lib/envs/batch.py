@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -43,22 +43,6 @@ class BatchTimeStep(struct.PyTreeNode):
         return self.terminated | self.truncated
 
 
-class Restart(Protocol):
-    """What follows the end of an episode."""
-
-    def init(self, key: jax.Array, n_rows: int) -> Any:
-        """The stock, before the first step."""
-        ...
-
-    def restock(self, stock: Any, n_rows: int) -> Any:
-        """A stock that lasts for `BatchEnv.restock_every` steps, whatever happens in them."""
-        ...
-
-    def next_levels(self, stock: Any, levels: Level, done: jax.Array) -> tuple[Any, Level]:
-        """(stock, [N] levels on which the rows that are `done` start again)."""
-        ...
-
-
 @dataclasses.dataclass(frozen=True)
 class SameLevel:
     """An ended episode is followed by another one on the same level (all replay curricula)."""
@@ -96,6 +80,7 @@ class FreshLevels:
     restock_every: int = 4  # steps; the stock holds twice what they can use up
 
     def init(self, key: jax.Array, n_rows: int) -> LevelStock:
+        """The stock before the first step."""
         return self._fill(key, jnp.zeros((), jnp.int32), n_rows)
 
     def _fill(self, key: jax.Array, first: jax.Array, n_rows: int) -> LevelStock:
@@ -104,10 +89,12 @@ class FreshLevels:
         return LevelStock(key=key, levels=jax.vmap(self.sample)(keys), first=first, n_used=first)
 
     def restock(self, stock: LevelStock, n_rows: int) -> LevelStock:
+        """A stock that lasts for `restock_every` steps, whatever happens in them."""
         low = stock.n_used - stock.first > self.restock_every * n_rows
         return jax.lax.cond(axes.any_seed(low), lambda: self._fill(stock.key, stock.n_used, n_rows), lambda: stock)
 
     def next_levels(self, stock: LevelStock, levels: Level, done: jax.Array) -> tuple[LevelStock, Level]:
+        """(stock, [N] levels on which the rows that are `done` start again; the others keep theirs)."""
         order = jnp.cumsum(done, dtype=jnp.int32)
         index = stock.n_used - stock.first + order - 1
         fresh = jax.tree.map(lambda x: x.at[index].get(mode="clip"), stock.levels)
