@@ -56,24 +56,15 @@ class AMaze:
     """Steps after which an episode is cut off."""
 
     def __post_init__(self) -> None:
-        for name, least in (("height", 1), ("width", 1), ("n_walls", 0), ("max_steps", 1)):
-            _check_int(name, getattr(self, name), least)
+        check_grid(self.height, self.width, self.n_walls)
         for name in ("replace_walls", "sample_n_walls", "see_through_walls", "see_agent", "obs_agent_pos"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name}={getattr(self, name)!r}: it must be True or False")
-        _check_int("view_size", self.view_size, 3)
+            check_bool(name, getattr(self, name))
+        check_int("max_steps", self.max_steps, 1)
+        check_int("view_size", self.view_size, 3)
         if self.view_size % 2 == 0:
             raise ValueError(f"view_size={self.view_size} is even: it must be odd, as {self.view_size + 1}")
         if not self.see_through_walls and self.view_size > 31:
             raise ValueError(f"view_size={self.view_size}: shadow casting (see_through_walls=False) goes up to 31")
-        n_cells = self.height * self.width
-        if n_cells < 2:
-            raise ValueError(f"height={self.height}, width={self.width}: agent and goal need at least 2 cells")
-        if self.n_walls > n_cells - 2:
-            raise ValueError(
-                f"n_walls={self.n_walls} could leave fewer than 2 of the {n_cells} cells "
-                f"({self.height} x {self.width}) free: at most {n_cells - 2}"
-            )
 
     @property
     def observation_space(self) -> Space:
@@ -124,7 +115,7 @@ class AMaze:
         walls = view.walls_ahead(state.level, pos, facing, self.view_size)
         visible = None if see_through_walls is True else view.visible_cells(~walls) | see_through_walls
         image = view.paint(walls, view.goal_ahead(state.level, pos, facing, self.view_size), visible)
-        image = view.paint_agent(image, facing) if self.see_agent else image
+        image = view.paint_agent(image, view.own_cell(self.view_size), facing) if self.see_agent else image
         obs = {"image": image, "direction": facing}
         return {**obs, "agent_pos": pos} if self.obs_agent_pos else obs
 
@@ -147,9 +138,30 @@ class AMaze:
         }
 
 
-def _check_int(name: str, value: object, least: int) -> None:
+def check_int(name: str, value: object, least: int) -> None:
+    """ValueError where the setting is no whole number or below `least`."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ValueError(f"{name}={value!r}: it must be a whole number of at least {least}")
+
+
+def check_bool(name: str, value: object) -> None:
+    """ValueError where the setting is neither True nor False."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{name}={value!r}: it must be True or False")
+
+
+def check_grid(height: int, width: int, n_walls: int) -> None:
+    """ValueError where walls could leave no two cells free for agent and goal."""
+    for name, value, least in (("height", height, 1), ("width", width, 1), ("n_walls", n_walls, 0)):
+        check_int(name, value, least)
+    n_cells = height * width
+    if n_cells < 2:
+        raise ValueError(f"height={height}, width={width}: agent and goal need at least 2 cells")
+    if n_walls > n_cells - 2:
+        raise ValueError(
+            f"n_walls={n_walls} could leave fewer than 2 of the {n_cells} cells "
+            f"({height} x {width}) free: at most {n_cells - 2}"
+        )
 
 
 def begin(level: Level) -> EnvState:

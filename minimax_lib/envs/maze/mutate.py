@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from minimax_lib.envs.maze.level import Level
+from minimax_lib.envs.maze.sampling import draw_cell
 
 NOTHING, FLIP, MOVE_GOAL = range(3)  # the edits, equally likely
 
@@ -36,13 +37,3 @@ def occupied(level: Level) -> jax.Array:
     for pos in (level.agent_pos, level.goal_pos):
         cells = cells.at[pos[1], pos[0]].set(True)
     return cells
-
-
-def draw_cell(key: jax.Array, wanted: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """(row, column, whether there is any): i32[], uniform over the `wanted` cells (bool[h, w])."""
-    ranks = jnp.cumsum(wanted.reshape(-1), dtype=jnp.int32)
-    drawn = jax.random.randint(key, (), 0, jnp.maximum(ranks[-1], 1))
-    cell = jnp.sum(ranks <= drawn, dtype=jnp.int32)
-    found = ranks[-1] > 0
-    y, x = jnp.divmod(jnp.where(found, cell, 0), wanted.shape[1])
-    return y, x, found

@@ -95,10 +95,13 @@ def paint(walls: jax.Array, goal: jax.Array, visible: jax.Array | None) -> jax.A
     return jnp.stack([channel(i) for i in range(3)], axis=-1)
 
 
-def paint_agent(image: jax.Array, facing: jax.Array) -> jax.Array:
-    """`image` with the agent in its own cell, the middle of the last row."""
-    view_size = image.shape[0]
-    code = jnp.asarray(AGENT).at[2].set(facing.astype(jnp.uint8))
+def own_cell(view_size: int) -> np.ndarray:
+    """bool[v, v]: where the agent stands, the middle of the last row."""
     row, column = np.mgrid[:view_size, :view_size]
-    own = (row == view_size - 1) & (column == view_size // 2)
+    return (row == view_size - 1) & (column == view_size // 2)
+
+
+def paint_agent(image: jax.Array, own: jax.Array | np.ndarray, facing: jax.Array) -> jax.Array:
+    """`image` u8[h, w, 3] with the agent in the cell of `own`, bool[h, w]."""
+    code = jnp.asarray(AGENT).at[2].set(facing.astype(jnp.uint8))
     return jnp.where(own[..., None], code, image)

@@ -1,0 +1,238 @@
+"""`MazeTeacher`: the MDP in which a teacher designs a maze, one cell an action (Dennis et al. 2020)."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Literal, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from minimax_lib.envs.base import Environment, TimeStep
+from minimax_lib.envs.maze import view
+from minimax_lib.envs.maze.amaze import AMaze, check_bool, check_grid, check_int
+from minimax_lib.envs.maze.level import Level
+from minimax_lib.envs.maze.sampling import draw_cell
+from minimax_lib.envs.spaces import Box, Dict, Discrete, Space
+from minimax_lib.registry import unknown_name
+
+Budget = Literal["fixed", "first_action", "first_wall"]
+
+
+class Canvas(struct.PyTreeNode):
+    """What a design starts from."""
+
+    agent_dir: jax.Array  # i32[], the facing, unless the teacher sets it
+
+
+class DesignState(struct.PyTreeNode):
+    """A design. `canvas` is what `reset` was given, untouched."""
+
+    canvas: Canvas
+    design: Level  # as far as it has come; positions are [-1, -1] until placed
+    n_walls: jax.Array  # i32[], wall steps of this design
+    time: jax.Array  # i32[], steps taken
+
+
+@dataclasses.dataclass(frozen=True)
+class MazeTeacher:
+    """Walls, then the goal, then the agent, each in the cell (y * width + x) that the action names; pays nothing.
+
+    Its own levels are the empty `Canvas`. A finished design stays as it is, whatever is done next.
+    """
+
+    height: int = 13
+    """Rows of cells, without the border."""
+    width: int = 13
+    """Columns of cells, without the border."""
+    n_walls: int = 60
+    """Wall steps of the longest design."""
+    replace_walls: bool = True
+    """A wall on a wall changes nothing; otherwise it goes to a random free cell."""
+    budget: Budget = "fixed"
+    """What sets the number of wall steps: nothing, a first action of its own, or the first wall's cell."""
+    set_agent_dir: bool = False
+    """One more step sets the agent's facing; otherwise it is random."""
+    noise_dim: int = 50
+    """Length of the noise in the observation; 0 for none."""
+
+    def __post_init__(self) -> None:
+        check_grid(self.height, self.width, self.n_walls)
+        for name in ("replace_walls", "set_agent_dir"):
+            check_bool(name, getattr(self, name))
+        check_int("noise_dim", self.noise_dim, 0)
+        if self.budget not in get_args(Budget):
+            raise unknown_name("budget", self.budget, get_args(Budget))
+        if self.budget == "first_wall" and self.n_walls < 1:
+            raise ValueError(f"n_walls={self.n_walls}: budget='first_wall' needs a wall, so it must be at least 1")
+
+    @property
+    def max_steps(self) -> int:
+        """Steps of the longest design."""
+        return self._first_wall_step + self.n_walls + 2 + self.set_agent_dir
+
+    @property
+    def observation_space(self) -> Space:
+        items: tuple[tuple[str, Space], ...] = (
+            ("image", Box(0, 10, (self.height + 2, self.width + 2, 3), "uint8")),
+            ("time", Discrete(self.max_steps + 1)),
+        )
+        if self.noise_dim:
+            items += (("noise", Box(0, 1, (self.noise_dim,), "float32")),)
+        return Dict(items)
+
+    @property
+    def action_space(self) -> Space:
+        return Discrete(self.height * self.width)
+
+    def sample_level(self, key: jax.Array) -> Canvas:
+        """An empty grid, and a uniformly random facing."""
+        return Canvas(agent_dir=jax.random.randint(key, (), 0, 4, jnp.int32))
+
+    def reset(self, key: jax.Array, level: Canvas) -> tuple[DesignState, TimeStep]:
+        """Starts a design; the key is for the noise."""
+        nowhere = jnp.full(2, -1, jnp.int32)
+        empty = jnp.zeros((self.height, self.width), bool)
+        state = DesignState(
+            canvas=level,
+            design=Level(wall_map=empty, agent_pos=nowhere, agent_dir=level.agent_dir, goal_pos=nowhere),
+            n_walls=jnp.full((), self.n_walls, jnp.int32),
+            time=jnp.zeros((), jnp.int32),
+        )
+        return state, self._emit(key, state)
+
+    def step(self, key: jax.Array, state: DesignState, action: jax.Array) -> tuple[DesignState, TimeStep]:
+        """The next cell of the design. The key is for the noise and for what has to go elsewhere."""
+        k_spare, k_noise = jax.random.split(key)
+        action = jnp.asarray(action, jnp.int32)
+        n_walls = jnp.where(state.time == 0, self._n_walls(action), state.n_walls)
+        y, x, _ = draw_cell(k_spare, free_cells(state.design))
+        kind = self._kind(state.time, n_walls)
+        state = DesignState(
+            canvas=state.canvas,
+            design=jax.lax.switch(kind, self._kinds, state.design, action, jnp.stack([x, y])),
+            n_walls=n_walls,
+            time=state.time + ~self._is_finished(state),
+        )
+        return state, self._emit(k_noise, state)
+
+    def get_level(self, state: DesignState) -> Canvas:
+        return state.canvas
+
+    def to_level(self, state: DesignState) -> Level:
+        """The student's level; of a finished design, always a valid one."""
+        return state.design
+
+    def level_metrics(self, level: Canvas) -> dict[str, jax.Array]:
+        return {}
+
+    @property
+    def _first_wall_step(self) -> int:
+        return 1 if self.budget == "first_action" else 0
+
+    def _n_walls(self, first_action: jax.Array) -> jax.Array:
+        """i32[]: wall steps of a design that begins with this action."""
+        if self.budget == "fixed":
+            return jnp.full((), self.n_walls, jnp.int32)
+        # the first cell stands for no walls and the last for all of them, in even steps between, halves rounded up
+        last = self.height * self.width - 1
+        n_walls = (self.n_walls * first_action + last // 2) // last
+        return jnp.maximum(n_walls, 1) if self.budget == "first_wall" else n_walls
+
+    @property
+    def _kinds(self) -> Sequence[Callable[[Level, jax.Array, jax.Array], Level]]:
+        """(design, action, a random free cell) -> design, in the order of an episode; the last is for ever."""
+        facing = (self._set_facing,) if self.set_agent_dir else ()
+        return (self._place_wall, self._place_goal, self._place_agent, *facing, self._change_nothing)
+
+    def _kind(self, time: jax.Array, n_walls: jax.Array) -> jax.Array:
+        """i32[]: which of `_kinds` the step at `time` is."""
+        last = len(self._kinds) - 1
+        kind = jnp.clip(time - self._first_wall_step - n_walls + 1, 0, last)
+        return jnp.where(time < self._first_wall_step, last, kind)
+
+    def _is_finished(self, state: DesignState) -> jax.Array:
+        return state.time >= self._first_wall_step + state.n_walls + 2 + self.set_agent_dir
+
+    def _emit(self, key: jax.Array, state: DesignState) -> TimeStep:
+        obs = {"image": picture(state.design), "time": state.time}
+        if self.noise_dim:
+            obs["noise"] = jax.random.uniform(key, (self.noise_dim,), jnp.float32)
+        no = jnp.zeros((), bool)
+        zero = jnp.zeros((), jnp.float32)
+        return TimeStep(obs=obs, reward=zero, terminated=self._is_finished(state), truncated=no)
+
+    def _position(self, action: jax.Array) -> jax.Array:
+        return jnp.stack([action % self.width, action // self.width])
+
+    def _place_wall(self, design: Level, action: jax.Array, spare: jax.Array) -> Level:
+        here = cell_mask(self._position(action), design)
+        if not self.replace_walls:
+            here = jnp.where(jnp.any(here & design.wall_map), cell_mask(spare, design), here)
+        return design.replace(wall_map=design.wall_map | here)
+
+    def _place_goal(self, design: Level, action: jax.Array, spare: jax.Array) -> Level:
+        pos = self._position(action)
+        return design.replace(wall_map=design.wall_map & ~cell_mask(pos, design), goal_pos=pos)
+
+    def _place_agent(self, design: Level, action: jax.Array, spare: jax.Array) -> Level:
+        pos = self._position(action)
+        pos = jnp.where(jnp.all(pos == design.goal_pos), spare, pos)
+        return design.replace(wall_map=design.wall_map & ~cell_mask(pos, design), agent_pos=pos)
+
+    def _set_facing(self, design: Level, action: jax.Array, spare: jax.Array) -> Level:
+        return design.replace(agent_dir=action * 4 // (self.height * self.width))
+
+    def _change_nothing(self, design: Level, action: jax.Array, spare: jax.Array) -> Level:
+        return design
+
+
+def cell_mask(pos: jax.Array, design: Level) -> jax.Array:
+    """bool[h, w]: the cell at `pos`; none where that is outside."""
+    height, width = design.wall_map.shape
+    column, row = np.arange(width, dtype=np.int32)[None, :], np.arange(height, dtype=np.int32)[:, None]
+    return (column == pos[0]) & (row == pos[1])
+
+
+def free_cells(design: Level) -> jax.Array:
+    """bool[h, w]: where neither wall nor goal is, before the agent is placed."""
+    return ~design.wall_map & ~cell_mask(design.goal_pos, design)
+
+
+def picture(design: Level) -> jax.Array:
+    """u8[h + 2, w + 2, 3]: the grid with its border, in MiniGrid's numbers."""
+    walls = jnp.pad(design.wall_map, 1, constant_values=True)
+    goal = jnp.pad(cell_mask(design.goal_pos, design), 1)
+    agent = jnp.pad(cell_mask(design.agent_pos, design), 1)
+    return view.paint_agent(view.paint(walls, goal, None), agent, design.agent_dir)
+
+
+@dataclasses.dataclass(frozen=True)
+class MazeDesign:
+    """How a teacher designs mazes; the grid is that of the environment."""
+
+    n_walls: int | None = None
+    """Wall steps; None: as many as the environment's random levels have."""
+    replace_walls: bool = True
+    """A wall on a wall changes nothing; otherwise it goes to a random free cell."""
+    budget: Budget = "fixed"
+    """What sets the number of wall steps: nothing, a first action of its own, or the first wall's cell."""
+    set_agent_dir: bool = False
+    """One more step sets the agent's facing; otherwise it is random."""
+    noise_dim: int = 50
+    """Length of the random vector that the teacher sees, drawn anew at every step; 0 for none."""
+
+    def __post_init__(self) -> None:
+        if self.budget not in get_args(Budget):
+            raise unknown_name("design.budget", self.budget, get_args(Budget))
+
+    def build(self, env: Environment) -> MazeTeacher:
+        """The teacher of the levels of `env`; ValueError where it cannot design them."""
+        if not isinstance(env, AMaze):
+            raise ValueError(f"environment {type(env).__name__!r} has no teacher here: MazeDesign designs for AMaze")
+        settings = {**vars(self), "n_walls": env.n_walls if self.n_walls is None else self.n_walls}
+        try:
+            return MazeTeacher(height=env.height, width=env.width, **settings)
+        except ValueError as error:
+            raise ValueError(f"design.{error}") from None  # each begins with the setting's name
