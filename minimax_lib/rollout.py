@@ -9,7 +9,7 @@ from flax import struct
 
 from minimax_lib.agents.base import Agent
 from minimax_lib.envs.base import Level
-from minimax_lib.envs.batch import BatchEnv, BatchState
+from minimax_lib.envs.batch import BatchEnv, BatchState, NoRestart
 from minimax_lib.gae import gae, next_values
 
 
@@ -26,6 +26,7 @@ class Transition(struct.PyTreeNode):
     log_prob: jax.Array  # f32
     value: jax.Array  # f32
     truncation_value: jax.Array | None  # f32, value of the observation that closed a truncated episode, else 0
+    valid: jax.Array | None = None  # bool, the step belongs to an episode; None if all steps do
 
 
 class Rollout(struct.PyTreeNode):
@@ -59,14 +60,17 @@ def rollout(
     """Runs a population of agents for `n_steps` from a reset on `levels` [B, ...].
 
     `agent` acts on [A, R, ...] (an `AgentPop`). A time limit ends an episode without bootstrap, as in all published
-    baselines, unless `bootstrap_truncated`, which evaluates the closing observation of every step as well.
+    baselines, unless `bootstrap_truncated`, which evaluates the closing observation of every step as well. Where `env`
+    restarts nothing (`NoRestart`), the steps after an episode's end are marked as not `valid`.
     """
     k_reset, k_steps = jax.random.split(key)
     state, ts = env.reset(k_reset, levels)
     carry = agent.init_carry(ts.reward.shape)
 
+    goes_on = not isinstance(env.restart, NoRestart)
+
     def one_step(loop: tuple, key: jax.Array) -> tuple[tuple, Transition]:
-        state, ts, first, carry = loop
+        state, ts, first, carry, running = loop
         k_act, k_env = jax.random.split(key)
         action, log_prob, value, carry = agent.act(k_act, params, ts.obs, carry, first)
         state, after = env.step(k_env, state, action)
@@ -88,11 +92,12 @@ def rollout(
             log_prob=log_prob,
             value=value,
             truncation_value=truncation_value,
+            valid=None if goes_on else running,
         )
-        return (state, after, after.done, carry), step
+        return (state, after, after.done, carry, goes_on | (running & ~after.done)), step
 
-    loop = (state, ts, jnp.ones_like(ts.done), carry)
-    (state, ts, first, last_carry), steps = scan_restocked(env, one_step, loop, k_steps, n_steps)
+    loop = (state, ts, jnp.ones_like(ts.done), carry, jnp.ones_like(ts.done))
+    (state, ts, first, last_carry, _), steps = scan_restocked(env, one_step, loop, k_steps, n_steps)
     last_value = agent.value(params, ts.obs, last_carry, first)
     return Rollout(steps=steps, carry=carry, last_value=last_value, final=state)
 

@@ -23,6 +23,8 @@ from minimax_lib.models.registry import MODELS
 from minimax_lib.rollout import Rollout, Transition, episode_returns
 from minimax_lib.runners.accel import ACCEL
 from minimax_lib.runners.build import make_runner
+from minimax_lib.runners.generators import FiniteList, Teacher
+from minimax_lib.runners.paired import PAIRED
 from minimax_lib.runners.plr import PLR
 from minimax_lib.runners.seeds import SeedRunner
 from minimax_lib.runners.sfl import SFL
@@ -39,7 +41,7 @@ SETTINGS = {
     "parallel_plr": PLR(**REPLAY_SMALL, parallel=True),
     "parallel_accel": ACCEL(**REPLAY_SMALL, n_edits=3, parallel=True),
     "sfl": SFL(**SMALL, every=4, n_scored=16, n_kept=6),
-    "finite": PLR(**SMALL, n_levels=12, schedule="proportionate", min_fill=0.0),
+    "finite": PLR(**SMALL, generator=FiniteList(n_levels=12), schedule="proportionate", min_fill=0.0),
 }
 
 
@@ -386,8 +388,10 @@ def test_max_mc_keeps_the_best_return_of_a_level():
     [
         ({"score": "max_mcc"}, "did you mean 'max_mc'"),
         ({"parallel": True, "robust": False}, "runner.robust is False"),
-        ({"n_levels": -1}, "runner.n_levels is -1"),
-        ({"n_levels": 8, "parallel": True}, "runner.n_levels is 8"),
+        ({"generator": FiniteList(8), "parallel": True}, "runner.generator is 'finite' with runner.parallel"),
+        ({"generator": Teacher(), "parallel": True}, "runner.generator is 'teacher' with runner.parallel"),
+        ({"generator": Teacher(ppo=PPO(lr_final=0.0))}, "runner.generator.ppo.lr_final is 0.0"),
+        ({"n_students": 0}, "runner.n_students is 0"),
         ({"replay_prob": 1.5}, "replay_prob is 1.5"),
     ],
 )
@@ -400,6 +404,10 @@ def test_impossible_plr_settings_are_refused_in_one_line(settings, message):
     ("make", "message"),
     [
         (lambda: ACCEL(selection="easiest"), "did you mean 'easy'"),
+        (lambda: ACCEL(generator=FiniteList(8)), "no room for children"),
+        (lambda: FiniteList(0), "generator.n_levels is 0"),
+        (lambda: Teacher(score="regret"), "unknown score 'regret'"),
+        (lambda: PAIRED(n_students=0), "runner.n_students is 0"),
         (lambda: ACCEL(parallel=True, selection="hard"), "runner.selection is 'hard'"),
         (lambda: ACCEL(n_edits=0), "runner.n_edits is 0"),
         (lambda: ACCEL(n_parents=33), "between 1 and 32"),

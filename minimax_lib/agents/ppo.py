@@ -170,7 +170,7 @@ class PPOAgent:
 
         learnt, metrics = jax.lax.scan(epoch, (state.params, state.opt_state), jax.random.split(key, c.n_epochs))
         metrics = jax.tree.map(jnp.mean, metrics)
-        metrics["explained_variance"] = explained_variance(run.steps.value, target)
+        metrics["explained_variance"] = explained_variance(run.steps.value, target, run.steps.valid)
         return TrainState(params=learnt[0], opt_state=learnt[1], n_updates=state.n_updates + 1), metrics
 
     def _epoch(self, key: jax.Array, learnt: tuple[Any, Any], batch: Batch) -> tuple[tuple[Any, Any], dict]:
@@ -185,7 +185,7 @@ class PPOAgent:
     def _gradient_step(self, learnt: tuple[Any, Any], batch: Batch) -> tuple[tuple[Any, Any], dict[str, jax.Array]]:
         params, opt_state = learnt
         if self.config.normalize_advantages:
-            batch = dataclasses.replace(batch, advantage=normalized(batch.advantage))
+            batch = dataclasses.replace(batch, advantage=normalized(batch.advantage, batch.steps.valid))
         gradients, metrics = jax.grad(self.loss, has_aux=True)(params, batch)
         gradients = axes.device_mean(gradients)
         metrics["grad_norm"] = optax.tree.norm(gradients)
@@ -195,12 +195,13 @@ class PPOAgent:
     def loss(self, params: Any, batch: Batch) -> tuple[jax.Array, dict[str, jax.Array]]:
         """Clipped policy loss, plus clipped value loss, less entropy bonus (Schulman et al. 2017, eq. 7 and 9)."""
         steps, c = batch.steps, self.config
+        valid = steps.valid
         parameters, values, _ = self.model.apply(params, steps.obs, batch.carry, steps.first)
         policy = distribution(self.model.action_space, parameters)
         log_ratio = policy.log_prob(steps.action) - steps.log_prob
-        policy_loss = clipped_policy_loss(log_ratio, batch.advantage, c.clip_eps)
-        value_loss = clipped_value_loss(values, steps.value[..., None], batch.target[..., None], c.clip_eps)
-        entropy = policy.entropy().mean()
+        policy_loss = clipped_policy_loss(log_ratio, batch.advantage, c.clip_eps, valid)
+        value_loss = clipped_value_loss(values, steps.value[..., None], batch.target[..., None], c.clip_eps, valid)
+        entropy = mean_over(policy.entropy(), valid)
         loss = policy_loss + c.value_coef * value_loss - c.entropy_coef * entropy
         ratio = jnp.exp(log_ratio)
         return loss, {
@@ -208,38 +209,53 @@ class PPOAgent:
             "policy_loss": policy_loss,
             "value_loss": value_loss,
             "entropy": entropy,
-            "approx_kl": (ratio - 1.0 - log_ratio).mean(),  # Schulman 2020, estimator k3
-            "clip_fraction": (jnp.abs(ratio - 1.0) > c.clip_eps).mean(dtype=jnp.float32),
+            "approx_kl": mean_over(ratio - 1.0 - log_ratio, valid),  # Schulman 2020, estimator k3
+            "clip_fraction": mean_over((jnp.abs(ratio - 1.0) > c.clip_eps).astype(jnp.float32), valid),
         }
 
 
-def clipped_policy_loss(log_ratio: jax.Array, advantage: jax.Array, clip_eps: float) -> jax.Array:
+def mean_over(x: jax.Array, valid: jax.Array | None) -> jax.Array:
+    """f32[]: mean of x [T, R, ...] over the `valid` steps (bool[T, R]; None: all of them).
+
+    The devices' mean of it is the mean over the valid steps of all devices together.
+    """
+    if valid is None:
+        return x.mean()
+    per_step = x.reshape(*valid.shape, -1).mean(axis=-1)
+    return jnp.where(valid, per_step, 0.0).sum() / axes.device_mean(valid.sum(dtype=jnp.float32))
+
+
+def clipped_policy_loss(
+    log_ratio: jax.Array, advantage: jax.Array, clip_eps: float, valid: jax.Array | None = None
+) -> jax.Array:
     """f32[]: minus the mean of the lower of ratio * A and clip(ratio) * A (Schulman et al. 2017, eq. 7)."""
     ratio = jnp.exp(log_ratio)
     clipped = jnp.clip(ratio, 1.0 - clip_eps, 1.0 + clip_eps)
-    return -jnp.minimum(ratio * advantage, clipped * advantage).mean()
+    return -mean_over(jnp.minimum(ratio * advantage, clipped * advantage), valid)
 
 
-def clipped_value_loss(value: jax.Array, old_value: jax.Array, target: jax.Array, clip_eps: float) -> jax.Array:
+def clipped_value_loss(
+    value: jax.Array, old_value: jax.Array, target: jax.Array, clip_eps: float, valid: jax.Array | None = None
+) -> jax.Array:
     """f32[]: half the mean of the higher squared error of the value, and of it kept near the rollout's value."""
     clipped = old_value + jnp.clip(value - old_value, -clip_eps, clip_eps)
-    return 0.5 * jnp.maximum((value - target) ** 2, (clipped - target) ** 2).mean()
+    return 0.5 * mean_over(jnp.maximum((value - target) ** 2, (clipped - target) ** 2), valid)
 
 
-def moments(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(mean, variance) of the entries of all devices together, each f32[]."""
-    mean = axes.device_mean(x.mean())
-    return mean, axes.device_mean(((x - mean) ** 2).mean())
+def moments(x: jax.Array, valid: jax.Array | None = None) -> tuple[jax.Array, jax.Array]:
+    """(mean, variance) of the (valid) entries of all devices together, each f32[]."""
+    mean = axes.device_mean(mean_over(x, valid))
+    return mean, axes.device_mean(mean_over((x - mean) ** 2, valid))
 
 
-def normalized(advantage: jax.Array, eps: float = 1e-5) -> jax.Array:
+def normalized(advantage: jax.Array, valid: jax.Array | None = None, eps: float = 1e-5) -> jax.Array:
     """Advantages with mean 0 and standard deviation 1 over the minibatches of all devices together."""
-    mean, variance = moments(advantage)
+    mean, variance = moments(advantage, valid)
     return (advantage - mean) / (jnp.sqrt(variance) + eps)
 
 
-def explained_variance(value: jax.Array, target: jax.Array) -> jax.Array:
+def explained_variance(value: jax.Array, target: jax.Array, valid: jax.Array | None = None) -> jax.Array:
     """f32[]: 1 for perfect predictions, 0 for those no better than a constant; 0 where targets do not vary."""
-    _, variance = moments(target)
-    _, unexplained = moments(target - value)
+    _, variance = moments(target, valid)
+    _, unexplained = moments(target - value, valid)
     return jnp.where(variance > 0, 1.0 - unexplained / variance, 0.0)

@@ -10,7 +10,7 @@ from flax import struct
 
 from minimax_lib import axes
 from minimax_lib.curricula.base import MUTATION, NEW, REPLAY, LevelBatch, Play, level_batch
-from minimax_lib.curricula.plr import PLR, PLRState
+from minimax_lib.curricula.plr import PLR, PLRState, zeros
 from minimax_lib.envs.base import Level
 from minimax_lib.envs.batch import SameLevel
 from minimax_lib.rollout import Rollout, episode_returns
@@ -84,7 +84,10 @@ class ACCEL:
             return self.inner.propose(shared, key, clock, state.inner, play)
 
         def children() -> tuple[PLRState, LevelBatch]:
-            return state.inner, self.mutation.children(key, state.parents, state.n_mutations)
+            batch = self.mutation.children(key, state.parents, state.n_mutations)
+            return state.inner, batch.replace(context=zeros(undesigned))
+
+        undesigned = jax.eval_shape(inner)[1].context
 
         inner_state, batch = jax.lax.cond(due, children, inner)
         return state.replace(inner=inner_state), batch

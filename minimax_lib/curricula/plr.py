@@ -12,11 +12,10 @@ from minimax_lib import axes
 from minimax_lib.curricula import level_buffer
 from minimax_lib.curricula.base import NEW, REPLAY, Curriculum, LevelBatch, Play
 from minimax_lib.curricula.level_buffer import LevelBuffer, ReplaySettings
+from minimax_lib.curricula.scores import ScoreRows
 from minimax_lib.envs.base import Level
 from minimax_lib.envs.batch import SameLevel
 from minimax_lib.rollout import Rollout, episode_returns
-
-ScoreRows = Callable[[Rollout, jax.Array], jax.Array]  # (rollouts, best return ever f32[B]) -> f32[B], -inf if unknown
 
 
 class PLRState(struct.PyTreeNode):
@@ -50,15 +49,11 @@ class PLR:
         return self.generator.extra_env_steps(clock)
 
     def init(self, key: jax.Array) -> PLRState:
-        k_generator, k_example = jax.random.split(key)
-        generator = self.generator.init(k_generator)
-        buffer = level_buffer.init(self._example(k_example, generator), self.settings.capacity)
-        return PLRState(generator=generator, buffer=buffer)
-
-    def _example(self, key: jax.Array, generator: Any) -> Level:
-        """A level, as the placeholder of free slots."""
-        batch = self.generator.propose(key, key, jnp.zeros((), jnp.int32), generator, never_play)[1]
-        return jax.tree.map(lambda x: x[0], batch.levels)
+        generator = self.generator.init(key)
+        clock = jnp.zeros((), jnp.int32)
+        batch = jax.eval_shape(lambda: self.generator.propose(key, key, clock, generator, never_play))[1]
+        placeholder = jax.tree.map(lambda x: x[0], zeros(batch.levels))
+        return PLRState(generator=generator, buffer=level_buffer.init(placeholder, self.settings.capacity))
 
     def propose(
         self, shared: jax.Array, key: jax.Array, clock: jax.Array, state: PLRState, play: Play
@@ -149,7 +144,7 @@ class PLR:
             "buffer/score_p50": quantile(0.5),
             "buffer/score_p90": quantile(0.9),
             "replay_share": (batch.source == REPLAY).mean(dtype=jnp.float32),
-            "batch/score": jnp.where(known, scores, 0.0).sum() / known.sum(dtype=jnp.float32),
+            "batch/score": axes.mean_where(known, scores),
             "batch/unfinished": 1.0 - known.mean(dtype=jnp.float32),
         }
 

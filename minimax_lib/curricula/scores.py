@@ -15,6 +15,8 @@ from flax import struct
 from minimax_lib.registry import Registry
 from minimax_lib.rollout import EpisodeReturns, Rollout, episode_returns
 
+ScoreRows = Callable[[Rollout, jax.Array], jax.Array]  # (rollouts, best return ever f32[B]) -> f32[B], -inf if unknown
+
 
 class Outcome(struct.PyTreeNode):
     """What became of B levels when A students played them for T steps."""
@@ -82,19 +84,24 @@ def neg_return(o: Outcome) -> jax.Array:
     return finished(o, -o.episodes.mean.mean(axis=0))
 
 
-def relative_regret(o: Outcome) -> jax.Array:
-    """Best return of the antagonist (student 1) above the mean return of the protagonist (student 0), at least 0."""
-    return finished(o, jnp.maximum(o.episodes.best[1] - o.episodes.mean[0], 0.0))
+def relative_regret(episodes: EpisodeReturns) -> jax.Array:
+    """f32[B]: best return of the antagonist (student 1) above the protagonist's (student 0) mean, at least 0."""
+    return jnp.maximum(episodes.best[1] - episodes.mean[0], 0.0)
 
 
-def mean_relative_regret(o: Outcome) -> jax.Array:
-    """The same with the antagonist's mean return."""
-    return finished(o, jnp.maximum(o.episodes.mean[1] - o.episodes.mean[0], 0.0))
+def mean_relative_regret(episodes: EpisodeReturns) -> jax.Array:
+    """f32[B]: the same with the antagonist's mean return."""
+    return jnp.maximum(episodes.mean[1] - episodes.mean[0], 0.0)
 
 
-def population_regret(o: Outcome) -> jax.Array:
-    """Best return of any student above the mean over the students of their mean returns."""
-    return finished(o, o.episodes.best.max(axis=0) - o.episodes.mean.mean(axis=0))
+def population_regret(episodes: EpisodeReturns) -> jax.Array:
+    """f32[B]: best return of any student above the mean over the students of their mean returns."""
+    return episodes.best.max(axis=0) - episodes.mean.mean(axis=0)
+
+
+def regret(formula: Callable[[EpisodeReturns], jax.Array]) -> Callable[[Outcome], jax.Array]:
+    """The score f32[B] that is `formula` where every student has finished an episode."""
+    return lambda o: finished(o, formula(o.episodes))
 
 
 def learnability(o: Outcome) -> jax.Array:
@@ -140,6 +147,7 @@ class Score:
 
     function: Callable[[Outcome], jax.Array]
     n_students: int = 1  # at least
+    most_students: int | None = None
     needs_network: bool = False  # reads `logits` or `values`
     n_values: int = 1  # estimates of the value that the network must make, at least
 
@@ -179,9 +187,9 @@ SCORES: Registry[Score] = Registry(
         # Dennis et al. 2020 (PAIRED), Jiang et al. 2023 (minimax)
         "return": Score(mean_return),
         "neg_return": Score(neg_return),
-        "relative_regret": Score(relative_regret, n_students=2),
-        "mean_relative_regret": Score(mean_relative_regret, n_students=2),
-        "population_regret": Score(population_regret, n_students=2),
+        "relative_regret": Score(regret(relative_regret), n_students=2, most_students=2),
+        "mean_relative_regret": Score(regret(mean_relative_regret), n_students=2, most_students=2),
+        "population_regret": Score(regret(population_regret), n_students=2),
         # Jiang et al. 2023 (minimax)
         "value_disagreement": Score(step_mean(disagreement), needs_network=True, n_values=2),
         # Rutherford et al. 2024 (SFL), eq. 2
@@ -194,4 +202,4 @@ def register_score(
     name: str, function: Callable[[Outcome], jax.Array], n_students: int = 1, needs_network: bool = False
 ) -> Score:
     """Adds a score to the choices of `--runner.score`; `step_mean` and `finished` make the most of such functions."""
-    return SCORES.register(name, Score(function, n_students, needs_network))
+    return SCORES.register(name, Score(function, n_students, needs_network=needs_network))

@@ -8,6 +8,8 @@ from minimax_lib.envs.base import Environment, HeldOut
 from minimax_lib.envs.held_out import NO_SUITE, TrainingDistribution
 from minimax_lib.envs.maze.amaze import AMaze
 from minimax_lib.envs.maze.ood import GROUPS, MazeSuite
+from minimax_lib.envs.maze.teacher import MazeDesign
+from minimax_lib.envs.ued import UEDEnvironment
 from minimax_lib.registry import Registry, unknown_name
 
 EnvironmentMaker = Callable[..., Environment]
@@ -15,14 +17,22 @@ HeldOutMaker = Callable[..., HeldOut]
 TaskGroups = Mapping[str, Sequence[str]]
 
 ENVS: Registry[EnvironmentMaker] = Registry("environment", {"AMaze": AMaze})
+TEACHERS: Registry[Any] = Registry("environment with a teacher", {"AMaze": MazeDesign})
 _HELD_OUT: dict[EnvironmentMaker, HeldOutMaker] = {AMaze: MazeSuite}
 _GROUPS: dict[EnvironmentMaker, TaskGroups] = {AMaze: GROUPS}
 
 
 def register_env(
-    name: str, cls: EnvironmentMaker, held_out: HeldOutMaker | None = None, groups: TaskGroups = NO_SUITE
+    name: str,
+    cls: EnvironmentMaker,
+    held_out: HeldOutMaker | None = None,
+    groups: TaskGroups = NO_SUITE,
+    teacher: Any = None,
 ) -> None:
     """Adds an environment. `held_out(env, names, **options)` builds its held-out tasks, where it has any.
+
+    `teacher` is a frozen dataclass of settings whose `build(env)` returns the MDP in which its levels are designed
+    (`TeacherEnvironment`), where there is one.
 
     `groups` are names for several of them: "validation" is played during training, "benchmark" after it, and there
     should be "all". Without them each is the training distribution alone.
@@ -31,6 +41,8 @@ def register_env(
     _GROUPS[cls] = NO_SUITE | dict(groups)
     if held_out is not None:
         _HELD_OUT[cls] = held_out
+    if teacher is not None:
+        TEACHERS.register(name, teacher)
 
 
 def make_env(name: str, **settings: Any) -> Environment:
@@ -38,6 +50,14 @@ def make_env(name: str, **settings: Any) -> Environment:
     cls = ENVS[name]
     _check_options(f"setting of {name}", cls, settings)
     return cls(**settings)
+
+
+def make_ued_env(name: str, design: Mapping[str, Any] | None = None, **settings: Any) -> UEDEnvironment:
+    """The environment registered under `name` with its teacher, whose settings are in `design`."""
+    env = make_env(name, **settings)
+    teacher = TEACHERS[name]
+    _check_options(f"setting of the teacher of {name}", teacher, dict(design or {}))
+    return UEDEnvironment(env, teacher(**(design or {})).build(env))
 
 
 def make_held_out(env: Environment, names: Sequence[str], **options: Any) -> HeldOut:

@@ -5,10 +5,11 @@ from typing import Any
 from minimax_lib.registry import Registry
 from minimax_lib.runners.accel import ACCEL
 from minimax_lib.runners.dr import DR
+from minimax_lib.runners.paired import PAIRED
 from minimax_lib.runners.plr import PLR
 from minimax_lib.runners.sfl import SFL
 
-RUNNERS: Registry[Any] = Registry("runner", {"dr": DR, "plr": PLR, "accel": ACCEL, "sfl": SFL})
+RUNNERS: Registry[Any] = Registry("runner", {"dr": DR, "plr": PLR, "accel": ACCEL, "sfl": SFL, "paired": PAIRED})
 
 
 def register_runner(name: str, settings: Any) -> Any:

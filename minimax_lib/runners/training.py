@@ -10,6 +10,7 @@ from flax import struct
 from minimax_lib import axes
 from minimax_lib.agents.base import Agent, TrainState
 from minimax_lib.curricula.base import SOURCE_NAMES, Curriculum, LevelBatch, Play
+from minimax_lib.curricula.scores import population_regret, relative_regret
 from minimax_lib.envs.base import Environment, Level
 from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.rollout import Rollout, episode_returns, rollout
@@ -128,17 +129,25 @@ class Runner:
         for source in self.curriculum.sources:
             rows = batch.source == source
             for name, value in facts.items():
-                mean = jnp.where(rows, value, 0.0).sum() / rows.sum(dtype=jnp.float32)
-                means[f"level/{SOURCE_NAMES[source]}/{name}"] = mean
+                means[f"level/{SOURCE_NAMES[source]}/{name}"] = axes.mean_where(rows, value)
         return means
 
 
 def return_metrics(runs: Rollout) -> dict[str, jax.Array]:
-    """Return, solved rate and length of the first student's completed episodes (each counts once; NaN if none)."""
-    episodes = jax.tree.map(lambda x: x[0], episode_returns(runs.steps))
-    n = episodes.count.sum().astype(jnp.float32)
-    return {
-        "return": (episodes.mean * episodes.count).sum() / n,
-        "solved_rate": episodes.solved.sum() / n,
-        "episodes": n,
-    }
+    """Return, solved rate and number of the first student's completed episodes (each counts once; NaN if none).
+
+    With several students, those of each as well, and the mean regret of the levels on which all finished an episode.
+    """
+    episodes = episode_returns(runs.steps)
+    n = axes.device_sum(episodes.count.sum(axis=1).astype(jnp.float32))
+    returns = axes.device_sum((episodes.mean * episodes.count).sum(axis=1)) / n
+    solved = axes.device_sum(episodes.solved.sum(axis=1)) / n
+    metrics = {"return": returns[0], "solved_rate": solved[0], "episodes": n[0]}
+    n_students = len(n)
+    if n_students == 1:
+        return metrics
+    for i in range(n_students):
+        metrics |= {f"student_{i}/return": returns[i], f"student_{i}/solved_rate": solved[i]}
+    known = (episodes.count > 0).all(axis=0)
+    regret = (relative_regret if n_students == 2 else population_regret)(episodes)
+    return metrics | {"regret": axes.mean_where(known, regret)}

@@ -1,0 +1,84 @@
+"""A student's environment and the MDP in which a teacher designs its levels, as one underspecified environment."""
+
+import dataclasses
+from typing import Any, Protocol
+
+import jax
+
+from minimax_lib.envs.base import Environment, EnvState, Level, TimeStep
+from minimax_lib.envs.batch import BatchEnv, BatchState, BatchTimeStep, FreshLevels, NoRestart, SameLevel
+
+
+class TeacherEnvironment(Environment, Protocol):
+    """An environment whose episodes design a level of another one (a teacher MDP, Dennis et al. 2020).
+
+    It pays nothing: what a design is worth is known when students have played it. A finished episode stays as it is,
+    whatever is done next.
+    """
+
+    def to_level(self, state: EnvState) -> Level:
+        """The level that has been designed; valid once the episode is over, whatever the actions were."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class UEDEnvironment:
+    """The pair, for one instance; ValueError where the teacher designs levels of another kind or size."""
+
+    student: Environment
+    teacher: TeacherEnvironment
+
+    def __post_init__(self) -> None:
+        def design(key: jax.Array) -> Level:
+            return self.teacher.to_level(self.teacher.reset(key, self.teacher.sample_level(key))[0])
+
+        designed, played = (describe(jax.eval_shape(f, jax.random.key(0))) for f in (design, self.student.sample_level))
+        if designed != played:
+            raise ValueError(
+                f"{type(self.teacher).__name__} designs levels {designed}, "
+                f"but {type(self.student).__name__} plays levels {played}"
+            )
+
+    def reset_student(self, key: jax.Array, design: EnvState) -> tuple[EnvState, TimeStep]:
+        """Starts a student on the level of a finished `design`, a state of the teacher."""
+        return self.student.reset(key, self.teacher.to_level(design))
+
+
+def describe(level: Any) -> str:
+    """The kind of a level, for people: its type, and the type and shape of every part."""
+    parts = jax.tree_util.tree_leaves_with_path(level)
+    named = (f"{jax.tree_util.keystr(path, simple=True)} {x.dtype}{list(x.shape)}" for path, x in parts)
+    return f"{type(level).__name__}({', '.join(named)})"
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchUEDEnv:
+    """Teachers that design B levels, one an episode, and A students that play each `n_evals` times: [A, B * n_evals].
+
+    Both sides are a `BatchEnv`: `teacher` [1, B], whose episodes are followed by none, and `student`.
+    """
+
+    env: UEDEnvironment
+    n_students: int = 1
+    n_evals: int = 1
+    restart: SameLevel | FreshLevels | NoRestart = SameLevel()
+
+    @property
+    def teacher(self) -> BatchEnv:
+        return BatchEnv(self.env.teacher, restart=NoRestart())
+
+    @property
+    def student(self) -> BatchEnv:
+        return BatchEnv(self.env.student, self.n_students, self.n_evals, self.restart)
+
+    def canvases(self, key: jax.Array, n: int) -> Level:
+        """What `n` designs start from, levels [n, ...] of the teacher."""
+        return jax.vmap(self.env.teacher.sample_level)(jax.random.split(key, n))
+
+    def designs(self, state: BatchState) -> Level:
+        """The levels [B, ...] that the teachers have designed when all their episodes are over."""
+        return jax.vmap(self.env.teacher.to_level)(state.env)
+
+    def reset_student(self, key: jax.Array, state: BatchState) -> tuple[BatchState, BatchTimeStep]:
+        """Starts all students on the teachers' designs."""
+        return self.student.reset(key, self.designs(state))
