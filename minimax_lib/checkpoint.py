@@ -18,6 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 
+from minimax_lib import hosts
+
 ASIDE = "damaged_checkpoints"
 
 
@@ -40,6 +42,8 @@ class Checkpoints:
     `save` returns once the state has been copied and writes in the background, so the state may be donated right
     away. A checkpoint appears in the folder when it is complete: a process killed while it writes leaves the ones
     before. Every checkpoint carries a fingerprint of the state, so that a damaged one is never taken for the run.
+
+    Several processes write and read one folder together, each the numbers that it holds: all make the same calls.
     """
 
     def __init__(self, folder: Path, keep: int = 3, read_only: bool = False):
@@ -76,7 +80,7 @@ class Checkpoints:
     def save(self, update: int, state: Any) -> None:
         """Starts to write `state`; nothing to do if that update is saved. Raises what an earlier write failed of."""
         self.wait()
-        if update in self.updates():
+        if hosts.largest(update in self.updates()):
             return
         items = ocp.args.Composite(
             state=ocp.args.StandardSave(_without_empty(state)),
@@ -118,17 +122,20 @@ class Checkpoints:
     def set_aside(self, updates: Iterable[int]) -> Path:
         """Moves checkpoints out of the way, beside the folder, and returns where they are."""
         aside = self.folder.with_name(ASIDE)
-        aside.mkdir(exist_ok=True)
-        for update in updates:
-            taken = sum(path.name.partition("-")[0] == str(update) for path in aside.iterdir())
-            shutil.move(self.folder / str(update), aside / (f"{update}-{taken}" if taken else str(update)))
+        if hosts.is_first():
+            aside.mkdir(exist_ok=True)
+            for update in updates:
+                taken = sum(path.name.partition("-")[0] == str(update) for path in aside.iterdir())
+                shutil.move(self.folder / str(update), aside / (f"{update}-{taken}" if taken else str(update)))
+        hosts.wait_for_all()
         self._manager.reload()
         return aside
 
     def _read(self, update: int, shape: Any) -> Any:
         wanted = ocp.args.StandardRestore(_without_empty(shape))
         items = ocp.args.Composite(state=wanted, integrity=ocp.args.JsonRestore())
-        found = self._manager.restore(update, args=items)
+        with hosts.all_or_none():
+            found = self._manager.restore(update, args=items)
         state = jax.tree.map(_empty_where_none, shape, found.state)
         if fingerprint(state) != found.integrity["crc32"]:
             raise CheckpointError("its content is not what was saved")
@@ -142,12 +149,17 @@ def saved_updates(folder: Path) -> list[int]:
 
 def abstract(make: Callable[[], Any]) -> Any:
     """Shapes, dtypes and placement of what `make()` would return, without computing it."""
-    here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    return placed(jax.eval_shape(make))
+
+
+def placed(shape: Any) -> Any:
+    """A tree of shapes and dtypes, on this process's first device where it does not say where."""
+    here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
 
     def describe(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding or here)
 
-    return jax.tree.map(describe, jax.eval_shape(make))
+    return jax.tree.map(describe, shape)
 
 
 def _without_empty(state: Any) -> Any:
@@ -167,9 +179,12 @@ def check_space(folder: Path, n_bytes: int) -> None:
 
 
 def fingerprint(state: Any) -> int:
-    """CRC-32 of all numbers of a pytree of arrays, with their names, shapes and types."""
+    """CRC-32 of all numbers of a pytree of arrays, with their names, shapes and types.
+
+    It does not depend on where the numbers lie. Where several processes hold them, every one of them computes it.
+    """
     crc = 0
-    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+    for path, leaf in jax.tree_util.tree_leaves_with_path(hosts.readable(state)):
         numbers = on_host(leaf)
         crc = zlib.crc32(f"{jax.tree_util.keystr(path)} {numbers.shape} {leaf.dtype}".encode(), crc)
         crc = zlib.crc32(np.ascontiguousarray(numbers).reshape(-1).view(np.uint8).data, crc)

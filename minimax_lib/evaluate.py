@@ -16,18 +16,18 @@ from rich.console import Console
 from rich.progress import track
 
 from minimax_lib import axes
-from minimax_lib.checkpoint import CheckpointError, Checkpoints, abstract, one_line, saved_updates
+from minimax_lib.checkpoint import CheckpointError, Checkpoints, one_line, placed, saved_updates
 from minimax_lib.compilation import keep_compiled_programs
 from minimax_lib.config import Config, load_yaml, to_dict
 from minimax_lib.config.flags import split_flags
 from minimax_lib.config.tree import Tree, build
 from minimax_lib.registry import unknown_name
 from minimax_lib.run_folder import RunFolder, differences
-from minimax_lib.runners.build import make_agent, make_runner
+from minimax_lib.runners.build import grid_of, make_agent, make_runner
+from minimax_lib.runners.devices import whole_state
 from minimax_lib.runners.evaluation import EvalRunner, Evaluation, evaluation_keys
 from minimax_lib.runners.report import Scores, level_scores, pooled, score_table, seed_table, task_scores, task_table
 from minimax_lib.runners.robustness import SHARES, RobustProtocol, RobustRunner, level_key
-from minimax_lib.runners.seeds import SeedRunner
 from minimax_lib.train import refuse
 
 USAGE = """Evaluates trained runs on held-out tasks: a table, and a CSV file in each run's folder.
@@ -206,9 +206,9 @@ def evaluate(settings: Settings, runs: Sequence[Run], runner: EvalRunner, consol
 
 def restore(run: Run, console: Console) -> tuple[int, Any]:
     """(number of updates, parameters [S, A, ...]) of the run's checkpoint; CheckpointError if it cannot be read."""
-    program = SeedRunner(make_runner(run.config), run.config.n_seeds)
+    shape = whole_state(make_runner(run.config), run.config.n_seeds, grid_of(run.config))
     with Checkpoints(run.folder.checkpoints, read_only=True) as checkpoints:
-        restored = checkpoints.restore(abstract(lambda: program.init(run.config.seed)), run.update)
+        restored = checkpoints.restore(placed(shape), run.update)
     if restored is None:
         raise CheckpointError(f"{run.folder.path} holds no checkpoint any more")
     for update, why in restored.damaged.items():

@@ -79,7 +79,7 @@ class RunFolder:
             raise _unwritable(self.path, error) from error
 
     def _check_same(self, config: dict[str, Any], free: Collection[str]) -> None:
-        differing = differences(self._saved_config(), config)
+        differing = differences(self.saved_config(), config)
         fixed = [f"{name} was {old} and is now {new}" for name, (old, new) in differing.items() if name not in free]
         if fixed:
             raise RunRefused(
@@ -87,7 +87,8 @@ class RunFolder:
                 f"(--config {self.config} gives the run's own)"
             )
 
-    def _saved_config(self) -> dict[str, Any]:
+    def saved_config(self) -> dict[str, Any]:
+        """The configuration of the run in the folder; RunRefused if it cannot be read."""
         try:
             return read_yaml(self.config)
         except ValueError as error:

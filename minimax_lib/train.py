@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from minimax_lib.compilation import keep_compiled_programs
 from minimax_lib.config import Config, parse
-from minimax_lib.runners.build import make_agent, make_runner
+from minimax_lib.hosts import join
+from minimax_lib.runners.build import grid_of, make_agent, make_runner
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -15,6 +16,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     try:
         config = parse(argv)
+        if config.distributed:
+            join(config.hosts)
         check(config)
         from minimax_lib.runners.experiment import ExperimentRunner  # slow to import: not before the checks
 
@@ -31,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def check(config: Config) -> None:
     """ValueError in one line where the parts of the configuration do not fit together."""
     make_runner(config)
+    grid_of(config).check_devices()
     config.eval.build(config.env, make_agent(config).agent)
 
 

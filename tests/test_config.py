@@ -242,7 +242,15 @@ def test_the_run_is_named_after_what_it_runs():
         ({"n_seeds": -2}, "n_seeds is -2: it must be at least 1"),
         ({"seed": -1}, "seed is -1: it must be between 0 and 2147483646"),
         ({"seed": 2**31 - 8, "n_seeds": 8}, "seed is 2147483640: it must be between 0 and 2147483639"),
-        ({"n_devices": 2}, "n_devices is 2: training on several devices is not available, choose 1"),
+        ({"n_devices": 0}, "n_devices is 0: it must be at least 1"),
+        (
+            {"n_devices": 4, "n_seed_devices": 3},
+            "n_devices is 4: it must be a multiple of n_seed_devices, which is 3",
+        ),
+        (
+            {"n_devices": 4, "n_seed_devices": 2, "n_seeds": 5},
+            "n_seeds is 5: it must be a multiple of n_seed_devices, which is 2",
+        ),
         ({"name": "a/b"}, "name is 'a/b': it must be the name of a folder, without the way to it"),
         ({"name": ".."}, "name is '..': it must be the name of a folder, without the way to it"),
     ],

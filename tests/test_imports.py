@@ -18,7 +18,7 @@ SOURCES = {
 LAYERS = [  # each may import itself and what stands before it; the longest prefix counts
     ["registry", "trees", "axes", "statistics", "envs"],
     ["gae", "rollout", "agents", "models", "curricula"],
-    ["runners"],
+    ["hosts", "runners"],
     ["config", "compilation"],
     ["files", "checkpoint", "interrupts", "logging", "run_folder", "runners.experiment"],
     ["train", "evaluate"],

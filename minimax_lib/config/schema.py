@@ -12,6 +12,7 @@ from minimax_lib.config.files import read_yaml, write_yaml
 from minimax_lib.config.tree import Tree, build, to_tree
 from minimax_lib.config.values import MAX_INTEGER, convert
 from minimax_lib.envs.registry import ENVS
+from minimax_lib.hosts import Hosts
 from minimax_lib.models.registry import MODELS
 from minimax_lib.runners.evaluation import Evaluation
 from minimax_lib.runners.registry import RUNNERS
@@ -37,7 +38,13 @@ class Config:
     n_seeds: int = 1
     """Independent runs side by side, as one program."""
     n_devices: int = 1
-    """Accelerators to train on."""
+    """Accelerators to train on, of all hosts together; they share the rows of a batch, or the seeds."""
+    n_seed_devices: int = 1
+    """Groups of devices that share out the seeds: n_devices / n_seed_devices devices share the rows of each batch."""
+    distributed: bool = False
+    """Be one of several processes (one a host) of this run; each is started with the same flags."""
+    hosts: Hosts = dataclasses.field(default_factory=Hosts)
+    """How the processes of a distributed run find each other."""
     n_updates: int = 30_000
     """Length of the run, in gradient updates of a student (each is one rollout learnt from)."""
     log_dir: str = "runs"
@@ -62,13 +69,16 @@ class Config:
     """Folder that keeps compiled programs: auto (your cache folder, or $JAX_COMPILATION_CACHE_DIR), none, or a path."""
 
     def __post_init__(self) -> None:
-        for name in ("n_seeds", "n_updates", "log_every", "checkpoint_every", "keep_checkpoints"):
+        counts = ("n_seeds", "n_devices", "n_seed_devices", "n_updates")
+        for name in (*counts, "log_every", "checkpoint_every", "keep_checkpoints"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be at least 1")
         if not 0 <= self.seed <= MAX_INTEGER - self.n_seeds:
             raise ValueError(f"seed is {self.seed}: it must be between 0 and {MAX_INTEGER - self.n_seeds}")
-        if self.n_devices != 1:
-            raise ValueError(f"n_devices is {self.n_devices}: training on several devices is not available, choose 1")
+        for name in ("n_devices", "n_seeds"):
+            value, groups = getattr(self, name), self.n_seed_devices
+            if value % groups:
+                raise ValueError(f"{name} is {value}: it must be a multiple of n_seed_devices, which is {groups}")
         if self.name != Path(self.name).name or self.name == ".." or "\0" in self.name:
             raise ValueError(f"name is {self.name!r}: it must be the name of a folder, without the way to it")
 
@@ -77,6 +87,11 @@ class Config:
         """The name of the run's folder."""
         chosen = (ENVS.name_of(type(self.env)), RUNNERS.name_of(type(self.runner)), MODELS.name_of(type(self.model)))
         return self.name or "-".join(chosen).lower() + f"-s{self.seed}"
+
+    @property
+    def n_row_devices(self) -> int:
+        """Devices that share the rows of a batch."""
+        return self.n_devices // self.n_seed_devices
 
     @property
     def run_folder(self) -> Path:

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from minimax_lib import axes
 from minimax_lib.curricula.base import NEW, LevelBatch, Play, level_batch
 from minimax_lib.envs.base import Environment
 from minimax_lib.envs.batch import SameLevel
@@ -17,7 +18,7 @@ LEVELS_SEED = 20210122  # the list is the same for every run
 class FiniteState(struct.PyTreeNode):
     """The order in which a run comes to know the levels."""
 
-    order: jax.Array  # i32[n_levels], a permutation
+    order: jax.Array  # i32[n_levels], a permutation of this device's part of the list
     n_seen: jax.Array  # i32[], levels handed out
 
 
@@ -25,7 +26,8 @@ class FiniteState(struct.PyTreeNode):
 class FiniteLevels:
     """New levels are unseen ones of a list of `n_levels`, uniformly; level i is that of seed i.
 
-    When all have been seen, it begins again from the first.
+    When all have been seen, it begins again from the first. Of devices that share a batch, each has the next `n_levels`
+    of the list.
     """
 
     env: Environment
@@ -40,7 +42,8 @@ class FiniteLevels:
 
     def init(self, key: jax.Array) -> FiniteState:
         order = jax.random.permutation(key, jnp.arange(self.n_levels, dtype=jnp.int32))
-        return FiniteState(order=order, n_seen=jnp.zeros((), jnp.int32))
+        first = axes.device_index() * self.n_levels
+        return FiniteState(order=first + order, n_seen=jnp.zeros((), jnp.int32))
 
     def propose(
         self, shared: jax.Array, key: jax.Array, clock: jax.Array, state: FiniteState, play: Play

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from minimax_lib import axes
 from minimax_lib.curricula.base import NEW, REPLAY, LevelBatch, Play, level_batch
 from minimax_lib.curricula.plr import joined
 from minimax_lib.curricula.scores import SCORES, outcome
@@ -94,9 +95,9 @@ class SFL:
         self, key: jax.Array, clock: jax.Array, state: SFLState, batch: LevelBatch, runs: Rollout
     ) -> tuple[SFLState, dict[str, Any]]:
         known = jnp.isfinite(state.learnability)
-        kept = jnp.where(known, state.learnability, 0.0)
+        cost = self.n_scored * self.n_steps
         return state, {
-            "sfl/learnability": kept.sum() / known.sum(dtype=jnp.float32),
+            "sfl/learnability": axes.mean_where(known, state.learnability),
             "sfl/kept": known.mean(dtype=jnp.float32),
-            "sfl/scoring_steps": jnp.where(clock % self.every == 0, jnp.float32(self.n_scored * self.n_steps), 0.0),
+            "sfl/scoring_steps": axes.device_sum(jnp.where(clock % self.every == 0, jnp.float32(cost), 0.0)),
         }

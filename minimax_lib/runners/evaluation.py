@@ -210,7 +210,7 @@ class EvalRunner:
         return EvalResult(returns=returns, solved=returns > 0, lengths=episodes.lengths.reshape(shape))
 
 
-def evaluation_keys(seeds: Sequence[int], evaluation_seed: int = 0) -> jax.Array:
+def evaluation_keys(seeds: Sequence[int], evaluation_seed: int | jax.Array = 0) -> jax.Array:
     """key[S]: a key for each seed of a run; it depends neither on the seeds beside it nor on the training's keys."""
     base = jax.random.fold_in(jax.random.key(EVALUATION_SEED), evaluation_seed)
     return jax.vmap(jax.random.fold_in, (None, 0))(base, np.asarray(seeds, np.uint32))

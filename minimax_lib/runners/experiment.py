@@ -16,22 +16,26 @@ import jax
 import numpy as np
 from rich.console import Console
 
-from minimax_lib import axes
+from minimax_lib import axes, hosts
 from minimax_lib.checkpoint import CheckpointError, Checkpoints, abstract, one_line
 from minimax_lib.config import Config, to_dict
 from minimax_lib.config.tree import flat
+from minimax_lib.hosts import Hosts
 from minimax_lib.interrupts import StopRequest, exit_status
 from minimax_lib.logging import CsvWriter, Progress, Row, Standing, TensorBoardWriter, Writer
 from minimax_lib.run_folder import RunFolder, RunRefused
-from minimax_lib.runners.build import make_agent, make_runner
+from minimax_lib.runners.build import grid_of, make_agent, make_program
+from minimax_lib.runners.devices import Grid, keeps_own
 from minimax_lib.runners.evaluation import EvalResult, EvalRunner, evaluation_keys
 from minimax_lib.runners.report import final_report
-from minimax_lib.runners.seeds import Report, SeedRunner
+from minimax_lib.runners.seeds import Program, Report, finite, learnt_parameters
 from minimax_lib.runners.training import RunnerState
 
 FREE = frozenset({"name", "log_dir", "resume", "compilation_cache", "plugins"}) | frozenset(
     {"log_every", "checkpoint_every", "keep_checkpoints", "eval.every", "report", "tensorboard"}
 )
+LAYOUT = frozenset({"n_devices", "n_seed_devices"})  # free too, unless what a device has of its own does not fit
+MOMENTARY: dict[str, Any] = {"resume": False, "distributed": False, "hosts": Hosts()}  # no settings of the run itself
 
 T = TypeVar("T")
 
@@ -51,7 +55,7 @@ class ExperimentRunner:
     ends with the files of a run that was not, but for the columns that measure time.
     """
 
-    def __init__(self, config: Config, program: SeedRunner | None = None, eval_runner: EvalRunner | None = None):
+    def __init__(self, config: Config, program: Program | None = None, eval_runner: EvalRunner | None = None):
         """`program` and `eval_runner` are what the configuration says, unless they are given."""
         if config.tensorboard and importlib.util.find_spec("tensorboardX") is None:
             raise ValueError(
@@ -59,7 +63,8 @@ class ExperimentRunner:
             )
         self.config = config
         self.folder = RunFolder(config.run_folder)
-        self.program = program or SeedRunner(make_runner(config), config.n_seeds)
+        self.grid = grid_of(config)
+        self.program = program or make_program(config)
         self.eval_runner = None
         if config.eval.every:
             self.eval_runner = eval_runner or config.eval.build(config.env, make_agent(config).agent)
@@ -88,22 +93,49 @@ class ExperimentRunner:
 
         Raises RunRefused before anything has changed, RunStopped later.
         """
-        with self.folder.owned():
-            settings = to_dict(dataclasses.replace(self.config, resume=False))
-            self.folder.admit(settings, self.config.resume, free_settings(self.config))
+        with contextlib.ExitStack() as stack:
+            self._enter_folder(stack)
             state, trained = self._train()
             if trained and self.config.report:
                 self._report(state)
         return state
+
+    def _enter_folder(self, stack: contextlib.ExitStack) -> None:
+        """The first process takes the folder for all; RunRefused in every process if it cannot."""
+        refused = None
+        if hosts.is_first():
+            try:
+                stack.enter_context(self.folder.owned())
+                self._admit()
+            except RunRefused as error:
+                refused = error
+        if hosts.largest(bool(refused)):
+            raise refused or RunRefused("the first process of the run refuses it, and says why")
+
+    def _admit(self) -> None:
+        settings = to_dict(dataclasses.replace(self.config, **MOMENTARY))
+        if self.config.resume and self.folder.holds_run():
+            self._check_devices(self.folder.saved_config())
+        self.folder.admit(settings, self.config.resume, free_settings(self.config))
+
+    def _check_devices(self, saved: dict[str, Any]) -> None:
+        """RunRefused where what each device has of its own would not fit the devices that there are now."""
+        saved_rows = saved.get("n_devices", 1) // saved.get("n_seed_devices", 1)
+        if saved_rows != self.grid.n_rows and keeps_own(self.program.runner):
+            raise RunRefused(
+                f"cannot resume {self.folder.path}: {saved_rows} devices shared a batch, each with levels of its own, "
+                f"and now {self.grid.n_rows} would (choose n_devices={saved_rows * self.grid.n_groups})"
+            )
 
     def _train(self) -> tuple[RunnerState, bool]:
         """The state after the last update, and whether there was one left to do."""
         try:
             with (
                 StopRequest() as stop,
-                Progress(Console()) as progress,
+                Progress(Console(quiet=not hosts.is_first())) as progress,
                 Checkpoints(self.folder.checkpoints, self.config.keep_checkpoints) as checkpoints,
                 self._curves() as curves,
+                leaving_alone(self.folder),
             ):
                 progress.doing("starting")
                 start = self._start(checkpoints, progress)
@@ -132,7 +164,7 @@ class ExperimentRunner:
     @contextlib.contextmanager
     def _curves(self) -> Iterator[list[Writer]]:
         """The writers beside the tables."""
-        if not self.config.tensorboard:
+        if not self.config.tensorboard or not hosts.is_first():
             yield []
             return
         with contextlib.closing(TensorBoardWriter(self.folder.tensorboard)) as curves:
@@ -140,12 +172,15 @@ class ExperimentRunner:
 
     def _report(self, state: RunnerState) -> None:
         """What training was good for; an error in it is told, and is none of the training's."""
-        untrained = self.program.init(self.config.seed).students.params
-        agent = make_agent(self.config).agent
-        try:
-            final_report(self.config, agent, untrained, state.students.params, self.folder.path, Console())
-        except Exception as error:
-            print(f"the report failed, the run is finished and saved: {one_line(error)}", file=sys.stderr)
+        trained = self.grid.on_one_device(state.students.params)
+        untrained = self.grid.on_one_device(self.program.init(self.config.seed).students.params)
+        if hosts.is_first():
+            agent = make_agent(self.config).agent
+            try:
+                final_report(self.config, agent, untrained, trained, self.folder.path, Console())
+            except Exception as error:
+                print(f"the report failed, the run is finished and saved: {one_line(error)}", file=sys.stderr)
+        hosts.wait_for_all()
 
 
 def free_settings(config: Config) -> frozenset[str]:
@@ -154,7 +189,27 @@ def free_settings(config: Config) -> frozenset[str]:
     The number of updates is one of them unless a learning rate is scheduled over it.
     """
     scheduled = [value for name, value in flat(to_dict(config)).items() if name.endswith("lr_final")]
-    return FREE if any(value is not None for value in scheduled) else FREE | {"n_updates"}
+    free = FREE | LAYOUT
+    return free if any(value is not None for value in scheduled) else free | {"n_updates"}
+
+
+@contextlib.contextmanager
+def leaving_alone(folder: RunFolder) -> Iterator[None]:
+    """Where a process of several fails in its block, it leaves at once: nothing that needs the others would end.
+
+    They notice, and leave in the same way. What all agree on (RunRefused, RunStopped) goes on as usual.
+    """
+    try:
+        yield
+    except (RunRefused, RunStopped):
+        raise
+    except Exception as error:
+        if not hosts.is_one_of_several():
+            raise
+        is_lost = isinstance(error, jax.errors.JaxRuntimeError)
+        why = "another process of this run is lost" if is_lost else f"process {jax.process_index()} cannot go on"
+        print(f"error: {why} ({one_line(error)}); {folder.newest()}", file=sys.stderr, flush=True)
+        os._exit(1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,16 +235,18 @@ class _Training:
     ):
         """Opens the tables without the rows that come after `start`, which are about to be written again."""
         self.config, self.folder, self.program = run.config, run.folder, run.program
-        self.held_out = HeldOutEvaluation(run.eval_runner, run.config) if run.eval_runner else None
+        self.held_out = HeldOutEvaluation(run.eval_runner, run.config, run.grid) if run.eval_runner else None
         self.stop, self.progress, self.checkpoints = stop, progress, checkpoints
         self.start, self.state, self.update = start, start.state, start.update
         clock, update = (-1, -1) if start.is_fresh else (clock_of(start.state), start.update)
-        metrics = CsvWriter(self.folder.metrics, "clock", clock)
-        self.metrics: list[Writer] = [metrics, *curves]
-        self.evaluations: list[Writer] = [CsvWriter(self.folder.evaluations, "update", update), *curves]
-        earlier = float(metrics.kept[-1]["seconds"]) if metrics.kept else 0.0
-        self.began = time.perf_counter() - earlier
-        self.first_interval = self.began
+        self.metrics: list[Writer] = [*curves]
+        self.evaluations: list[Writer] = [*curves]
+        self.began = self.first_interval = time.perf_counter()
+        if hosts.is_first():
+            metrics = CsvWriter(self.folder.metrics, "clock", clock)
+            self.metrics.append(metrics)
+            self.evaluations.append(CsvWriter(self.folder.evaluations, "update", update))
+            self.began -= float(metrics.kept[-1]["seconds"]) if metrics.kept else 0.0
 
     def run(self) -> RunnerState:
         """The state after the last update. RunStopped if it does not come to that."""
@@ -199,10 +256,14 @@ class _Training:
         else:
             self.progress.say(f"{self.folder.path} goes on from update {self.update:,}")
         self.first_interval = time.perf_counter()
-        while self.update < self.config.n_updates and not self.stop.signal:
+        while self.update < self.config.n_updates and not self._stopping():
             self._interval()
         self._leave()
         return self.state
+
+    def _stopping(self) -> int:
+        """The number of the signal that any process has been sent; 0 for none."""
+        return hosts.largest(self.stop.signal or 0)
 
     def _compile(self) -> None:
         """Dispatches no work at all, so that the intervals are timed without the compilation."""
@@ -217,7 +278,7 @@ class _Training:
         began = time.perf_counter()
         self.state, report = finished(lambda: self.program.run(self.state, target))
         seconds = time.perf_counter() - began
-        self.update = int(np.min(self.state.students.n_updates))
+        self.update = int(np.min(hosts.readable(self.state.students.n_updates)))
         self._check(report, before)
         self._log(report, seconds)
         if self.held_out and self._due(self.config.eval.every, before):
@@ -232,10 +293,10 @@ class _Training:
 
     def _check(self, report: Report, before: int) -> None:
         """Raises RunStopped where going on makes no sense."""
-        bad = np.flatnonzero(report.nonfinite)
-        if bad.size:
-            seed, update = self.config.seed + bad[0], np.min(self.state.students.n_updates, axis=1)[bad[0]]
-            self._break_off(f"the loss of seed {seed} is not finite at update {update:,}")
+        for bad, what in ((report.nonfinite, "loss"), (report.broken_curriculum, "teacher")):
+            if np.any(bad):
+                seed = self.config.seed + np.flatnonzero(bad)[0]
+                self._break_off(f"the {what} of seed {seed} is not finite at update {self.update:,}")
         if self.update == before:
             self._break_off(f"no student has learnt anything in {int(report.n_steps):,} steps after update {before:,}")
 
@@ -246,7 +307,7 @@ class _Training:
     def _log(self, report: Report, seconds: float) -> None:
         """Writes the interval's rows and moves the progress line."""
         clock = clock_of(self.state)
-        env_steps, before = map(self.program.runner.env_steps, (clock, clock - int(report.n_steps)))
+        env_steps, before = (self._env_steps(end) for end in (clock, clock - int(report.n_steps)))
         speed = (env_steps - before) * self.config.n_seeds / seconds
         metrics = {name: np.asarray(report.metrics[name], np.float32) for name in sorted(report.metrics)}
         position = {"update": self.update, "clock": clock}
@@ -257,6 +318,10 @@ class _Training:
         ]
         write(self.metrics, rows)
         self.progress.stands(self._standing(speed, metrics))
+
+    def _env_steps(self, clock: int) -> int:
+        """Of a seed, on all of its devices, in the first `clock` steps of the runner."""
+        return self.config.n_row_devices * self.program.runner.env_steps(clock)
 
     def _standing(self, speed: float, metrics: dict[str, np.ndarray]) -> Standing:
         per_update = (time.perf_counter() - self.first_interval) / (self.update - self.start.update)
@@ -283,8 +348,10 @@ class _Training:
     def _save(self) -> None:
         """Starts to write a checkpoint, unless the parameters are of no use."""
         self.progress.doing("saving")
-        if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(self.state.students.params)):
-            self._break_off(f"the parameters are not finite at update {self.update:,}")
+        learnt = {"": self.state.students.params, "teacher's ": learnt_parameters(self.state.curriculum)}
+        for whose, params in learnt.items():
+            if not np.all(hosts.readable(all_finite(params, self.config.n_seeds))):
+                self._break_off(f"the {whose}parameters are not finite at update {self.update:,}")
         self.checkpoints.save(self.update, self.state)
 
     def _leave(self) -> None:
@@ -292,24 +359,26 @@ class _Training:
         if self.update:
             self._save()
             self.checkpoints.wait()
-        if self.stop.signal:
+        number = self._stopping()
+        if number:
+            stop = signal.Signals(number)
             done = f"saved at update {self.update:,} of {self.config.n_updates:,}" if self.update else "nothing to save"
-            line = f"{self.stop.signal.name}: {done}; --resume continues {self.folder.path}"
-            raise RunStopped(line, exit_status(self.stop.signal))
+            raise RunStopped(f"{stop.name}: {done}; --resume continues {self.folder.path}", exit_status(stop))
         self.progress.say(f"{self.folder.path} is finished: {self.update:,} updates")
 
 
 class HeldOutEvaluation:
     """Evaluates the first student of every seed; the same update of the same run is always evaluated alike."""
 
-    def __init__(self, eval_runner: EvalRunner, config: Config):
+    def __init__(self, eval_runner: EvalRunner, config: Config, grid: Grid):
         self.names = eval_runner.names
         self.seeds = seeds(config)
-        self._evaluate = jax.jit(functools.partial(evaluate_first_students, eval_runner))
+        evaluated = grid.per_seed(functools.partial(evaluate_first_students, eval_runner))
+        self._evaluate = grid.compiled(lambda update, params: evaluated(evaluation_keys(self.seeds, update), params))
 
     def evaluate(self, update: int, params: Any) -> EvalResult:
         """[S, M, E] with `params` [S, A, ...]; the update serves as the seed of the evaluation."""
-        return self._evaluate(evaluation_keys(self.seeds, evaluation_seed=update), params)
+        return self._evaluate(np.int32(update), params)
 
     def rows(self, update: int, result: EvalResult) -> list[Row]:
         """One row a seed and task: the means over the episodes."""
@@ -334,7 +403,10 @@ def seeds(config: Config) -> range:
 
 def clock_of(state: RunnerState) -> int:
     """Steps of the runner so far, which are the same for all seeds."""
-    return int(np.max(state.clock))
+    return int(np.max(hosts.readable(state.clock)))
+
+
+all_finite = jax.jit(finite, static_argnums=1)
 
 
 def write(writers: Iterable[Writer], rows: Sequence[Row]) -> None:

@@ -1,0 +1,112 @@
+"""Several processes, usually one a host, that run one program over all of their devices. JAX's own runtime does it all.
+
+Every process runs the same code on the same configuration. The first one alone writes tables and pictures; what only
+one process knows (a signal, a damaged file) is agreed on before anything follows from it.
+"""
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import NamedSharding, PartitionSpec
+
+
+@dataclasses.dataclass(frozen=True)
+class Hosts:
+    """How the processes of a distributed run find each other."""
+
+    coordinator: str = ""
+    """host:port of the first process; empty: JAX finds it (Slurm, Open MPI, Cloud TPU)."""
+    n_processes: int | None = None
+    """Number of processes; none: JAX finds it."""
+    process: int | None = None
+    """Which of them this one is, from 0; none: JAX finds it."""
+    start_timeout: int = 300
+    """Seconds to wait for the other processes at the start."""
+    lost_timeout: int = 60
+    """Seconds without a sign of life after which a process counts as lost, which ends the run."""
+
+    def __post_init__(self) -> None:
+        for name in ("start_timeout", "lost_timeout"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"hosts.{name} is {getattr(self, name)}: it must be at least 1")
+        if self.coordinator and not self.coordinator.rpartition(":")[2].isdecimal():
+            raise ValueError(f"hosts.coordinator is {self.coordinator!r}: it must be host:port")
+        if self.n_processes is not None and self.n_processes < 1:
+            raise ValueError(f"hosts.n_processes is {self.n_processes}: it must be at least 1")
+        if self.process is not None and not 0 <= self.process < (self.n_processes or self.process + 1):
+            raise ValueError(f"hosts.process is {self.process}: it must be from 0 to {(self.n_processes or 1) - 1}")
+
+
+def join(hosts: Hosts) -> None:
+    """Makes this process one of several; before anything is computed. ValueError where they do not come together."""
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.config.update("jax_enable_preemption_service", False)  # the run listens to signals itself
+    try:
+        jax.distributed.initialize(
+            hosts.coordinator or None,
+            hosts.n_processes,
+            hosts.process,
+            initialization_timeout=hosts.start_timeout,
+            heartbeat_timeout_seconds=hosts.lost_timeout,
+            shutdown_timeout_seconds=hosts.lost_timeout,
+        )
+    except Exception as error:  # of many kinds, by how the processes were to find each other
+        reason = " ".join(str(error).split())
+        raise ValueError(f"the processes of the run do not come together: {reason[:200]}") from error
+
+
+def is_first() -> bool:
+    """Whether this process is the one that writes."""
+    return jax.process_index() == 0
+
+
+def is_one_of_several() -> bool:
+    return jax.process_count() > 1
+
+
+def largest(number: int) -> int:
+    """The largest `number` that any process gives. All of them have to ask, and none goes on before all have."""
+    if not is_one_of_several():
+        return number
+    return int(multihost_utils.process_allgather(np.int32(number)).max())
+
+
+@contextlib.contextmanager
+def all_or_none() -> Iterator[None]:
+    """Where its block fails in one process, it has failed in all of them."""
+    try:
+        yield
+    except Exception:
+        largest(1)
+        raise
+    if largest(0):
+        raise RuntimeError("another process could not do it")
+
+
+def wait_for_all() -> None:
+    """Returns when all processes have come here."""
+    largest(0)
+
+
+def readable(tree: Any) -> Any:
+    """`tree` with all of its numbers in every process; all of them have to ask."""
+    elsewhere = [leaf.sharding for leaf in jax.tree.leaves(tree) if not is_readable(leaf)]
+    if not elsewhere:
+        return tree
+    return _copier(NamedSharding(elsewhere[0].mesh, PartitionSpec()))(tree)
+
+
+def is_readable(leaf: Any) -> bool:
+    """Whether this process has all numbers of an array."""
+    return not isinstance(leaf, jax.Array) or leaf.is_fully_addressable or leaf.is_fully_replicated
+
+
+@functools.cache
+def _copier(sharding: NamedSharding) -> Any:
+    return jax.jit(lambda tree: tree, out_shardings=sharding)

@@ -1,0 +1,168 @@
+"""Many devices: seeds in groups of devices, and the rows of a batch over the devices of a group.
+
+Each device runs the same step as one device alone does, on its share of the rows. What the students (and a teacher)
+learn is the same on all devices of a group, since gradients are averaged; whatever else a curriculum remembers, as a
+level buffer, is the device's own and never leaves it.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from minimax_lib import axes, hosts
+from minimax_lib.runners.seeds import MAX_STEPS, Report, SeedRunner, is_learner, seed_keys
+from minimax_lib.runners.training import Runner, RunnerState
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """`n_groups` groups of devices with other seeds each; the `n_rows` devices of a group share the rows of a batch."""
+
+    n_groups: int = 1
+    n_rows: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("n_groups", "n_rows"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}: it must be at least 1")
+
+    @property
+    def n_devices(self) -> int:
+        return self.n_groups * self.n_rows
+
+    def check_devices(self) -> None:
+        """ValueError where there are fewer devices, or where a process would be left without its part."""
+        n = jax.device_count()
+        if self.n_devices > n:
+            raise ValueError(f"n_devices is {self.n_devices}: there are {n} ({jax.devices()[0].device_kind})")
+        if jax.process_count() > 1 and self.n_devices < n:
+            raise ValueError(
+                f"n_devices is {self.n_devices}: the {jax.process_count()} processes have {n} devices, use all of them"
+            )
+
+    @functools.cached_property
+    def mesh(self) -> Mesh:
+        """The devices by `SEED_GROUP` and, where several share a batch, `DEVICE`."""
+        shape = {axes.SEED_GROUP: self.n_groups} | ({axes.DEVICE: self.n_rows} if self.n_rows > 1 else {})
+        auto = (AxisType.Auto,) * len(shape)
+        devices = jax.devices()[: self.n_devices]
+        return jax.make_mesh(tuple(shape.values()), tuple(shape), axis_types=auto, devices=devices)
+
+    @property
+    def everywhere(self) -> NamedSharding:
+        """The same on every device."""
+        return NamedSharding(self.mesh, P())
+
+    def per_seed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """`function` of trees that lead with S; all devices of a group compute their group's seeds."""
+        if self.n_devices == 1:
+            return function
+        seeds = P(axes.SEED_GROUP)
+        return jax.shard_map(function, mesh=self.mesh, in_specs=seeds, out_specs=seeds, check_vma=False)
+
+    def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """`function`, whose results every device has."""
+        return jax.jit(function) if self.n_devices == 1 else jax.jit(function, out_shardings=self.everywhere)
+
+    def on_one_device(self, tree: Any) -> Any:
+        """`tree` without its place in the grid; all processes have to ask."""
+        return tree if self.n_devices == 1 else jax.device_get(hosts.readable(tree))
+
+    # ------------------------------------------------------------------------------------------ layout of the state
+
+    def own(self, state: RunnerState) -> RunnerState:
+        """For every leaf, whether it has an axis of the devices of a group, behind S: all that is a device's own."""
+        return state.replace(
+            clock=False,
+            seed=False,
+            students=jax.tree.map(lambda _: False, state.students),
+            curriculum=jax.tree.map(self._own_part, state.curriculum, is_leaf=is_learner),
+        )
+
+    def _own_part(self, part: Any) -> Any:
+        return jax.tree.map(lambda _: self.n_rows > 1 and not is_learner(part), part)
+
+    def specs(self, state: RunnerState) -> RunnerState:
+        """Where the leaves of a state lie in the mesh."""
+        mine, common = P(axes.SEED_GROUP, axes.DEVICE), P(axes.SEED_GROUP)
+        return jax.tree.map(lambda own: mine if own else common, self.own(state))
+
+    def shardings(self, state: RunnerState) -> RunnerState:
+        return jax.tree.map(lambda spec: NamedSharding(self.mesh, spec), self.specs(state))
+
+    def of_device(self, state: RunnerState) -> RunnerState:
+        """The part of one device, in the form in which one device alone has it."""
+        return jax.tree.map(lambda own, x: x[:, 0] if own else x, self.own(state), state)
+
+    def of_grid(self, state: RunnerState, n_rows: int = 1) -> RunnerState:
+        """The reverse, for `n_rows` devices that all have what `state` says."""
+
+        def repeated(x: jax.Array) -> jax.Array:
+            return jnp.broadcast_to(x[:, None], (x.shape[0], n_rows, *x.shape[1:]))
+
+        return jax.tree.map(lambda own, x: repeated(x) if own else x, self.own(state), state)
+
+
+class DeviceRunner:
+    """A `Program` on the devices of a grid; `runner` is that of one device.
+
+    A leaf that is a device's own is [S, n_rows, ...], the others are [S, ...].
+    """
+
+    def __init__(self, runner: Runner, n_seeds: int, grid: Grid):
+        if n_seeds % grid.n_groups:
+            raise ValueError(f"n_seeds is {n_seeds}: {grid.n_groups} groups of devices cannot share them out")
+        self.runner = runner
+        self.n_seeds = n_seeds
+        self.grid = grid
+        self._local = SeedRunner(runner, n_seeds // grid.n_groups)
+        state = whole_state(runner, n_seeds, grid)
+        specs, shardings = grid.specs(state), grid.shardings(state)
+        seeds: Any = P(axes.SEED_GROUP)
+        common: Any = P()
+        starting = self._on_mesh(self._start, in_specs=seeds, out_specs=specs)
+        self._init = jax.jit(lambda seed: starting(seed_keys(seed, n_seeds)), out_shardings=shardings)
+        report = Report(metrics=seeds, n_steps=common, nonfinite=seeds, broken_curriculum=seeds)
+        running = self._on_mesh(self._run_until, in_specs=(specs, common, common), out_specs=(specs, report))
+        self._run = jax.jit(running, donate_argnums=0, out_shardings=(shardings, grid.everywhere))
+
+    def init(self, seed: int) -> RunnerState:
+        """Seed i of the batch is `jax.random.key(seed + i)`."""
+        return self._init(np.int32(seed))
+
+    def run(self, state: RunnerState, target_updates: int, max_steps: int = MAX_STEPS) -> tuple[RunnerState, Report]:
+        return self._run(state, np.int32(target_updates), np.int32(max_steps))
+
+    def _on_mesh(self, function: Callable[..., Any], in_specs: Any, out_specs: Any) -> Callable[..., Any]:
+        return jax.shard_map(function, mesh=self.grid.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+
+    def _start(self, keys: jax.Array) -> RunnerState:
+        return self.grid.of_grid(jax.vmap(self.runner.init)(keys))
+
+    def _run_until(
+        self, state: RunnerState, target_updates: jax.Array, max_steps: jax.Array
+    ) -> tuple[RunnerState, Report]:
+        state, report = self._local.run_until(self.grid.of_device(state), target_updates, max_steps)
+        return self.grid.of_grid(state), report
+
+
+def keeps_own(runner: Runner) -> bool:
+    """Whether a device remembers anything that the others do not."""
+    state = jax.eval_shape(runner.init, jax.random.key(0))
+    return any(jax.tree.leaves(Grid(n_rows=2).own(state)))
+
+
+def whole_state(runner: Runner, n_seeds: int, grid: Grid) -> RunnerState:
+    """Shapes and types of the whole state on a grid, for which no device is needed."""
+
+    def start() -> RunnerState:
+        return grid.of_grid(jax.vmap(runner.init)(seed_keys(0, n_seeds)), grid.n_rows)
+
+    return jax.eval_shape(start)
