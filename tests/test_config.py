@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from minimax_lib.config import Config, from_dict, load_yaml, parse, save_yaml, to_dict
 from minimax_lib.config.files import read_yaml
-from minimax_lib.config.tree import build, overlay, setting_hints, to_tree
+from minimax_lib.config.tree import build, overlay, registry_of, setting_hints, to_tree
 from minimax_lib.config.values import Words, convert
 from minimax_lib.envs.registry import ENVS
 from minimax_lib.models.registry import MODELS
@@ -174,7 +174,7 @@ def settings_of(draw, cls: type) -> Any:
     """Settings of a class with every field drawn that takes what is drawn for it."""
     drawn = cls()
     for name, hint in setting_hints(cls).items():
-        registry = next((r for r in (ENVS, MODELS, RUNNERS) if r in getattr(hint, "__metadata__", ())), None)
+        registry = registry_of(hint)
         if registry is not None:
             value = draw(st.sampled_from([registry[n] for n in registry.names()]).flatmap(settings_of))
         elif dataclasses.is_dataclass(hint):
@@ -258,6 +258,23 @@ def test_the_run_is_named_after_what_it_runs():
 def test_impossible_settings_are_refused(changes, message):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         Config(**changes)
+
+
+@pytest.mark.parametrize(
+    ("tree", "message"),
+    [
+        ({"ppo": {"gamma": 2}}, "ppo.gamma is 2.0"),
+        ({"runner": {"name": "paired", "teacher": {"ppo": {"gamma": 2}}}}, "runner.teacher.ppo.gamma is 2.0"),
+        (
+            {"runner": {"name": "plr", "generator": {"name": "teacher", "model": {"name": "ff", "head_width": 0}}}},
+            "runner.generator.model.head_width is 0",
+        ),
+        ({"runner": {"name": "plr", "n_steps": 0}}, "runner.n_steps is 0"),
+    ],
+)
+def test_a_refused_setting_is_named_in_full_wherever_its_group_stands(tree, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        from_dict(tree)
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)

@@ -85,11 +85,25 @@ def build(cls: type, tree: Tree, path: str = "", default: Any = None) -> Any:
     for name in hints:
         if name not in values:
             raise ValueError(f"{path}{name} has no default: it must be given")
-    settings = cls(**values)
+    try:
+        settings = cls(**values)
+    except ValueError as error:
+        raise ValueError(in_full(str(error), path)) from None
     for name in tree:
         if name not in hints:
             raise _unknown_setting(name, path, settings)
     return settings
+
+
+def in_full(message: str, path: str) -> str:
+    """A message that begins with the end of `path`, as the class knows it, with the whole of it: of `ppo.lr` in
+    `runner.teacher.ppo.`, the first becomes `runner.teacher.ppo.lr`."""
+    parts = path.split(".")
+    for i in range(1, len(parts) - 1):
+        known = ".".join(parts[i:])
+        if message.startswith(known):
+            return path + message.removeprefix(known)
+    return message
 
 
 def defaults_of(cls: type) -> dict[str, Any]:

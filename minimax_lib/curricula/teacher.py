@@ -49,8 +49,8 @@ class DesignedLevels:
     ) -> tuple[TrainState, LevelBatch]:
         k_canvas, k_rollout = jax.random.split(key)
         canvases = self.env.canvases(k_canvas, self.n_rows)
-        n_steps = self.env.env.teacher.max_steps
-        design = rollout(k_rollout, self.env.teacher, self.agent, state.params, canvases, n_steps)
+        n_steps, bootstraps = self.env.env.teacher.max_steps, self.agent.bootstrap_truncated
+        design = rollout(k_rollout, self.env.teacher, self.agent, state.params, canvases, n_steps, bootstraps)
         assert design.final is not None
         batch = level_batch(self.env.designs(design.final), NEW, train=True)
         return state, batch.replace(context=design.replace(final=None))

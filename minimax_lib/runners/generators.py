@@ -77,7 +77,7 @@ class Teacher:
 
     def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
         """The generator; ValueError where the teacher, the students and the environment do not fit together."""
-        check_score("teacher.score", self.score, agent)
+        check_score("the teacher's score", self.score, agent)
         pair = UEDEnvironment(env, self.design.build(env))
         network = self.model.build(pair.teacher.observation_space, pair.teacher.action_space)
         teacher = AgentPop(PPOAgent(network, self.ppo, agent.agent.n_total_updates))
@@ -100,20 +100,19 @@ def register_generator(name: str, settings: Any) -> Any:
     return GENERATORS.register(name, settings)
 
 
-def check_score(setting: str, name: str, agent: AgentPop) -> None:
-    """ValueError where the score called `name` cannot be computed for these students."""
+def check_score(which: str, name: str, agent: AgentPop) -> None:
+    """ValueError where the score called `name`, used as `which`, cannot be computed for these students."""
     score = SCORES[name]
     if agent.n < score.n_students:
+        bound = f"{'' if score.most_students else 'at least '}{score.n_students}"
         raise ValueError(
-            f"runner.{setting} is {name!r}, which compares students: runner.n_students is {agent.n}, "
-            f"it must be {'' if score.most_students else 'at least '}{score.n_students}"
+            f"{which} is {name!r}, which compares students: runner.n_students is {agent.n}, choose {bound}"
         )
     if score.most_students is not None and agent.n > score.most_students:
         raise ValueError(
-            f"runner.{setting} is {name!r}, which compares {score.most_students} students, and runner.n_students is "
-            f"{agent.n}: choose population_regret"
+            f"{which} is {name!r}, which compares {score.most_students} students: runner.n_students is {agent.n}, "
+            "choose the score population_regret"
         )
-    if agent.agent.model.n_values < score.n_values:
-        raise ValueError(
-            f"model.n_values is {agent.agent.model.n_values}: runner.{setting}={name} needs {score.n_values}"
-        )
+    n_values = agent.agent.model.n_values
+    if n_values < score.n_values:
+        raise ValueError(f"model.n_values is {n_values}: {which}={name} needs {score.n_values}")

@@ -57,7 +57,7 @@ class ReplayRunnerSettings(ReplaySettings, RolloutSettings):
 
     def plr(self, env: Environment, agent: AgentPop) -> PLRCurriculum:
         """The curriculum that replays what the generator has made."""
-        check_score("score", self.score, agent)
+        check_score("runner.score", self.score, agent)
         score = Scorer(SCORES[self.score], agent.agent.config.gamma, agent.agent.config.gae_lambda)
         generator = self.generator.build(env, agent, self.n_parallel)
         return PLRCurriculum(generator, self, score, not self.robust, identity_of(env))
