@@ -14,7 +14,7 @@ from jax.sharding import AxisType, PartitionSpec
 from minimax_lib import axes
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, Batch, PPOAgent, explained_variance, normalized
-from minimax_lib.envs.batch import BatchEnv
+from minimax_lib.envs.batch import BatchEnv, NoRestart
 from minimax_lib.models.registry import MODELS
 from minimax_lib.models.settings import GRU, LSTM, FeedForward
 from minimax_lib.rollout import Rollout, rollout
@@ -23,6 +23,7 @@ from tests.probes import Probe
 
 ENV = Probe()
 B, T = 16, 12  # episodes of 1, 2, 3 or 4 steps fill T
+LENGTHS = np.repeat(np.arange(1, 5, dtype=np.int32), B // 4)  # of the episodes that nothing follows, row by row
 GAMMA = 0.8
 SMALL = {
     "lstm": LSTM(memory_width=16, head_width=16),
@@ -49,9 +50,20 @@ def init(agent: PPOAgent, seed: int = 0):
 @functools.partial(jax.jit, static_argnames="model")
 def play(model, key: jax.Array, params, level) -> Rollout:
     """A rollout of one agent, steps [T, R]."""
-    pop = AgentPop(PPOAgent(model, PPO()), 1)
     levels = jax.tree.map(lambda x: jnp.broadcast_to(x, (B, *x.shape)), level)
-    run = rollout(key, BatchEnv(ENV), pop, jax.tree.map(lambda x: x[None], params), levels, T)
+    return played(BatchEnv(ENV), model, key, params, levels)
+
+
+@functools.partial(jax.jit, static_argnames="model")
+def play_once(model, key: jax.Array, params, level) -> Rollout:
+    """The same with one episode a row that nothing follows, so that most steps are not valid (see `LENGTHS`)."""
+    levels = jax.vmap(lambda length: dataclasses.replace(level, length=length))(jnp.asarray(LENGTHS))
+    return played(BatchEnv(ENV, restart=NoRestart()), model, key, params, levels)
+
+
+def played(env: BatchEnv, model, key: jax.Array, params, levels) -> Rollout:
+    pop = AgentPop(PPOAgent(model, PPO()), 1)
+    run = rollout(key, env, pop, jax.tree.map(lambda x: x[None], params), levels, T)
     return Rollout(
         steps=jax.tree.map(lambda x: x[:, 0], run.steps),
         carry=jax.tree.map(lambda x: x[0], run.carry),
@@ -65,7 +77,7 @@ def disturbed(params, scale: float = 0.3, seed: int = 5):
     return jax.tree.map(lambda x: x + scale * jax.random.normal(next(keys), x.shape), params)
 
 
-def experience(agent: PPOAgent, seed: int = 1) -> tuple:
+def experience(agent: PPOAgent, seed: int = 1, play=play) -> tuple:
     """(train state, a rollout of other parameters than the state's: ratios differ from 1)."""
     state = init(agent)
     state = dataclasses.replace(state, params=disturbed(state.params))
@@ -244,6 +256,78 @@ def test_explained_variance():
     assert float(explained_variance(target, jnp.ones((2, 2)))) == 0.0
 
 
+# ------------------------------------------------------------------------------------------- steps that do not count
+
+
+def with_garbage(run: Rollout) -> Rollout:
+    """`run`, with other numbers wherever a step is not valid, and after the last step."""
+    valid = run.steps.valid
+    k_obs, k_action, k_reward, k_value, k_log_prob = jax.random.split(jax.random.key(20), 5)
+
+    def spoilt(x: jax.Array, garbage: jax.Array) -> jax.Array:
+        return jnp.where(valid, x, garbage)
+
+    s = run.steps
+    steps = s.replace(
+        obs=spoilt(s.obs, jax.random.randint(k_obs, (T, B), 0, 4, jnp.int32)),
+        action=spoilt(s.action, jax.random.randint(k_action, (T, B), 0, 2, jnp.int32)),
+        reward=spoilt(s.reward, 99.0 * jax.random.normal(k_reward, (T, B))),
+        value=spoilt(s.value, 99.0 * jax.random.normal(k_value, (T, B))),
+        log_prob=spoilt(s.log_prob, -3.0 * jax.random.uniform(k_log_prob, (T, B))),
+    )
+    return run.replace(steps=steps, last_value=run.last_value + 99.0)
+
+
+@pytest.mark.parametrize(("model", "n_minibatches"), [("ff", 1), ("ff", 4), ("lstm", 1), ("lstm", 4)])
+def test_steps_that_are_not_valid_are_not_learnt_from(model, n_minibatches):
+    agent = make_agent(model, n_epochs=2, n_minibatches=n_minibatches, entropy_coef=0.1)
+    state, run = experience(agent, play=play_once)
+    assert 0 < run.steps.valid.sum() < T * B
+    update = jax.jit(agent.update)
+    expected = update(jax.random.key(0), state, run)
+    found = update(jax.random.key(0), state, with_garbage(run))
+    all_count = run.replace(steps=run.steps.replace(valid=None))
+    assert not np.allclose(update(jax.random.key(0), state, all_count)[1]["loss"], expected[1]["loss"], rtol=0.01)
+    for x, y in zip(jax.tree.leaves(expected), jax.tree.leaves(found), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def test_the_loss_over_the_valid_steps_is_that_of_plain_numpy():
+    agent = make_agent("lstm", entropy_coef=0.3, value_coef=0.7)
+    state, run = experience(agent, play=play_once)
+    batch = as_batch(agent, run)
+    _, metrics = jax.jit(agent.loss)(state.params, batch)
+    logits, values, _ = agent.model.apply(state.params, run.steps.obs, run.carry, run.steps.first)
+    valid = np.arange(T)[:, None] < LENGTHS
+    steps = jax.tree.map(lambda x: np.asarray(x)[valid], run.steps)
+    parts = (np.asarray(x)[valid] for x in (logits, values[..., 0], batch.advantage, batch.target))
+    logits, value, advantage, target = parts
+    expected = numpy_loss(logits, value, steps, advantage, target, agent.config)
+    assert 0.05 < expected["clip_fraction"] < 0.95
+    for name, number in expected.items():
+        np.testing.assert_allclose(metrics[name], number, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def test_moments_are_those_of_the_valid_steps():
+    rng = np.random.default_rng(0)
+    x, y = (rng.normal(3, 2, (T, B)).astype(np.float32) for _ in range(2))
+    valid = rng.random((T, B)) < 0.3
+    found = np.asarray(normalized(jnp.asarray(x), jnp.asarray(valid)))
+    np.testing.assert_allclose(
+        found[valid], (x[valid] - x[valid].mean()) / (x[valid].std() + 1e-5), rtol=1e-4, atol=1e-5
+    )
+    explained = 1 - (y - x)[valid].var() / y[valid].var()
+    np.testing.assert_allclose(explained_variance(*map(jnp.asarray, (x, y, valid))), explained, rtol=1e-4)
+
+
+def test_a_minibatch_without_a_valid_step_is_harmless():
+    """Of single steps, most minibatches have none here."""
+    agent = make_agent("ff", n_epochs=1, n_minibatches=T * B)
+    state, run = experience(agent, play=play_once)
+    after, metrics = jax.jit(agent.update)(jax.random.key(0), state, run)
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves((after, metrics)))
+
+
 # ------------------------------------------------------------------------------------------- minibatches
 
 
@@ -342,10 +426,10 @@ def test_a_schedule_needs_its_length():
 # ------------------------------------------------------------------------------------------- devices, seeds, students
 
 
-@pytest.mark.parametrize("n_epochs", [1, 3])
-def test_four_devices_learn_what_one_learns_from_the_whole_batch(n_epochs):
+@pytest.mark.parametrize(("n_epochs", "play"), [(1, play), (3, play), (3, play_once)], ids=["1", "3", "3-once"])
+def test_four_devices_learn_what_one_learns_from_the_whole_batch(n_epochs, play):
     agent = make_agent("lstm", n_epochs=n_epochs)
-    state, run = experience(agent)
+    state, run = experience(agent, play=play)
     expected, metrics_of_one = jax.jit(agent.update)(jax.random.key(0), state, run)
 
     def update(*args):

@@ -10,7 +10,7 @@ import pytest
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, PPOAgent
 from minimax_lib.envs.base import Environment
-from minimax_lib.envs.batch import BatchEnv, FreshLevels
+from minimax_lib.envs.batch import BatchEnv, FreshLevels, NoRestart
 from minimax_lib.envs.conformance import check_environment
 from minimax_lib.models.settings import LSTM
 from minimax_lib.rollout import Rollout, Transition, episode_returns, rollout
@@ -77,6 +77,7 @@ def test_what_a_rollout_records(play, params):
     np.testing.assert_array_equal(steps.discount, 1.0 - steps.done)
     np.testing.assert_array_equal(steps.obs, np.broadcast_to((np.arange(T) % 3)[:, None, None], (T, 2, B)))
     assert steps.truncation_value is None
+    assert steps.valid is None
 
 
 def walk(agent: AgentPop, params, run: Rollout, length: int) -> tuple[np.ndarray, np.ndarray, jax.Array]:
@@ -136,6 +137,16 @@ def test_episodes_do_not_depend_on_when_levels_are_restocked(agent, params):
     assert len(np.unique(often.steps.done.sum(axis=0))) > 1  # lengths do vary
     for a, b in zip(jax.tree.leaves(often.steps), jax.tree.leaves(rarely.steps), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_without_restarts_only_the_steps_of_the_first_episode_are_valid(agent, params):
+    lengths = np.array([1, 2, 4, 9], np.int32)  # the last one does not end within the rollout
+    levels = jax.vmap(lambda n: dataclasses.replace(delayed_reward(), length=n))(jnp.asarray(lengths))
+    batch = BatchEnv(ENV, n_students=agent.n, restart=NoRestart())
+    run = jax.jit(lambda key: rollout(key, batch, agent, params, levels, T))(jax.random.key(4))
+    clock = np.arange(T)[:, None, None]
+    np.testing.assert_array_equal(run.steps.valid, np.broadcast_to(clock < lengths, (T, 2, 4)))
+    np.testing.assert_array_equal(run.steps.valid & run.steps.done, np.broadcast_to(clock == lengths - 1, (T, 2, 4)))
 
 
 def plain_episodes(reward: np.ndarray, done: np.ndarray) -> list[float]:

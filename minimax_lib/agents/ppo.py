@@ -215,14 +215,15 @@ class PPOAgent:
 
 
 def mean_over(x: jax.Array, valid: jax.Array | None) -> jax.Array:
-    """f32[]: mean of x [T, R, ...] over the `valid` steps (bool[T, R]; None: all of them).
+    """f32[]: mean of x [T, R, ...] over the `valid` steps (bool[T, R]; None: all of them), 0 if there are none.
 
     The devices' mean of it is the mean over the valid steps of all devices together.
     """
     if valid is None:
         return x.mean()
     per_step = x.reshape(*valid.shape, -1).mean(axis=-1)
-    return jnp.where(valid, per_step, 0.0).sum() / axes.device_mean(valid.sum(dtype=jnp.float32))
+    count = axes.device_mean(valid.sum(dtype=jnp.float32))
+    return jnp.where(valid, per_step, 0.0).sum() / jnp.where(count > 0, count, 1.0)
 
 
 def clipped_policy_loss(
