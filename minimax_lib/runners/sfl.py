@@ -34,6 +34,10 @@ class SFL(RolloutSettings):
         if not 1 <= self.n_kept <= self.n_scored:
             raise ValueError(f"runner.n_kept is {self.n_kept}: it must be between 1 and {self.n_scored}")
 
+    @property
+    def shared(self) -> tuple[str, ...]:
+        return ("n_parallel", "n_scored", "n_kept")
+
     def build(self, env: Environment, agent: AgentPop) -> Runner:
         return SFLRunner(env, agent, self)
 
