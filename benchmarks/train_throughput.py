@@ -1,0 +1,259 @@
+"""Seconds per update of every method, model and number of seeds, and where they go.
+
+    python benchmarks/train_throughput.py --out benchmarks/results/train_throughput_cpu.json
+    python benchmarks/train_throughput.py --methods dr paired --models lstm s5 ff --seeds 1 8 --breakdown
+
+Method M with model LSTM is configs/maze/M.yaml, with S5 configs/maze/s5_M.yaml, and with the feed-forward network
+M.yaml with that network. The programs are those that `train.py` runs. First each is compiled (seconds, and the bytes
+that XLA plans for); then it trains until its level buffer replays; then single steps are timed, those with an update
+apart from those that only score levels, in rounds in which all programs take turns. `ratio` is that of a round's two
+neighbours in time, its update against the first method's, so that other load on the machine touches both.
+
+Work is checked to have been done: episodes have ended, losses are finite, parameters have moved. With `--breakdown` the
+parts of a step (propose, rollout, update, observe, metrics) are timed as programs of their own, one after another, on
+the very states that the whole step is timed on; `overhead` is what the whole step takes beyond its rollout and update.
+"""
+
+import argparse
+import dataclasses
+import functools
+import json
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from common import environment_facts
+
+from minimax_lib import axes
+from minimax_lib.config import Config, load_yaml
+from minimax_lib.models.settings import FeedForward
+from minimax_lib.runners.build import make_agent, make_runner
+from minimax_lib.runners.evaluation import evaluation_keys
+from minimax_lib.runners.experiment import evaluate_first_students
+from minimax_lib.runners.seeds import SeedRunner
+from minimax_lib.runners.training import Runner, RunnerState, return_metrics
+
+CONFIGS = Path(__file__).parents[1] / "configs" / "maze"
+METHODS = ("dr", "robust_plr", "parallel_plr", "accel", "parallel_accel", "sfl", "paired")
+MODELS = ("lstm", "s5", "ff")
+NEVER = 2**30  # updates
+PARTS = ("propose", "rollout", "update", "observe", "metrics")
+
+
+def config_of(method: str, model: str, args: argparse.Namespace) -> Config | None:
+    """The published configuration, or with the sizes that were asked for; None where there is none."""
+    path = CONFIGS / (f"s5_{method}.yaml" if model == "s5" else f"{method}.yaml")
+    if not path.exists():
+        return None
+    config = load_yaml(path)
+    sizes = {name: getattr(args, name) for name in ("n_parallel", "n_steps") if getattr(args, name)}
+    if hasattr(config.runner, "capacity") and args.capacity:
+        sizes["capacity"] = args.capacity
+    if hasattr(config.runner, "n_scored") and args.n_parallel:
+        sizes |= {"n_scored": 4 * args.n_parallel, "n_kept": args.n_parallel}
+    config = dataclasses.replace(config, runner=dataclasses.replace(config.runner, **sizes))
+    return dataclasses.replace(config, model=FeedForward()) if model == "ff" else config
+
+
+def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
+    """How long the work takes until it is done, and what it gives."""
+    start = time.perf_counter()
+    result = jax.block_until_ready(work())
+    return time.perf_counter() - start, result
+
+
+class Trained:
+    """One program, and the times of its steps."""
+
+    def __init__(self, method: str, model: str, n_seeds: int, config: Config):
+        self.name, self.config, self.n_seeds = f"{method}/{model}/{n_seeds}", config, n_seeds
+        self.facts: dict[str, Any] = {"method": method, "model": model, "seeds": n_seeds}
+        self.runner: Runner = make_runner(config)
+        self.program = SeedRunner(self.runner, n_seeds)
+        self.times: dict[str, list[float]] = {"update": [], "score": []}
+        self.parts: dict[str, dict[str, list[float]]] = {"update": {}, "score": {}}
+        self._compile()
+        self._warm()
+
+    def _compile(self) -> None:
+        took, self.state = seconds(lambda: self.program.init(0))
+        self.facts["seconds_to_compile_and_run_init"] = round(took, 2)
+        bounds = jnp.zeros((), jnp.int32)
+        lowered = self.program._run.lower(self.state, bounds, bounds)
+        took, compiled = seconds(lowered.compile)
+        memory = compiled.memory_analysis()
+        self.facts["seconds_to_compile"] = round(took, 2)
+        self.facts["megabytes"] = {
+            "state": round(memory.argument_size_in_bytes / 1e6, 1),
+            "temporary": round(memory.temp_size_in_bytes / 1e6, 1),
+        }
+
+    def _warm(self) -> None:
+        """Trains until a few updates have been made: the buffer replays, and everything is compiled."""
+        before = jax.device_get(self.state.students.params)
+        self.state, report = self.program.run(self.state, 3, 2000)
+        assert int(self.state.students.n_updates.min()) >= 3, f"{self.name} has not begun to learn"
+        metrics = report.metrics
+        assert np.isfinite(metrics["loss"]).all(), f"{self.name}: the loss is not finite"
+        moved = jax.tree.map(lambda a, b: bool((a != b).any()), before, jax.device_get(self.state.students.params))
+        assert any(jax.tree.leaves(moved)), f"{self.name} learns nothing"
+
+    def measure(self, breakdown: bool) -> None:
+        """Times one step, with what it consists of if asked for."""
+        n_updates = int(self.state.students.n_updates.min())
+        parts = self._time_parts() if breakdown else {}
+        took, (self.state, report) = seconds(lambda: self.program.run(self.state, NEVER, 1))
+        assert int(report.n_steps) == 1
+        assert np.nansum(report.metrics["episodes"]) > 0, f"{self.name}: no episode ended"
+        kind = "update" if int(self.state.students.n_updates.min()) > n_updates else "score"
+        self.times[kind].append(took)
+        for name, value in parts.items():
+            self.parts[kind].setdefault(name, []).append(value if kind == "update" or name != "update" else 0.0)
+
+    def _time_parts(self) -> dict[str, float]:
+        if not hasattr(self, "_programs"):
+            self._programs = part_programs(self.runner)
+            run_parts(self._programs, self.state)  # compiles
+        return run_parts(self._programs, self.state)
+
+    def result(self) -> dict[str, Any]:
+        """The medians, and what follows from them."""
+        found = dict(self.facts)
+        steps = self.runner.env_steps(1) * self.n_seeds
+        for kind, times in self.times.items():
+            if times:
+                found[f"seconds_per_{kind}"] = round(statistics.median(times), 4)
+                found[f"n_{kind}"] = len(times)
+        if self.times["update"]:
+            found["student_steps_per_second"] = round(steps / statistics.median(self.times["update"]))
+        for kind, parts in self.parts.items():
+            if parts:
+                medians = {name: statistics.median(times) for name, times in parts.items()}
+                work = medians["rollout"] + medians["update"]
+                whole = statistics.median(self.times[kind])
+                found[f"parts_of_{kind}"] = {name: round(value, 4) for name, value in medians.items()}
+                found[f"overhead_of_{kind}"] = round(whole / work - 1.0, 3)
+        return found
+
+
+def part_programs(runner: Runner) -> dict[str, Callable[..., Any]]:
+    """The parts of `runner.step` as programs over seeds."""
+
+    def propose(state: RunnerState) -> Any:
+        shared, local = runner.keys(state)
+        k_propose = jax.random.split(local, 4)[0]
+        clock = axes.common(state.clock)
+        return runner.curriculum.propose(shared, k_propose, clock, state.curriculum, runner.player(state))
+
+    def play(state: RunnerState, batch: Any) -> Any:
+        runs = runner.player(state)(jax.random.split(runner.keys(state)[1], 4)[1], batch.levels)
+        if runner.looks:
+            logits, values = runner.agent.look(state.students.params, runs)
+            runs = runs.replace(logits=logits, values=values)
+        return runs
+
+    def update(state: RunnerState, batch: Any, runs: Any) -> Any:
+        key = jax.random.split(runner.keys(state)[1], 4)[2]
+        return runner._update(key, state.students, runs, axes.common(batch.train.astype(jnp.int32)) > 0)
+
+    def observe(state: RunnerState, curriculum: Any, batch: Any, runs: Any) -> Any:
+        key = jax.random.split(runner.keys(state)[1], 4)[3]
+        return runner.curriculum.observe(key, axes.common(state.clock), curriculum, batch, runs)
+
+    def metrics(batch: Any, runs: Any) -> Any:
+        return return_metrics(runs) | runner._level_metrics(batch)
+
+    functions = {"propose": propose, "rollout": play, "update": update, "observe": observe, "metrics": metrics}
+    return {name: jax.jit(jax.vmap(function, axis_name=axes.SEED)) for name, function in functions.items()}
+
+
+def run_parts(programs: dict[str, Callable[..., Any]], state: RunnerState) -> dict[str, float]:
+    """Seconds of each part of the next step."""
+    found = {}
+    found["propose"], (curriculum, batch) = seconds(lambda: programs["propose"](state))
+    found["rollout"], runs = seconds(lambda: programs["rollout"](state, batch))
+    found["update"], _ = seconds(lambda: programs["update"](state, batch, runs))
+    found["observe"], _ = seconds(lambda: programs["observe"](state, curriculum, batch, runs))
+    found["metrics"], _ = seconds(lambda: programs["metrics"](batch, runs))
+    return found
+
+
+def evaluation_share(trained: Trained) -> dict[str, Any]:
+    """Seconds of the evaluation of the whole suite, and their share of an interval of training."""
+    found = {}
+    per_update = statistics.median(trained.times["update"])
+    for name, tasks in (("during training", trained.config.eval.tasks), ("benchmark", ("benchmark",))):
+        settings = dataclasses.replace(trained.config.eval, tasks=tasks)
+        eval_runner = settings.build(trained.config.env, make_agent(trained.config).agent)
+        evaluate = functools.partial(
+            jax.jit(functools.partial(evaluate_first_students, eval_runner)),
+            evaluation_keys(range(trained.n_seeds)),
+            trained.state.students.params,
+        )
+        took = [seconds(evaluate)[0] for _ in range(4)][1:]
+        share = statistics.median(took) / (settings.every * per_update)
+        found[name] = {"seconds": round(statistics.median(took), 3), "share_of_training": round(share, 4)}
+    return found
+
+
+def programs(args: argparse.Namespace) -> list[Trained]:
+    found = []
+    for method in args.methods:
+        for model in args.models:
+            config = config_of(method, model, args)
+            for n_seeds in args.seeds if config else []:
+                print(f"compiling {method}/{model}/{n_seeds}", flush=True)
+                found.append(Trained(method, model, n_seeds, config))
+    return found
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """Markdown, for people."""
+    titles = ("method", "model", "seeds", "seconds/update", "seconds/scoring step", "student steps/s", "compile", "MB")
+    lines = ["| " + " | ".join(titles) + " |", "|" + "---|" * len(titles)]
+    for row in rows:
+        cells = [row["method"], row["model"], row["seeds"], row.get("seconds_per_update"), row.get("seconds_per_score")]
+        cells += [row.get("student_steps_per_second"), row["seconds_to_compile"], sum(row["megabytes"].values())]
+        lines.append("| " + " | ".join("-" if cell is None else str(cell) for cell in cells) + " |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--methods", nargs="+", default=METHODS)
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=["lstm"])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1])
+    parser.add_argument("--rounds", type=int, default=10, help="single steps of each program that are timed")
+    parser.add_argument("--breakdown", action="store_true", help="the parts of a step too")
+    parser.add_argument("--n-parallel", type=int, help="rows, instead of the published 32")
+    parser.add_argument("--n-steps", type=int, help="steps of a rollout, instead of the published 256")
+    parser.add_argument("--capacity", type=int, help="slots of the level buffer, instead of the published 4,000")
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+
+    facts = environment_facts()
+    trained = programs(args)
+    for _ in range(args.rounds):
+        for one in trained:
+            one.measure(args.breakdown)
+    rows = [one.result() for one in trained]
+    base = trained[0].times["update"]
+    for row, one in zip(rows, trained, strict=True):
+        pairs = list(zip(one.times["update"], base, strict=False))
+        row["ratio"] = round(statistics.median(a / b for a, b in pairs), 3) if pairs else None
+    evaluation = evaluation_share(trained[0])
+    result = {"benchmark": "train_throughput", **facts, "load_after": environment_facts()["load"]}
+    result |= {"first": trained[0].name, "evaluation": evaluation, "rows": rows}
+    print(table(rows))
+    print(json.dumps(evaluation))
+    if args.out:
+        args.out.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
