@@ -94,7 +94,7 @@ def test_flags_take_any_spelling_and_order():
         (["--env.hieght", "9"], "unknown setting 'env.hieght': choose from env.height, * (did you mean 'env.height'?)"),
         (["--env", "amaze"], "unknown environment 'amaze': choose from AMaze* (did you mean 'AMaze'?)"),
         (["--runner", "drr"], "unknown runner 'drr': choose from dr* (did you mean 'dr'?)"),
-        (["--model", "lsmt"], "unknown model 'lsmt': choose from lstm, gru, ff* (did you mean 'lstm'?)"),
+        (["--model", "lsmt"], "unknown model 'lsmt': choose from lstm, gru, s5, ff* (did you mean 'lstm'?)"),
         (["--model"], "model is without a value: it must be text"),
         (["--seed", "one"], "seed is 'one': it must be an integer"),
         (["--seed", "1", "2"], "seed is '1 2': it must be an integer"),

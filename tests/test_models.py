@@ -15,7 +15,7 @@ from minimax_lib.models.initializers import orthogonal
 from minimax_lib.models.memory import GRU_CELL, LSTM_CELL, GRUCarry, LSTMCarry
 from minimax_lib.models.recurrence import Weights, recur
 from minimax_lib.models.registry import MODELS, register_model
-from minimax_lib.models.settings import GRU, LSTM, FeedForward
+from minimax_lib.models.settings import GRU, LSTM, S5, FeedForward
 from minimax_lib.models.torso import windows
 
 MAZE = Dict((("image", Box(0, 10, (5, 5, 3), "uint8")), ("direction", Discrete(4))))
@@ -228,7 +228,10 @@ def test_the_gru_is_flax_s():
         np.testing.assert_allclose(hidden[t], out, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("settings", [LSTM(memory_width=8), GRU(memory_width=8), FeedForward(dense_width=8)])
+@pytest.mark.parametrize(
+    "settings",
+    [LSTM(memory_width=8), GRU(memory_width=8), S5(memory_width=8, state_size=8), FeedForward(dense_width=8)],
+)
 def test_steps_one_by_one_are_the_sequence(settings):
     model = settings.build(MAZE, ACTIONS)
     params = disturbed(initialised(model, MAZE))

@@ -16,7 +16,7 @@ from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, Batch, PPOAgent, explained_variance, normalized
 from minimax_lib.envs.batch import BatchEnv, NoRestart
 from minimax_lib.models.registry import MODELS
-from minimax_lib.models.settings import GRU, LSTM, FeedForward
+from minimax_lib.models.settings import GRU, LSTM, S5, FeedForward
 from minimax_lib.rollout import Rollout, rollout
 from tests import probes
 from tests.probes import Probe
@@ -28,6 +28,7 @@ GAMMA = 0.8
 SMALL = {
     "lstm": LSTM(memory_width=16, head_width=16),
     "gru": GRU(memory_width=16, head_width=16),
+    "s5": S5(memory_width=16, state_size=16, head_width=16),
     "ff": FeedForward(dense_width=16, head_width=16),
 }
 LEARNER = PPO(lr=1e-2, gamma=GAMMA, gae_lambda=0.95, n_epochs=4, entropy_coef=0.0)
@@ -149,7 +150,7 @@ def test_an_action_for_an_observation(learner):
     np.testing.assert_allclose(run.steps.value, np.ones((T, B)), atol=0.1)
 
 
-@pytest.mark.parametrize("model", ["lstm", "gru"])
+@pytest.mark.parametrize("model", ["lstm", "gru", "s5"])
 def test_memory_is_used_where_it_is_needed(learner, model):
     run = learner(model, probes.memory())
     assert run.steps.reward[2::3].mean() > 0.9

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from minimax_lib.models.settings import GRU, LSTM, FeedForward
+from minimax_lib.models.settings import GRU, LSTM, S5, FeedForward
 from minimax_lib.registry import Registry
 
-MODELS: Registry[Any] = Registry("model", {"lstm": LSTM, "gru": GRU, "ff": FeedForward})
+MODELS: Registry[Any] = Registry("model", {"lstm": LSTM, "gru": GRU, "s5": S5, "ff": FeedForward})
 
 
 def register_model(name: str, settings: Any) -> Any:

@@ -8,6 +8,7 @@ from minimax_lib.envs.spaces import Space
 from minimax_lib.models.actor_critic import ActorCritic
 from minimax_lib.models.distributions import n_parameters
 from minimax_lib.models.memory import GRUMemory, LSTMMemory, NoMemory
+from minimax_lib.models.s5 import GLU, Discretisation, Norm, S5Memory, StateSpace
 from minimax_lib.models.torso import Torso, is_image, leaf_spaces, part_name
 
 
@@ -75,6 +76,51 @@ class GRU(LSTM):
 
     def _memory(self) -> nn.Module:
         return GRUMemory(self.memory_width, self.unroll)
+
+
+@dataclasses.dataclass(frozen=True)
+class S5(NetworkSettings):
+    """A network with a stack of S5 layers (Smith et al. 2022)."""
+
+    memory_width: int = 256
+    """Units of the linear layer before the S5 layers, and of each of these."""
+    n_layers: int = 2
+    """S5 layers."""
+    state_size: int = 256
+    """Eigenvalues of each layer's linear system, in conjugate pairs."""
+    n_blocks: int = 2
+    """Blocks that the states start in, each with the eigenvalues of a HiPPO-N matrix of its size."""
+    glu: GLU = "half1"
+    """Gated linear units of a layer. With g = gelu(y), half1: g sigmoid(W g), half2: y sigmoid(W g),
+    full: (V g) sigmoid(W g), none: g."""
+    norm: Norm = "after"
+    """Layer norm before a layer's linear system, or after its sum with what it was given."""
+    discretisation: Discretisation = "zoh"
+    """How the linear system is cut into steps: zero-order hold, or bilinear."""
+    dt_min: float = 0.001
+    """Learnt lengths of a step start between dt_min and dt_max, log-uniformly."""
+    dt_max: float = 0.1
+    """See dt_min."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("memory_width", "n_layers", "state_size", "n_blocks"):
+            at_least(1, name, getattr(self, name))
+        pairs = 2 * self.n_blocks
+        if self.state_size % pairs:
+            nearest = max(round(self.state_size / pairs), 1) * pairs
+            raise ValueError(
+                f"model.state_size is {self.state_size}: model.n_blocks is {self.n_blocks}, so that it must be a "
+                f"multiple of {pairs} (try {nearest})"
+            )
+        if not self.dt_min > 0:
+            raise ValueError(f"model.dt_min is {self.dt_min}: it must be positive")
+        if not self.dt_max >= self.dt_min:
+            raise ValueError(f"model.dt_max is {self.dt_max}: it must be at least model.dt_min, {self.dt_min}")
+
+    def _memory(self) -> nn.Module:
+        space = StateSpace(self.state_size, self.n_blocks, self.discretisation, self.dt_min, self.dt_max)
+        return S5Memory(self.memory_width, self.n_layers, space, self.glu, self.norm)
 
 
 @dataclasses.dataclass(frozen=True)
