@@ -37,7 +37,7 @@ USAGE = """Evaluates trained runs on held-out tasks: a table, and a CSV file in 
 * evaluate.py --run runs/x-s0 runs/x-s1       several runs, pooled as seeds"""
 
 EPISODES_ON_TASKS, EPISODES_ON_LEVELS = 100, RobustProtocol.n_episodes
-Measure = Callable[["Run", Any], Scores]  # of the parameters [S, ...] of a run's first students
+Measure = Callable[["Run", Any], Scores]  # of the parameters [S, ...] of one student of each seed of a run
 POOLED = ("env", "model", "runner", "ppo", "n_updates")  # settings that must be alike in runs that are pooled as seeds
 
 
@@ -57,6 +57,8 @@ class Settings:
     """Published rules that the tasks follow, where there are several (AMaze: minimax, dcd); none: their default."""
     checkpoint: int | Literal["latest"] = "latest"
     """The checkpoint, by its number of updates."""
+    student: int = 0
+    """Which student of a population; 0 is the first (the protagonist of PAIRED)."""
     robust: bool = False
     """Instead of the tasks, play random levels that can be solved, and report the win rate on the worst of them: the
     levels are ranked by one evaluation and reported from a second (CVaR; Rutherford et al. 2024)."""
@@ -72,8 +74,9 @@ class Settings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}: it must be at least 1")
-        if self.seed < 0:
-            raise ValueError(f"seed is {self.seed}: it must be at least 0")
+        for name in ("seed", "student"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} is {getattr(self, name)}: it must be at least 0")
 
     @property
     def episodes(self) -> int:
@@ -118,6 +121,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings = parse(sys.argv[1:] if argv is None else argv)
         runs = [find_run(Path(folder), settings.checkpoint) for folder in settings.run]
         check_poolable(runs)
+        check_student(runs[0], settings.student)
         runner = settings.suite.build(runs[0].config.env, make_agent(runs[0].config).agent)
     except ValueError as error:
         return refuse(error)
@@ -189,6 +193,13 @@ def check_poolable(runs: Sequence[Run]) -> None:
             folder_of[seed] = path
 
 
+def check_student(run: Run, student: int) -> None:
+    """ValueError if the run has no such student."""
+    n = run.config.runner.n_students
+    if student >= n:
+        raise ValueError(f"student is {student}: {run.folder.path} has {n}, counted from 0")
+
+
 def evaluate(settings: Settings, runs: Sequence[Run], runner: EvalRunner, console: Console) -> None:
     """Plays every run, writes a file for each, and prints the tables of all of them together."""
     for run in runs:
@@ -197,7 +208,7 @@ def evaluate(settings: Settings, runs: Sequence[Run], runner: EvalRunner, consol
     parts, files = [], []
     for run in runs:
         update, params = restore(run, console)
-        parts.append(measure(run, jax.tree.map(lambda x: x[:, 0], params)))
+        parts.append(measure(run, jax.tree.map(lambda x: x[:, settings.student], params)))
         files.append(write_new(run.results, file_name(settings, update), csv_text(settings, update, parts[-1])))
     print_tables(settings, pooled(parts), console)
     for path in files:
@@ -256,6 +267,7 @@ def file_name(settings: Settings, update: int) -> str:
     """What a file of results is called, without its number and ending."""
     what = "robust" if settings.robust else settings.tasks[0] if len(settings.tasks) == 1 else "tasks"
     options = [*([settings.protocol] if settings.protocol else []), *(["greedy"] if settings.greedy else [])]
+    options += [f"student{settings.student}"] if settings.student else []
     return "-".join([f"update{update}", what, *options])
 
 
@@ -267,6 +279,7 @@ def csv_text(settings: Settings, update: int, scores: Scores) -> str:
         "actions": "greedy" if settings.greedy else "sampled",
         "protocol": settings.protocol or "",
         "evaluation_seed": settings.seed,
+        "student": settings.student,
     } | ({"n_levels": settings.n_levels} if settings.robust else {})
     rows = [row | how for row in scores.rows()]
     text = io.StringIO()

@@ -1,0 +1,90 @@
+"""Plots of the results: `python benchmarks/plot.py benchmarks/results/*.json --out benchmarks/results` (extra `plots`).
+
+Draws what it knows from the field `benchmark` of each file: throughput over the number of environments, seconds per
+update with their parts, cost over the number of seeds.
+"""
+
+import argparse
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+PARTS = ("rollout", "update", "propose", "observe", "metrics")
+
+
+def env_throughput(result: dict[str, Any], axes: Any) -> None:
+    """Steps per second over environments, a line a restart mode."""
+    lines: dict[str, list[tuple[int, float]]] = defaultdict(list)
+    for row in result["rows"]:
+        if row["what"].startswith("AMaze 13x13, 60"):
+            lines[f"AMaze, {row['restart']}"].append((row["n_envs"], row["steps_per_second"]))
+        elif row["what"].startswith("MiniGrid"):
+            lines["MiniGrid"].append((row["n_envs"], row["steps_per_second"]))
+    for name, points in lines.items():
+        axes.plot(*zip(*sorted(points), strict=True), marker="o", label=name)
+    axes.set(xscale="log", yscale="log", xlabel="environments", ylabel="steps per second")
+    axes.legend()
+
+
+def train_throughput(result: dict[str, Any], axes: Any) -> None:
+    """Seconds per update of every program; stacked parts where they were measured."""
+    rows = [row for row in result["rows"] if "seconds_per_update" in row]
+    names = [f"{row['method']}\n{row['model']}" + (f" x{row['seeds']}" if row["seeds"] > 1 else "") for row in rows]
+    if any("parts_of_update" in row for row in rows):
+        below = [0.0] * len(rows)
+        for part in PARTS:
+            heights = [row.get("parts_of_update", {}).get(part, 0.0) for row in rows]
+            axes.bar(names, heights, bottom=below, label=part)
+            below = [a + b for a, b in zip(below, heights, strict=True)]
+        axes.plot(names, [row["seconds_per_update"] for row in rows], "k_", markersize=18, label="the whole step")
+        axes.legend()
+    else:
+        axes.bar(names, [row["seconds_per_update"] for row in rows])
+    axes.set(ylabel="seconds per update")
+    axes.tick_params(axis="x", labelsize=7)
+
+
+def seeds(result: dict[str, Any], axes: Any) -> None:
+    """What S seeds cost beside S times one."""
+    rows = sorted(result["rows"], key=lambda row: row["seeds"])
+    counts = [row["seeds"] for row in rows]
+    cost = [row["seconds_per_update"] / rows[0]["seconds_per_update"] for row in rows]
+    axes.plot(counts, cost, marker="o", label="measured")
+    axes.plot(counts, counts, "k:", label="S times one seed")
+    axes.set(xlabel="seeds", ylabel="cost of an update, in that of one seed", xscale="log", yscale="log")
+    axes.legend()
+
+
+PLOTS = {"env_throughput": env_throughput, "train_throughput": train_throughput, "seeds": seeds}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+", type=Path)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    args = parser.parse_args()
+    for file in args.files:
+        result = json.loads(file.read_text())
+        draw = PLOTS.get(result.get("benchmark", ""))
+        if draw is None:
+            print(f"{file}: nothing to draw")
+            continue
+        figure, axes = plt.subplots(figsize=(8, 4.5))
+        draw(result, axes)
+        axes.grid(alpha=0.3)
+        axes.set_title(f"{result['benchmark']}: {result['device']}, revision {result['revision']}", fontsize=9)
+        args.out.mkdir(parents=True, exist_ok=True)
+        path = args.out / f"{file.stem}.png"
+        figure.savefig(path, dpi=110, bbox_inches="tight")
+        plt.close(figure)
+        print(path)
+
+
+if __name__ == "__main__":
+    main()
