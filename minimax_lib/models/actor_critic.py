@@ -9,12 +9,13 @@ import jax.numpy as jnp
 from minimax_lib.envs.spaces import Space
 from minimax_lib.models.distributions import n_parameters
 from minimax_lib.models.initializers import GAIN_LINEAR, GAIN_TANH, orthogonal
+from minimax_lib.models.projection import Projection
 
 
 class ActorCritic(nn.Module):
     """Policy and value of sequences of observations.
 
-    `torso` maps observations to features; `memory` has `init_carry` and works on sequences (see `memory`). The policy
+    `torso` maps observations to `Features`; `memory` has `init_carry` and works on sequences (see `memory`). The policy
     starts uniform, all biases at zero.
     """
 
@@ -37,12 +38,9 @@ class ActorCritic(nn.Module):
         `obs` [T, R, ...]; `carry` [R, ...] is the memory before the first step; where `first` (bool[T, R]) is set, the
         observation opens an episode and the memory is cleared before it is used.
         """
-        n_steps, n_rows = first.shape  # all but the memory sees [T * R, ...]: products of matrices need no transposes
-        features = self.torso(jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), obs))
-        hidden, carry = self.memory(features.reshape(n_steps, n_rows, -1), carry, first)
-        hidden = hidden.reshape(n_steps * n_rows, -1)
-        heads = nn.Dense(2 * self.head_width, kernel_init=orthogonal(GAIN_TANH, n_blocks=2), name="heads")(hidden)
+        hidden, carry = self.memory(self.torso(obs), carry, first)
+        heads = Projection(2 * self.head_width, orthogonal(GAIN_TANH, n_blocks=2), name="heads")(hidden)
         policy, value = jnp.split(nn.tanh(heads), 2, axis=-1)
         policy = nn.Dense(n_parameters(self.action_space), kernel_init=nn.initializers.zeros, name="policy")(policy)
         values = nn.Dense(self.n_values, kernel_init=orthogonal(GAIN_LINEAR), name="value")(value)
-        return policy.reshape(n_steps, n_rows, -1), values.reshape(n_steps, n_rows, -1), carry
+        return policy.reshape(*first.shape, -1), values.reshape(*first.shape, -1), carry

@@ -12,7 +12,9 @@ import jax.numpy as jnp
 from flax import struct
 
 from minimax_lib.models.initializers import GAIN_RELU, orthogonal
+from minimax_lib.models.projection import Features, Projection
 from minimax_lib.models.recurrence import Cell, Weights, recur
+from minimax_lib.models.slow_images import SlowFeatures, project
 
 
 class LSTMCarry(struct.PyTreeNode):
@@ -94,7 +96,7 @@ class LSTMMemory(nn.Module):
         return LSTMCarry(hidden=zeros, cell=zeros)
 
     @nn.compact
-    def __call__(self, features: jax.Array, carry: LSTMCarry, first: jax.Array) -> tuple[jax.Array, LSTMCarry]:
+    def __call__(self, features: Features, carry: LSTMCarry, first: jax.Array) -> tuple[jax.Array, LSTMCarry]:
         return gated_memory(self, LSTM_CELL, features, carry, first)
 
 
@@ -108,14 +110,14 @@ class GRUMemory(nn.Module):
         return GRUCarry(hidden=jnp.zeros((*shape, self.width), jnp.float32))
 
     @nn.compact
-    def __call__(self, features: jax.Array, carry: GRUCarry, first: jax.Array) -> tuple[jax.Array, GRUCarry]:
+    def __call__(self, features: Features, carry: GRUCarry, first: jax.Array) -> tuple[jax.Array, GRUCarry]:
         return gated_memory(self, GRU_CELL, features, carry, first)
 
 
 LSTM_CELL, GRU_CELL = LSTMCell(), GRUCell()
 
 
-def gated_memory(module: Any, cell: Cell, features: jax.Array, carry: Any, first: jax.Array) -> tuple[jax.Array, Any]:
+def gated_memory(module: Any, cell: Cell, features: Features, carry: Any, first: jax.Array) -> tuple[jax.Array, Any]:
     """(hidden [T, R, width], last carry) of a cell whose parameters belong to `module`."""
     n_columns = cell.n_gates * module.width
     init = orthogonal(n_blocks=cell.n_gates)
@@ -124,6 +126,8 @@ def gated_memory(module: Any, cell: Cell, features: jax.Array, carry: Any, first
         recurrent_kernel=module.param("recurrent_kernel", init, (module.width, n_columns)),
         bias=module.param("bias", nn.initializers.zeros, (n_columns,)),
     )
+    if isinstance(features, SlowFeatures):
+        weights, features = weights.replace(input_kernel=None), project(features, weights.input_kernel)
     return recur(cell, module.unroll, weights, features, first, carry)
 
 
@@ -136,9 +140,8 @@ class NoMemory(nn.Module):
         return ()
 
     @nn.compact
-    def __call__(self, features: jax.Array, carry: tuple[()], first: jax.Array) -> tuple[jax.Array, tuple[()]]:
+    def __call__(self, features: Features, carry: tuple[()], first: jax.Array) -> tuple[Features, tuple[()]]:
         if self.width == 0:
             return features, ()
-        flat = features.reshape(-1, features.shape[-1])
-        hidden = nn.relu(nn.Dense(self.width, kernel_init=orthogonal(GAIN_RELU), name="dense")(flat))
-        return hidden.reshape(*features.shape[:-1], self.width), ()
+        hidden = nn.relu(Projection(self.width, orthogonal(GAIN_RELU), name="dense")(features))
+        return hidden.reshape(*first.shape, self.width), ()

@@ -18,7 +18,7 @@ from minimax_lib.trees import tree_where
 class Weights(struct.PyTreeNode):
     """Parameters of a gated network with H units and G = n_gates * H columns."""
 
-    input_kernel: jax.Array  # f32[F, G]
+    input_kernel: jax.Array | None  # f32[F, G]; None where the features come projected
     recurrent_kernel: jax.Array  # f32[H, G]
     bias: jax.Array  # f32[G]
 
@@ -55,6 +55,7 @@ def projects_ahead(weights: Weights) -> bool:
     On a GPU it always is, and wherever the kernel is too large to be read in every step. On a CPU, a small product in
     the scan is faster than writing its result for all steps to memory and reading it back.
     """
+    assert weights.input_kernel is not None
     n_features, n_units = weights.input_kernel.shape[0], weights.recurrent_kernel.shape[0]
     return jax.default_backend() != "cpu" or n_features > n_units
 
@@ -63,7 +64,7 @@ def projects_ahead(weights: Weights) -> bool:
 def recur(
     cell: Cell, unroll: int, weights: Weights, features: jax.Array, first: jax.Array, carry: Any
 ) -> tuple[jax.Array, Any]:
-    """(hidden f32[T, R, H], carry after the last step) for `features` [T, R, F].
+    """(hidden f32[T, R, H], carry after the last step) for `features` [T, R, F], or [T, R, G] if they come projected.
 
     Where `first` (bool[T, R]) is set, the carry is cleared before the step. `unroll` is that of `lax.scan`.
     """
@@ -74,13 +75,14 @@ def recur(
 def _forward(
     cell: Cell, unroll: int, weights: Weights, features: jax.Array, first: jax.Array, carry: Any
 ) -> tuple[tuple[jax.Array, Any], tuple]:
-    ahead = projects_ahead(weights)
-    contributions = features @ weights.input_kernel if ahead else features
+    contributions, kernel = features, weights.input_kernel
+    if kernel is not None and projects_ahead(weights):
+        contributions, kernel = features @ kernel, None
 
     def step(carry: Any, x: tuple[jax.Array, jax.Array]) -> tuple[Any, tuple]:
         contribution, first_t = x
         carry = cleared(first_t, carry)
-        inputs = (contribution if ahead else contribution @ weights.input_kernel) + weights.bias[None]
+        inputs = (contribution if kernel is None else contribution @ kernel) + weights.bias[None]
         after, saved = cell.forward(inputs, carry.hidden @ weights.recurrent_kernel, carry)
         return after, (after.hidden, saved)
 
@@ -91,6 +93,7 @@ def _forward(
 def _backward(cell: Cell, unroll: int, residuals: tuple, gradients: tuple[jax.Array, Any]) -> tuple:
     """Gradients of weights, features, (none of) first, and carry."""
     weights, features, first, carry, hidden, saved = residuals
+    kernel = weights.input_kernel
     hidden_gradients, last_gradient = gradients
 
     def step(gradient: Any, x: tuple) -> tuple[Any, jax.Array]:
@@ -104,11 +107,12 @@ def _backward(cell: Cell, unroll: int, residuals: tuple, gradients: tuple[jax.Ar
     carry_gradient, inputs_gradients = jax.lax.scan(step, last_gradient, steps, reverse=True, unroll=unroll)
     hidden_before = cleared(first, jnp.concatenate([carry.hidden[None], hidden[:-1]]))
     weight_gradients = Weights(
-        input_kernel=product_over_steps(features, inputs_gradients),
+        input_kernel=None if kernel is None else product_over_steps(features, inputs_gradients),
         recurrent_kernel=product_over_steps(hidden_before, cell.product_gradient(saved, inputs_gradients)),
         bias=inputs_gradients.sum(axis=(0, 1)),
     )
-    return weight_gradients, inputs_gradients @ weights.input_kernel.T, None, carry_gradient
+    features_gradient = inputs_gradients if kernel is None else inputs_gradients @ kernel.T
+    return weight_gradients, features_gradient, None, carry_gradient
 
 
 def product_over_steps(x: jax.Array, y: jax.Array) -> jax.Array:

@@ -11,6 +11,8 @@ import numpy as np
 
 from minimax_lib.envs.spaces import Box, Dict, Discrete, Space
 from minimax_lib.models.initializers import GAIN_RELU, orthogonal
+from minimax_lib.models.projection import Features
+from minimax_lib.models.slow_images import Convolution, SlowFeatures, SlowImage, changes_are_cheap
 
 
 def is_image(space: Space) -> TypeGuard[Box]:
@@ -42,25 +44,37 @@ class Torso(nn.Module):
     kernel_size: int
     image_scale: float
     embedding_width: int
+    slow_images: bool = False  # leave the convolution to `SlowFeatures`, where that is faster
 
     @nn.compact
-    def __call__(self, obs: Any) -> jax.Array:
-        parts = leaf_spaces(self.space)
-        features = [
-            self._encode(part_name(path), space, functools.reduce(operator.getitem, path, obs)) for path, space in parts
+    def __call__(self, obs: Any) -> Features:
+        parts = [
+            self._encode(part_name(path), space, functools.reduce(operator.getitem, path, obs))
+            for path, space in leaf_spaces(self.space)
         ]
-        return jnp.concatenate(features, axis=-1)
+        return SlowFeatures(tuple(parts)) if self._by_changes() else jnp.concatenate(parts, axis=-1)
 
-    def _encode(self, name: str, space: Box | Discrete, part: jax.Array) -> jax.Array:
+    def _by_changes(self) -> bool:
+        return self.slow_images and changes_are_cheap()
+
+    def _encode(self, name: str, space: Box | Discrete, part: jax.Array) -> Any:
+        rank = 0 if isinstance(space, Discrete) else len(space.shape)
+        leading = part.shape[: part.ndim - rank]
+        flat = part.reshape(-1, *part.shape[len(leading) :])  # so that products of matrices need no transposes
         if isinstance(space, Discrete):
-            return nn.Embed(space.n, self.embedding_width, embedding_init=orthogonal(), name=name)(part)
-        if is_image(space):
-            return ImageEncoder(self.n_filters, self.kernel_size, self.image_scale, name=name)(part)
-        return part.reshape(*part.shape[: part.ndim - len(space.shape)], -1).astype(jnp.float32)
+            features = nn.Embed(space.n, self.embedding_width, embedding_init=orthogonal(), name=name)(flat)
+        elif is_image(space):
+            encoder = ImageEncoder(self.n_filters, self.kernel_size, self.image_scale, name=name)
+            if self._by_changes():
+                return encoder.by_changes(part)
+            features = encoder(flat)
+        else:
+            features = flat.astype(jnp.float32)
+        return features.reshape(*leading, -1)
 
 
 class ImageEncoder(nn.Module):
-    """ReLU of one convolution without padding, stride 1, over images [..., h, w, c]; flattened.
+    """ReLU of one convolution without padding, stride 1, over images [n, h, w, c]; flattened.
 
     Written as one product of two matrices, all windows by the kernel: inside a loop, as in training, XLA's convolution
     is ten times slower on the CPU.
@@ -70,12 +84,31 @@ class ImageEncoder(nn.Module):
     kernel_size: int
     scale: float  # the image is divided by it
 
-    @nn.compact
+    def setup(self) -> None:
+        self.conv = Filters(self.n_filters, self.kernel_size, self.scale)
+
     def __call__(self, image: jax.Array) -> jax.Array:
         patches = windows(image, self.kernel_size)
-        patches = patches.reshape(-1, patches.shape[-1]).astype(jnp.float32) / self.scale
-        x = nn.Dense(self.n_filters, kernel_init=orthogonal(GAIN_RELU), name="conv")(patches)
-        return nn.relu(x).reshape(*image.shape[:-3], -1)
+        features = self.conv(image.shape[-1]).features(patches.reshape(-1, patches.shape[-1]))
+        return features.reshape(len(image), -1)
+
+    def by_changes(self, image: jax.Array) -> SlowImage:
+        """The same features of sequences of images [T, R, h, w, c], to be computed where they change."""
+        return SlowImage(image, self.conv(image.shape[-1]))
+
+
+class Filters(nn.Module):
+    """The parameters of a convolution."""
+
+    n_filters: int
+    size: int
+    scale: float
+
+    @nn.compact
+    def __call__(self, n_channels: int) -> Convolution:
+        kernel = self.param("kernel", orthogonal(GAIN_RELU), (self.size**2 * n_channels, self.n_filters))
+        bias = self.param("bias", nn.initializers.zeros, (self.n_filters,))
+        return Convolution(kernel, bias, self.size, self.scale)
 
 
 def windows(image: jax.Array, size: int) -> jax.Array:

@@ -1,0 +1,216 @@
+"""Linear maps of convolved images that change little from one step to the next, as when a teacher draws a maze.
+
+A dense layer on the features f of such an image is by far the largest product of its network, yet from step to step
+only the windows around a few cells change. With f of every window before the first step taken as zero,
+
+    f[t] @ kernel = sum over s <= t and windows w that changed at s of (f_w[s] - f_w[s - 1]) @ kernel_w
+
+which is exact for all images and costs what they change: the sum is done window by window, in tiles of its changes.
+Nothing bounds the number of changes, and what is saved for the backward pass are the images alone.
+"""
+
+import itertools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from minimax_lib.models.recurrence import product_over_steps
+
+TILE = 128  # changes of one window in one product
+
+
+def changes_are_cheap() -> bool:
+    """Whether a loop over small products may be faster than one large one: not on a GPU."""
+    return jax.default_backend() == "cpu"
+
+
+class Convolution(struct.PyTreeNode):
+    """ReLU of a convolution with C filters without padding, stride 1, over images [..., h, w, c]."""
+
+    kernel: jax.Array  # f32[size * size * c, C]
+    bias: jax.Array  # f32[C]
+    size: int = struct.field(pytree_node=False)  # side of a window
+    scale: float = struct.field(pytree_node=False)  # images are divided by it
+
+    def features(self, windows: jax.Array) -> jax.Array:
+        """f32[n, C] of windows [n, size * size * c]."""
+        return jax.nn.relu(windows.astype(jnp.float32) / self.scale @ self.kernel + self.bias[None])
+
+
+class SlowImage(struct.PyTreeNode):
+    """The features of sequences of images, not computed yet."""
+
+    image: jax.Array  # integers [T, R, h, w, c]
+    convolution: Convolution
+
+    @property
+    def n_windows(self) -> tuple[int, int]:
+        """Windows in a column and in a row of the image."""
+        height, width = self.image.shape[2:4]
+        return height - self.convolution.size + 1, width - self.convolution.size + 1
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(T, R, number of features of one image)."""
+        down, across = self.n_windows
+        return *self.image.shape[:2], down * across * self.convolution.kernel.shape[1]
+
+
+class SlowFeatures(struct.PyTreeNode):
+    """Features [T, R, F], side by side as those of an array: what `project` takes."""
+
+    parts: tuple[jax.Array | SlowImage, ...]  # f32[T, R, n], or images
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(T, R, F)."""
+        return (*self.parts[0].shape[:2], sum(part.shape[-1] for part in self.parts))
+
+
+class Changes(struct.PyTreeNode):
+    """When one window changed; steps and rows are counted together, n = t * R + r."""
+
+    windows: jax.Array  # [T * R, size * size * c], what was in it
+    order: jax.Array  # i32[tiles, TILE], the n where it differs from the step before, then T * R
+    n_tiles: jax.Array  # i32[], tiles that are not empty
+    n_rows: int = struct.field(pytree_node=False)
+
+    def features(self, convolution: Convolution, index: jax.Array) -> jax.Array:
+        """f32[TILE, C]: by how much its features changed at `index`, 0 where that is T * R."""
+        after = convolution.features(self.windows.at[index].get(mode="clip"))
+        before = convolution.features(self.windows.at[index - self.n_rows].get(mode="clip"))
+        change = after - jnp.where((index >= self.n_rows)[:, None], before, 0.0)
+        return jnp.where((index < len(self.windows))[:, None], change, 0.0)
+
+
+def changes(slow: SlowImage, w: jax.Array) -> Changes:
+    """Those of window `w` (i32[], counted row by row)."""
+    n_steps, n_rows, *image_shape = slow.image.shape
+    n, size = n_steps * n_rows, slow.convolution.size
+    y, x = jnp.divmod(w, slow.n_windows[1])
+    corner = (jnp.zeros_like(w), y, x, jnp.zeros_like(w))
+    windows = jax.lax.dynamic_slice(slow.image.reshape(n, *image_shape), corner, (n, size, size, image_shape[-1]))
+    windows = windows.reshape(n, -1)
+    differs = (windows[n_rows:] != windows[:-n_rows]).any(axis=-1)
+    changed = jnp.concatenate([jnp.ones(n_rows, bool), differs])
+    order = jnp.sort(jnp.where(changed, jnp.arange(n, dtype=jnp.int32), n))
+    tile = min(TILE, n)
+    order = jnp.pad(order, (0, -n % tile), constant_values=n).reshape(-1, tile)
+    n_tiles = -(-changed.sum(dtype=jnp.int32) // tile)
+    return Changes(windows=windows, order=order, n_tiles=n_tiles, n_rows=n_rows)
+
+
+def contribution(slow: SlowImage, kernel: jax.Array, offset: int) -> jax.Array:
+    """f32[T, R, G]: features times the rows of `kernel` (f32[F, G]) from `offset` on."""
+    n_steps, n_rows = slow.image.shape[:2]
+    n_filters = slow.convolution.kernel.shape[1]
+
+    def window(w: jax.Array, total: jax.Array) -> jax.Array:
+        kernel_w = jax.lax.dynamic_slice_in_dim(kernel, offset + w * n_filters, n_filters)
+        found = changes(slow, w)
+
+        def tile(i: jax.Array, total: jax.Array) -> jax.Array:
+            index = found.order[i]
+            return total.at[index].add(found.features(slow.convolution, index) @ kernel_w, mode="drop")
+
+        return jax.lax.fori_loop(0, found.n_tiles, tile, total)
+
+    total = jnp.zeros((n_steps * n_rows, kernel.shape[1]), jnp.float32)
+    total = jax.lax.fori_loop(0, slow.n_windows[0] * slow.n_windows[1], window, total)
+    return running_sum(total.reshape(n_steps, n_rows, -1))
+
+
+def gradients(
+    slow: SlowImage, kernel: jax.Array, offset: int, gradient: jax.Array, kernel_gradient: jax.Array
+) -> tuple[Convolution, jax.Array]:
+    """(that of the convolution, `kernel_gradient` with its rows from `offset` on) from that of the contribution."""
+    gradient = running_sum(gradient, reverse=True).reshape(-1, kernel.shape[1])
+    n_filters = slow.convolution.kernel.shape[1]
+
+    def window(w: jax.Array, loop: tuple) -> tuple:
+        convolution_gradient, kernel_gradient = loop
+        start = offset + w * n_filters
+        kernel_w = jax.lax.dynamic_slice_in_dim(kernel, start, n_filters)
+        found = changes(slow, w)
+
+        def tile(i: jax.Array, sums: tuple) -> tuple:
+            index = found.order[i]
+            _, back = jax.vjp(lambda c, k: found.features(c, index) @ k, slow.convolution, kernel_w)
+            return jax.tree.map(jnp.add, sums, back(gradient.at[index].get(mode="clip")))
+
+        sums = (convolution_gradient, jnp.zeros_like(kernel_w))
+        convolution_gradient, kernel_w_gradient = jax.lax.fori_loop(0, found.n_tiles, tile, sums)
+        return convolution_gradient, jax.lax.dynamic_update_slice_in_dim(kernel_gradient, kernel_w_gradient, start, 0)
+
+    loop = (jax.tree.map(jnp.zeros_like, slow.convolution), kernel_gradient)
+    return jax.lax.fori_loop(0, slow.n_windows[0] * slow.n_windows[1], window, loop)
+
+
+def running_sum(x: jax.Array, reverse: bool = False) -> jax.Array:
+    """Sums over the steps up to each (with `reverse`: from each on) of x [T, ...]; on a CPU, faster than `cumsum`."""
+
+    def step(total: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return total + x, total + x
+
+    return jax.lax.scan(step, jnp.zeros_like(x[0]), x, reverse=reverse)[1]
+
+
+@jax.custom_vjp
+def project(features: SlowFeatures, kernel: jax.Array) -> jax.Array:
+    """f32[T, R, G]: `features` [T, R, F] times `kernel` f32[F, G]."""
+    return forward(features, kernel)
+
+
+@jax.custom_batching.sequential_vmap
+def forward(features: SlowFeatures, kernel: jax.Array) -> jax.Array:
+    """`project`; one seed after the other under vmap, since each has loops of its own length."""
+    total = jnp.zeros((*features.shape[:2], kernel.shape[1]), jnp.float32)
+    for part, offset in with_offsets(features):
+        if isinstance(part, SlowImage):
+            total = total + contribution(part, kernel, offset)
+        else:
+            total = total + part @ kernel[offset : offset + part.shape[-1]]
+    return total
+
+
+@jax.custom_batching.sequential_vmap
+def backward(features: SlowFeatures, kernel: jax.Array, gradient: jax.Array) -> tuple[list, jax.Array]:
+    """(gradient of each part, of the convolution where it is an image; gradient of the kernel)."""
+    kernel_gradient, parts = jnp.zeros_like(kernel), list[Any]()
+    for part, offset in with_offsets(features):
+        if isinstance(part, SlowImage):
+            convolution, kernel_gradient = gradients(part, kernel, offset, gradient, kernel_gradient)
+            parts.append(convolution)
+        else:
+            rows = product_over_steps(part, gradient)
+            kernel_gradient = jax.lax.dynamic_update_slice_in_dim(kernel_gradient, rows, offset, 0)
+            parts.append(gradient @ kernel[offset : offset + part.shape[-1]].T)
+    return parts, kernel_gradient
+
+
+def with_offsets(features: SlowFeatures) -> list[tuple[jax.Array | SlowImage, int]]:
+    """Each part, and which feature its first one is."""
+    ends = itertools.accumulate(part.shape[-1] for part in features.parts)
+    return list(zip(features.parts, [0, *ends], strict=False))
+
+
+def _saved(features: SlowFeatures, kernel: jax.Array) -> tuple[jax.Array, tuple]:
+    return forward(features, kernel), (features, kernel)
+
+
+def _gradients(saved: tuple, gradient: jax.Array) -> tuple[SlowFeatures, jax.Array]:
+    features, kernel = saved
+    found, kernel_gradient = backward(features, kernel, gradient)
+    parts = []
+    for part, part_gradient in zip(features.parts, found, strict=True):
+        if isinstance(part, SlowImage):
+            none = np.zeros(part.image.shape, jax.dtypes.float0)  # integers have no gradient
+            part_gradient = part.replace(image=none, convolution=part_gradient)
+        parts.append(part_gradient)
+    return features.replace(parts=tuple(parts)), kernel_gradient
+
+
+project.defvjp(_saved, _gradients)
