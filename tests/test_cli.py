@@ -195,7 +195,7 @@ def test_help_shows_every_group_with_what_is_chosen_and_its_values(elsewhere):
     for expected in (
         "--env {AMaze",
         "--runner {dr",
-        "--model {lstm,gru,ff",
+        "--model {lstm,gru,s5,ff",
         "--config FILE",
         "Which model.",
         "--plugins",
