@@ -2,9 +2,9 @@
 
     pip install -e ".[test,plots]" "jax[cuda13]" && python benchmarks/gpu.py --hours 8 --out benchmarks/results/h200
 
-Each stage is a command of this repository in a process of its own, and leaves a file; a stage whose file is there is not
-run again, training runs resume from their checkpoints. When the hours are over, the stage under way is stopped (as by
-Ctrl-C: it saves) and the rest is left for the next call. In this order:
+Each stage is a command of this repository in a process of its own, and leaves a file; a stage whose file is there is
+not run again, training runs resume from their checkpoints. When the hours are over, the stage under way is stopped (as
+by Ctrl-C: it saves) and the rest is left for the next call. In this order:
 
 1. `env`: steps per second of the environment, up to a million environments.
 2. `train`: seconds per update of every method and model, with parts; DR over numbers of seeds, and over batch sizes.
@@ -44,7 +44,7 @@ class Stages:
         self.end = time.monotonic() + 3600 * hours
 
     def run(self, name: str, *words: str) -> bool:
-        """Whether the stage is done, now or already; its output is in `<name>.log`, how long it took in `<name>.done`."""
+        """Whether the stage is done, now or already; its output is in NAME.log, how long it took in NAME.done."""
         done = self.out / f"{name}.done"
         if done.exists():
             print(f"{name}: done already", flush=True)

@@ -332,6 +332,24 @@ def test_a_minibatch_without_a_valid_step_is_harmless():
 # ------------------------------------------------------------------------------------------- minibatches
 
 
+@pytest.mark.parametrize(("model", "n_minibatches", "ends"), [("lstm", 2, False), ("lstm", 1, True), ("ff", 2, True)])
+def test_the_gradient_of_chunks_is_that_of_the_whole(model, n_minibatches, ends):
+    """To rounding, also where the chunks differ in how many of their steps count."""
+    whole, parts = (
+        make_agent(model, n_epochs=1, n_minibatches=n_minibatches, n_chunks=n, max_grad_norm=1e6) for n in (1, 4)
+    )
+    state, run = experience(whole, **({"play": play_once} if ends else {}))
+    expected = jax.jit(whole.update)(jax.random.key(1), state, run)
+    found = jax.jit(parts.update)(jax.random.key(1), state, run)
+    # Adam's second moment is the squared gradient, which no step size hides
+    for x, y in zip(jax.tree.leaves(expected[0].opt_state), jax.tree.leaves(found[0].opt_state), strict=True):
+        np.testing.assert_allclose(x, y, rtol=2e-3, atol=1e-7)
+    for name, number in expected[1].items():
+        np.testing.assert_allclose(number, found[1][name], rtol=1e-4, atol=1e-5, err_msg=name)
+    with pytest.raises(ValueError, match=r"^ppo.n_chunks is 3: it must divide the 4 rows \(try 2\)$"):
+        make_agent("lstm", n_chunks=3).check_batch(4, T)
+
+
 @pytest.mark.parametrize(("model", "n_minibatches"), [("lstm", 4), ("lstm", B), ("ff", 6)])
 def test_an_epoch_uses_everything_exactly_once(model, n_minibatches):
     """With a negligible step size, the mean over the minibatches is the loss of the whole batch."""

@@ -33,6 +33,8 @@ class PPO:
     """Passes over a rollout."""
     n_minibatches: int = 1
     """Parts of a rollout, each a gradient step: of rows for a model with memory, of single steps for one without."""
+    n_chunks: int = 1
+    """Parts of a minibatch that its gradient is computed on one after another: the same gradient in less memory."""
     entropy_coef: float = 1e-3
     """Weight of the entropy bonus."""
     value_coef: float = 0.5
@@ -54,7 +56,7 @@ class PPO:
             _check(name, getattr(self, name), getattr(self, name) >= 0, "at least 0")
         for name in ("gamma", "gae_lambda"):
             _check(name, getattr(self, name), 0 <= getattr(self, name) <= 1, "between 0 and 1")
-        for name in ("n_epochs", "n_minibatches"):
+        for name in ("n_epochs", "n_minibatches", "n_chunks"):
             _check(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
         if self.lr_final is not None:
             _check("lr_final", self.lr_final, self.lr_final >= 0, "at least 0")
@@ -63,6 +65,11 @@ class PPO:
 def _check(name: str, value: float, holds: bool, rule: str) -> None:
     if not (holds and math.isfinite(value)):
         raise ValueError(f"ppo.{name} is {value}: it must be {rule} and finite")
+
+
+def divisor(count: int, near: int) -> int:
+    """The divisor of `count` that is nearest to `near`."""
+    return min((d for d in range(1, count + 1) if count % d == 0), key=lambda d: abs(d - near))
 
 
 class Batch(struct.PyTreeNode):
@@ -101,8 +108,11 @@ class PPOAgent:
         count, unit = (n_rows, "rows") if self.is_recurrent else (n_rows * n_steps, "steps")
         n = self.config.n_minibatches
         if count % n:
-            nearest = min((d for d in range(1, count + 1) if count % d == 0), key=lambda d: abs(d - n))
-            raise ValueError(f"ppo.n_minibatches is {n}: it must divide the {count} {unit} (try {nearest})")
+            raise ValueError(f"ppo.n_minibatches is {n}: it must divide the {count} {unit} (try {divisor(count, n)})")
+        size, parts = n_rows if n == 1 else count // n, self.config.n_chunks
+        if size % parts:
+            what = "rows" if n == 1 else f"{unit} of a minibatch"
+            raise ValueError(f"ppo.n_chunks is {parts}: it must divide the {size} {what} (try {divisor(size, parts)})")
 
     @property
     def is_recurrent(self) -> bool:
@@ -186,11 +196,30 @@ class PPOAgent:
         params, opt_state = learnt
         if self.config.normalize_advantages:
             batch = dataclasses.replace(batch, advantage=normalized(batch.advantage, batch.steps.valid))
-        gradients, metrics = jax.grad(self.loss, has_aux=True)(params, batch)
+        gradients, metrics = self._gradient(params, batch)
         gradients = axes.device_mean(gradients)
         metrics["grad_norm"] = optax.tree.norm(gradients)
         steps, opt_state = self.optimizer.update(gradients, opt_state, params)
         return (optax.apply_updates(params, steps), opt_state), metrics
+
+    def _gradient(self, params: Any, batch: Batch) -> tuple[Any, dict[str, jax.Array]]:
+        """The loss's gradient and metrics, added up over chunks, of which only one at a time is in memory."""
+        gradient = jax.grad(self.loss, has_aux=True)
+        if self.config.n_chunks == 1:
+            return gradient(params, batch)
+
+        def weight(part: Batch) -> jax.Array:
+            valid = part.steps.valid
+            return jnp.float32(part.advantage.size) if valid is None else axes.device_mean(valid.sum(dtype=jnp.float32))
+
+        def add(total: Any, rows: jax.Array) -> tuple[Any, None]:
+            chunk = batch.rows(rows)
+            share = weight(chunk) / jnp.maximum(weight(batch), 1.0)
+            return jax.tree.map(lambda t, x: t + share * x, total, gradient(params, chunk)), None
+
+        rows = jnp.arange(batch.advantage.shape[1], dtype=jnp.int32).reshape(self.config.n_chunks, -1)
+        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(gradient, params, batch))
+        return jax.lax.scan(add, zeros, rows)[0]
 
     def loss(self, params: Any, batch: Batch) -> tuple[jax.Array, dict[str, jax.Array]]:
         """Clipped policy loss, plus clipped value loss, less entropy bonus (Schulman et al. 2017, eq. 7 and 9)."""
