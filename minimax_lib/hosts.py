@@ -7,6 +7,8 @@ one process knows (a signal, a damaged file) is agreed on before anything follow
 import contextlib
 import dataclasses
 import functools
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -48,17 +50,32 @@ def join(hosts: Hosts) -> None:
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.config.update("jax_enable_preemption_service", False)  # the run listens to signals itself
     try:
-        jax.distributed.initialize(
-            hosts.coordinator or None,
-            hosts.n_processes,
-            hosts.process,
-            initialization_timeout=hosts.start_timeout,
-            heartbeat_timeout_seconds=hosts.lost_timeout,
-            shutdown_timeout_seconds=hosts.lost_timeout,
-        )
+        with last_words(f"the processes of the run have not come together in {hosts.start_timeout} seconds"):
+            jax.distributed.initialize(
+                hosts.coordinator or None,
+                hosts.n_processes,
+                hosts.process,
+                initialization_timeout=hosts.start_timeout,
+                heartbeat_timeout_seconds=hosts.lost_timeout,
+                shutdown_timeout_seconds=hosts.lost_timeout,
+            )
     except Exception as error:  # of many kinds, by how the processes were to find each other
         reason = " ".join(str(error).split())
         raise ValueError(f"the processes of the run do not come together: {reason[:200]}") from error
+
+
+@contextlib.contextmanager
+def last_words(line: str) -> Iterator[None]:
+    """`line` will be the last on stderr if this process ends in its block, however it does.
+
+    Where another process is lost, JAX's runtime ends this one without a way back to Python: a child waits for it.
+    """
+    code = "import sys; sys.stdin.read() or print(sys.argv[1], file=sys.stderr)"
+    child = subprocess.Popen([sys.executable, "-c", code, line], stdin=subprocess.PIPE, start_new_session=True)
+    try:
+        yield
+    finally:
+        child.communicate(b"the block has ended")
 
 
 def is_first() -> bool:

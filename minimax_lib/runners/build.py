@@ -26,10 +26,11 @@ def make_runner(config: Any) -> Runner:
         return _runner(config, config.runner)
     if not isinstance(config.runner, RolloutSettings):
         raise ValueError(f"n_devices is {config.n_devices}: this runner cannot share its rows (it has no per_device)")
+    part = config.runner.per_device(n)
     try:
-        return _runner(config, config.runner.per_device(n))
+        return _runner(config, part)
     except ValueError as error:
-        raise ValueError(f"n_devices is {config.n_devices}, on each of {n} that share a batch: {error}") from error
+        raise ValueError(f"on each of the {n} devices that share a batch, {error}") from error
 
 
 def _runner(config: Any, settings: Any) -> Runner:

@@ -97,6 +97,14 @@ class Grid:
     def shardings(self, state: RunnerState) -> RunnerState:
         return jax.tree.map(lambda spec: NamedSharding(self.mesh, spec), self.specs(state))
 
+    def laid_out(self, shape: RunnerState) -> RunnerState:
+        """Shapes and types of a whole state, with where its leaves lie; unchanged where there is only one device."""
+        if self.n_devices == 1:
+            return shape
+        return jax.tree.map(
+            lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), shape, self.shardings(shape)
+        )
+
     def of_device(self, state: RunnerState) -> RunnerState:
         """The part of one device, in the form in which one device alone has it."""
         return jax.tree.map(lambda own, x: x[:, 0] if own else x, self.own(state), state)

@@ -17,7 +17,7 @@ import numpy as np
 from rich.console import Console
 
 from minimax_lib import axes, hosts
-from minimax_lib.checkpoint import CheckpointError, Checkpoints, abstract, one_line
+from minimax_lib.checkpoint import CheckpointError, Checkpoints, one_line, placed
 from minimax_lib.config import Config, to_dict
 from minimax_lib.config.tree import flat
 from minimax_lib.hosts import Hosts
@@ -94,11 +94,17 @@ class ExperimentRunner:
         Raises RunRefused before anything has changed, RunStopped later.
         """
         with contextlib.ExitStack() as stack:
+            if hosts.is_one_of_several():
+                stack.enter_context(hosts.last_words(self._last_words()))
             self._enter_folder(stack)
             state, trained = self._train()
             if trained and self.config.report:
                 self._report(state)
         return state
+
+    def _last_words(self) -> str:
+        who = f"process {jax.process_index()} of {jax.process_count()}"
+        return f"{who} left before the end, as all do when one is lost; --resume continues {self.folder.path}"
 
     def _enter_folder(self, stack: contextlib.ExitStack) -> None:
         """The first process takes the folder for all; RunRefused in every process if it cannot."""
@@ -150,7 +156,8 @@ class ExperimentRunner:
         """Where the newest checkpoint left the run; its beginning if there is none. RunRefused if none can be read."""
         init = functools.partial(self.program.init, self.config.seed)
         try:
-            restored = checkpoints.restore(abstract(init)) if checkpoints.updates() else None
+            shape = placed(self.grid.laid_out(jax.eval_shape(init)))
+            restored = checkpoints.restore(shape) if checkpoints.updates() else None
         except CheckpointError as error:
             raise RunRefused(f"cannot resume {self.folder.path}: {error}") from error
         if restored is None:
@@ -206,9 +213,7 @@ def leaving_alone(folder: RunFolder) -> Iterator[None]:
     except Exception as error:
         if not hosts.is_one_of_several():
             raise
-        is_lost = isinstance(error, jax.errors.JaxRuntimeError)
-        why = "another process of this run is lost" if is_lost else f"process {jax.process_index()} cannot go on"
-        print(f"error: {why} ({one_line(error)}); {folder.newest()}", file=sys.stderr, flush=True)
+        print(f"error: {one_line(error)}; {folder.newest()}", file=sys.stderr, flush=True)
         os._exit(1)
 
 
