@@ -213,6 +213,19 @@ def test_seeds_side_by_side_are_each_seed_alone():
         np.testing.assert_allclose(x[1], y, rtol=1e-3, atol=1e-4)
 
 
+def test_slow_images_are_taken_as_they_are():
+    space = Box(0, 10, (6, 6, 3), "uint8")
+    plain, slow = (
+        S5(conv_filters=2, memory_width=W, state_size=N, head_width=4, slow_images=s).build(space, Discrete(3))
+        for s in (False, True)
+    )
+    image = jax.random.randint(jax.random.key(0), (5, R, 6, 6, 3), 0, 10).astype(jnp.uint8)
+    args = (image, plain.init_carry((R,)), starts(5))
+    params = jax.jit(plain.init)(jax.random.key(1), *args)
+    values = [jax.jit(model.apply)(params, *args)[1] for model in (plain, slow)]
+    np.testing.assert_allclose(values[1], values[0], rtol=1e-4, atol=1e-5)
+
+
 def test_nothing_passes_from_one_episode_to_the_next():
     module = memory()
     params = initialised(module)

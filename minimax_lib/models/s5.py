@@ -14,6 +14,7 @@ from flax import struct
 
 from minimax_lib.models.initializers import Initializer, orthogonal
 from minimax_lib.models.linear_recurrence import linear_recurrence
+from minimax_lib.models.projection import Features, Projection
 
 Discretisation = Literal["zoh", "bilinear"]
 GLU = Literal["full", "half1", "half2", "none"]
@@ -56,9 +57,8 @@ class S5Memory(nn.Module):
         return S5Carry(states=jnp.zeros((*shape, self.n_layers, self.space.n_pairs), jnp.complex64))
 
     @nn.compact
-    def __call__(self, features: jax.Array, carry: S5Carry, first: jax.Array) -> tuple[jax.Array, S5Carry]:
-        flat = features.reshape(-1, features.shape[-1])  # all but the recurrence sees [T * R, ...]: plain products
-        x = nn.Dense(self.width, kernel_init=orthogonal(), name="input")(flat)
+    def __call__(self, features: Features, carry: S5Carry, first: jax.Array) -> tuple[jax.Array, S5Carry]:
+        x = Projection(self.width, orthogonal(), name="input")(features)  # all but the recurrence sees [T * R, W]
         last = []
         for i in range(self.n_layers):
             x, state = S5Layer(self.space, self.glu, self.norm, name=f"layer_{i}")(x, carry.states[:, i], first)
