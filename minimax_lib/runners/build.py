@@ -30,7 +30,7 @@ def make_runner(config: Any) -> Runner:
     try:
         return _runner(config, part)
     except ValueError as error:
-        raise ValueError(f"on each of the {n} devices that share a batch, {error}") from error
+        raise ValueError(f"on each of {n} devices, {error}") from error
 
 
 def _runner(config: Any, settings: Any) -> Runner:

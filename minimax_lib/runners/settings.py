@@ -29,7 +29,10 @@ def shared_out(settings: Settings, n: int, name: str) -> Settings:
             nearest = n * max(1, round(value / n))
             raise ValueError(f"{name}.{count} is {value}, which {n} devices cannot share equally (try {nearest})")
         changes[count] = value // n
-    return dataclasses.replace(settings, **changes)  # type: ignore[type-var]
+    try:
+        return dataclasses.replace(settings, **changes)  # type: ignore[type-var]
+    except ValueError as error:
+        raise ValueError(f"on each of {n} devices, {error}") from error
 
 
 @dataclasses.dataclass(frozen=True)
