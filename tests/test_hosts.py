@@ -1,0 +1,182 @@
+"""Two processes on this host train together, save together, and neither hangs when the other is lost."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from minimax_lib.checkpoint import saved_updates
+from minimax_lib.hosts import Hosts, all_or_none, is_first, largest, readable
+from minimax_lib.logging import read_table
+
+ROOT = Path(__file__).parent.parent
+LIMIT = 240  # seconds, for a machine that is busy
+CONFIG = {
+    "env": {"name": "AMaze", "height": 4, "width": 4, "n_walls": 2, "max_steps": 8},
+    "model": "ff",
+    "runner": {"name": "plr", "n_parallel": 8, "n_steps": 8, "capacity": 32, "min_fill": 0.25, "robust": False},
+    "ppo": {"n_epochs": 1},
+    "eval": {"every": 4, "tasks": ["TrainingDistribution"], "n_episodes": 1},
+    "n_updates": 8,
+    "n_devices": 4,
+    "log_every": 2,
+    "checkpoint_every": 4,
+    "report": False,
+}
+
+
+class Pair:
+    """The command on two processes with two devices each; `output[i]` is what process i said."""
+
+    def __init__(self, folder: Path, *flags: str, lost_timeout: int = 60):
+        with socket.socket() as free:
+            free.bind(("localhost", 0))
+            port = free.getsockname()[1]
+        joined = ["--distributed", "--hosts.coordinator", f"localhost:{port}", "--hosts.n-processes", "2"]
+        joined += ["--hosts.lost-timeout", str(lost_timeout)]
+        self.processes = [start(folder, 2, *flags, *joined, "--hosts.process", str(i)) for i in (0, 1)]
+
+    def finish(self) -> list[int]:
+        """The statuses of both; neither is left behind."""
+        try:
+            self.output = [process.communicate(timeout=LIMIT)[0] for process in self.processes]
+        finally:
+            for process in self.processes:
+                process.kill()
+        return [process.returncode for process in self.processes]
+
+
+def start(folder: Path, n_devices: int, *flags: str) -> subprocess.Popen:
+    """The command in a process of its own, with `n_devices` devices."""
+    xla = f"--xla_force_host_platform_device_count={n_devices} --xla_backend_optimization_level=1"
+    file = folder / "config.json"  # JSON is YAML
+    file.write_text(json.dumps(CONFIG))
+    command = [sys.executable, str(ROOT / "train.py"), "--config", str(file), "--log-dir", str(folder), *flags]
+    environment = os.environ | {"XLA_FLAGS": xla, "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder, env=environment
+    )
+
+
+def alone(folder: Path, *flags: str) -> tuple[int, str]:
+    """(status, output) of the command in one process with four devices."""
+    process = start(folder, 4, *flags)
+    try:
+        output, _ = process.communicate(timeout=LIMIT)
+    finally:
+        process.kill()
+    return process.returncode, output
+
+
+def updates(folder: Path) -> list[int]:
+    return [int(row["update"]) for row in read_table(folder / "metrics.csv")[1]]
+
+
+def wait_for_checkpoint(pair: Pair, folder: Path) -> None:
+    """Returns when there is one, or when a process has ended."""
+    deadline = time.monotonic() + LIMIT
+    while not saved_updates(folder / "checkpoints") and all(process.poll() is None for process in pair.processes):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """The folder of runs in which two processes have finished `run`."""
+    folder = tmp_path_factory.mktemp("hosts")
+    pair = Pair(folder, "--name", "run")
+    assert pair.finish() == [0, 0], pair.output
+    assert "is finished: 8 updates" in pair.output[0]
+    assert "update" not in pair.output[1]  # only the first process speaks
+    return folder
+
+
+def test_two_processes_train_as_one_and_only_the_first_writes(done):
+    """The same rows of levels on the same four devices in one process: the same run, to rounding."""
+    status, output = alone(done, "--name", "alone")
+    assert status == 0, output
+    assert updates(done / "run") == [2, 4, 6, 8]
+    assert saved_updates(done / "run" / "checkpoints") == [4, 8]
+    together, single = (read_table(done / name / "metrics.csv")[1] for name in ("run", "alone"))
+    for a, b in zip(together, single, strict=True):
+        for name in ("env_steps", "clock", "return", "episodes", "loss", "buffer/fill"):
+            np.testing.assert_allclose(float(a[name]), float(b[name]), rtol=1e-2, atol=1e-4, err_msg=name)
+
+
+def test_what_two_processes_saved_goes_on_in_one(done):
+    shutil.copytree(done / "run", done / "copy")
+    status, output = alone(done, "--name", "copy", "--resume", "--n-updates", "10")
+    assert status == 0, output
+    assert "goes on from update 8" in output
+    assert updates(done / "copy") == [2, 4, 6, 8, 10]
+
+
+def test_a_run_that_is_there_is_refused_by_both(done):
+    pair = Pair(done, "--name", "run")
+    assert pair.finish() == [2, 2], pair.output
+    assert "already holds a run" in pair.output[0]
+    assert "the first process of the run refuses it" in pair.output[1]
+
+
+def test_a_signal_to_one_process_saves_and_ends_both(done):
+    pair = Pair(done, "--name", "stopped", "--n-updates", "1000000")
+    try:
+        wait_for_checkpoint(pair, done / "stopped")
+        pair.processes[1].send_signal(signal.SIGTERM)
+    finally:
+        statuses = pair.finish()
+    assert statuses == [143, 143], pair.output
+    assert "SIGTERM: saved at update" in pair.output[0]
+    assert saved_updates(done / "stopped" / "checkpoints")[-1] == updates(done / "stopped")[-1]
+
+
+def test_a_lost_process_ends_the_run_and_the_last_checkpoint_is_whole(done):
+    pair = Pair(done, "--name", "lost", "--n-updates", "1000000", lost_timeout=10)
+    try:
+        wait_for_checkpoint(pair, done / "lost")
+        pair.processes[1].kill()
+    finally:
+        statuses = pair.finish()
+    assert statuses[1] == -signal.SIGKILL, pair.output
+    assert statuses[0] not in (0, 2)
+    assert "left before the end, as all do when one is lost; --resume continues" in pair.output[0].splitlines()[-1]
+    newest = saved_updates(done / "lost" / "checkpoints")[-1]
+    status, output = alone(done, "--name", "lost", "--resume", "--n-updates", str(newest + 2))
+    assert status == 0, output
+    assert f"goes on from update {newest:,}" in output
+    assert "damaged" not in output
+
+
+# ---------------------------------------------------------------------------------------------- one process
+
+
+def test_one_process_agrees_with_itself():
+    assert is_first()
+    assert largest(7) == 7
+    tree = {"x": jax.numpy.arange(3)}
+    assert readable(tree) is tree
+    with pytest.raises(RuntimeError, match="mine"), all_or_none():
+        raise RuntimeError("mine")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"coordinator": "localhost"}, "hosts.coordinator is 'localhost': it must be host:port"),
+        ({"n_processes": 2, "process": 2}, "hosts.process is 2: it must be from 0 to 1"),
+        ({"n_processes": 0}, "hosts.n_processes is 0: it must be at least 1"),
+        ({"lost_timeout": 0}, "hosts.lost_timeout is 0: it must be at least 1"),
+    ],
+)
+def test_processes_that_cannot_be_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        Hosts(**settings)
