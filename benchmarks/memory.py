@@ -8,6 +8,7 @@ runner beside its state, each divided by the environment steps of one rollout.
 
 import argparse
 import dataclasses
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -23,13 +24,13 @@ from minimax_lib.runners.seeds import SeedRunner, seed_keys
 CONFIG = Path(__file__).parents[1] / "configs" / "maze" / "dr.yaml"
 
 
-def plan(model: str, n_parallel: int, n_chunks: int) -> dict[str, Any]:
+def plan(model: str, n_parallel: int, n_chunks: int, dtype: str = "float32") -> dict[str, Any]:
     """Bytes of one program."""
     config = load_yaml(CONFIG)
     runner = make_runner(
         dataclasses.replace(
             config,
-            model=MODELS[model](),
+            model=MODELS[model](dtype=dtype),
             runner=dataclasses.replace(config.runner, n_parallel=n_parallel),
             ppo=dataclasses.replace(config.ppo, n_chunks=n_chunks),
         )
@@ -47,6 +48,7 @@ def plan(model: str, n_parallel: int, n_chunks: int) -> dict[str, Any]:
     n_steps = n_parallel * config.runner.n_steps
     return {
         "model": model,
+        "dtype": dtype,
         "n_parallel": n_parallel,
         "n_chunks": n_chunks,
         "temporary_megabytes": round(memory.temp_size_in_bytes / 1e6, 1),
@@ -60,13 +62,14 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=["lstm", "s5", "ff"])
     parser.add_argument("--sizes", nargs="+", type=int, default=[32, 256, 2048])
     parser.add_argument("--chunks", nargs="+", type=int, default=[1, 8])
+    parser.add_argument("--dtypes", nargs="+", default=["float32"])
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     facts, rows = environment_facts(), []
     for model in args.models:
         for n_parallel in args.sizes:
-            for n_chunks in args.chunks:
-                rows.append(plan(model, n_parallel, n_chunks))
+            for n_chunks, dtype in itertools.product(args.chunks, args.dtypes):
+                rows.append(plan(model, n_parallel, n_chunks, dtype))
                 print(rows[-1], flush=True)
     if args.out:
         args.out.write_text(json.dumps({"benchmark": "memory", **facts, "rows": rows}, indent=1) + "\n")

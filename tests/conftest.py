@@ -18,3 +18,12 @@ jax.config.update("jax_compilation_cache_dir", CACHE)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+import pytest  # noqa: E402
+
+
+@pytest.fixture(autouse=True, scope="module")
+def forget_programs():
+    """Compiled programs are mapped into memory piece by piece, and the kernel allows a process 65,530 pieces."""
+    yield
+    jax.clear_caches()

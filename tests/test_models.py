@@ -262,6 +262,56 @@ def test_nothing_passes_from_one_episode_to_the_next(name):
     assert not any(x.any() for x in jax.tree.leaves(influence[1]))
 
 
+# ------------------------------------------------------------------------------------------- half precision
+
+SMALL = [LSTM(memory_width=16), GRU(memory_width=16), S5(memory_width=16, state_size=8), FeedForward(dense_width=16)]
+
+
+@pytest.mark.parametrize("settings", SMALL)
+def test_bfloat16_is_the_same_network_rounded(settings):
+    """Off by more than f32 rounds (1e-7) and less than some ten roundings to 8 bits; the types are the same."""
+    obs = observations(MAZE, jax.random.key(1), T, R)
+    first = jax.random.bernoulli(jax.random.key(2), 0.3, (T, R))
+    full = settings.build(MAZE, ACTIONS)
+    half = dataclasses.replace(settings, dtype="bfloat16").build(MAZE, ACTIONS)
+    params = disturbed(initialised(full, MAZE))
+    assert jax.tree.map(jnp.shape, initialised(half, MAZE)) == jax.tree.map(jnp.shape, params)
+    carry = disturbed(full.init_carry((R,)))
+
+    def loss(model):
+        def of_params(params):
+            logits, value, last = model.apply(params, obs, carry, first)
+            return (logits**2).mean() + (value**2).mean(), (logits, value, last)
+
+        return jax.jit(jax.grad(of_params, has_aux=True))(params)
+
+    (gradient, outputs), (rounded_gradient, rounded_outputs) = loss(full), loss(half)
+    exact, rounded = (gradient, outputs), (rounded_gradient, rounded_outputs)
+    assert jax.tree.map(lambda x: x.dtype, exact) == jax.tree.map(lambda x: x.dtype, rounded)
+    assert 1e-4 < relative_error(rounded_outputs, outputs) < 0.03
+    assert 1e-4 < relative_error(rounded_gradient, gradient) < 0.05
+
+
+def relative_error(found, exact) -> float:
+    """Norm of the difference over the norm."""
+    pairs = list(zip(jax.tree.leaves(found), jax.tree.leaves(exact), strict=True))
+    return float(np.sqrt(sum((abs(x - y) ** 2).sum() for x, y in pairs) / sum((abs(y) ** 2).sum() for _, y in pairs)))
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_bfloat16_keeps_half_as_much_for_the_backward_pass(name):
+    cell, weights, features, first, carry = random_sequence(name)
+
+    def kept(dtype):
+        inputs = recurrence.as_type(dtype, (weights, features))
+        _, back = jax.vjp(lambda w, x: recur(cell, 1, w, x, first, carry), *inputs)
+        sequences = [x for x in jax.tree.leaves(back) if x.ndim == 3 and len(x) == len(first)]
+        assert len(sequences) > 4
+        return sum(x.nbytes for x in sequences)
+
+    assert kept(jnp.bfloat16) == kept(jnp.float32) / 2
+
+
 # ------------------------------------------------------------------------------------------- initial weights
 
 

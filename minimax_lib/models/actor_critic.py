@@ -24,6 +24,7 @@ class ActorCritic(nn.Module):
     action_space: Space
     head_width: int
     n_values: int = 1
+    dtype: Any = jnp.float32  # of the activations; what comes out is f32
 
     def init_carry(self, shape: tuple[int, ...]) -> Any:
         """Empty memory for rows of that shape; () for a model without memory."""
@@ -39,7 +40,7 @@ class ActorCritic(nn.Module):
         observation opens an episode and the memory is cleared before it is used.
         """
         hidden, carry = self.memory(self.torso(obs), carry, first)
-        heads = Projection(2 * self.head_width, orthogonal(GAIN_TANH, n_blocks=2), name="heads")(hidden)
+        heads = Projection(2 * self.head_width, orthogonal(GAIN_TANH, n_blocks=2), self.dtype, name="heads")(hidden)
         policy, value = jnp.split(nn.tanh(heads), 2, axis=-1)
         policy = nn.Dense(n_parameters(self.action_space), kernel_init=nn.initializers.zeros, name="policy")(policy)
         values = nn.Dense(self.n_values, kernel_init=orthogonal(GAIN_LINEAR), name="value")(value)

@@ -13,7 +13,7 @@ from flax import struct
 
 from minimax_lib.models.initializers import GAIN_RELU, orthogonal
 from minimax_lib.models.projection import Features, Projection
-from minimax_lib.models.recurrence import Cell, Weights, recur
+from minimax_lib.models.recurrence import Cell, Weights, as_type, recur
 from minimax_lib.models.slow_images import SlowFeatures, project
 
 
@@ -90,6 +90,7 @@ class LSTMMemory(nn.Module):
 
     width: int
     unroll: int = 1
+    dtype: Any = jnp.float32  # of all but the carry
 
     def init_carry(self, shape: tuple[int, ...]) -> LSTMCarry:
         zeros = jnp.zeros((*shape, self.width), jnp.float32)
@@ -105,6 +106,7 @@ class GRUMemory(nn.Module):
 
     width: int
     unroll: int = 1
+    dtype: Any = jnp.float32  # of all but the carry
 
     def init_carry(self, shape: tuple[int, ...]) -> GRUCarry:
         return GRUCarry(hidden=jnp.zeros((*shape, self.width), jnp.float32))
@@ -128,6 +130,7 @@ def gated_memory(module: Any, cell: Cell, features: Features, carry: Any, first:
     )
     if isinstance(features, SlowFeatures):
         weights, features = weights.replace(input_kernel=None), project(features, weights.input_kernel)
+    weights, features = as_type(module.dtype, (weights, features))
     return recur(cell, module.unroll, weights, features, first, carry)
 
 
@@ -135,6 +138,7 @@ class NoMemory(nn.Module):
     """A dense ReLU layer of `width` units; 0 hands the features on as they are."""
 
     width: int
+    dtype: Any = jnp.float32
 
     def init_carry(self, shape: tuple[int, ...]) -> tuple[()]:
         return ()
@@ -143,5 +147,5 @@ class NoMemory(nn.Module):
     def __call__(self, features: Features, carry: tuple[()], first: jax.Array) -> tuple[Features, tuple[()]]:
         if self.width == 0:
             return features, ()
-        hidden = nn.relu(Projection(self.width, orthogonal(GAIN_RELU), name="dense")(features))
+        hidden = nn.relu(Projection(self.width, orthogonal(GAIN_RELU), self.dtype, name="dense")(features))
         return hidden.reshape(*first.shape, self.width), ()

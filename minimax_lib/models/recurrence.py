@@ -16,11 +16,15 @@ from minimax_lib.trees import tree_where
 
 
 class Weights(struct.PyTreeNode):
-    """Parameters of a gated network with H units and G = n_gates * H columns."""
+    """Parameters of a gated network with H units and G = n_gates * H columns.
 
-    input_kernel: jax.Array | None  # f32[F, G]; None where the features come projected
-    recurrent_kernel: jax.Array  # f32[H, G]
-    bias: jax.Array  # f32[G]
+    Their type is that of the products, and of what is kept for the backward pass; the carry, and the arithmetic of the
+    gates, are f32 in any case.
+    """
+
+    input_kernel: jax.Array | None  # [F, G]; None where the features come projected
+    recurrent_kernel: jax.Array  # [H, G]
+    bias: jax.Array  # [G]
 
 
 class Cell(Protocol):
@@ -64,7 +68,7 @@ def projects_ahead(weights: Weights) -> bool:
 def recur(
     cell: Cell, unroll: int, weights: Weights, features: jax.Array, first: jax.Array, carry: Any
 ) -> tuple[jax.Array, Any]:
-    """(hidden f32[T, R, H], carry after the last step) for `features` [T, R, F], or [T, R, G] if they come projected.
+    """(hidden [T, R, H], carry after the last step) for `features` [T, R, F], or [T, R, G] if they come projected.
 
     Where `first` (bool[T, R]) is set, the carry is cleared before the step. `unroll` is that of `lax.scan`.
     """
@@ -75,7 +79,7 @@ def recur(
 def _forward(
     cell: Cell, unroll: int, weights: Weights, features: jax.Array, first: jax.Array, carry: Any
 ) -> tuple[tuple[jax.Array, Any], tuple]:
-    contributions, kernel = features, weights.input_kernel
+    contributions, kernel, dtype = features, weights.input_kernel, weights.bias.dtype
     if kernel is not None and projects_ahead(weights):
         contributions, kernel = features @ kernel, None
 
@@ -83,8 +87,9 @@ def _forward(
         contribution, first_t = x
         carry = cleared(first_t, carry)
         inputs = (contribution if kernel is None else contribution @ kernel) + weights.bias[None]
-        after, saved = cell.forward(inputs, carry.hidden @ weights.recurrent_kernel, carry)
-        return after, (after.hidden, saved)
+        product = carry.hidden.astype(dtype) @ weights.recurrent_kernel
+        after, saved = cell.forward(inputs.astype(jnp.float32), product.astype(jnp.float32), carry)
+        return after, as_type(dtype, (after.hidden, saved))
 
     last, (hidden, saved) = jax.lax.scan(step, carry, (contributions, first), unroll=unroll)
     return (hidden, last), (weights, features, first, carry, hidden, saved)
@@ -93,30 +98,38 @@ def _forward(
 def _backward(cell: Cell, unroll: int, residuals: tuple, gradients: tuple[jax.Array, Any]) -> tuple:
     """Gradients of weights, features, (none of) first, and carry."""
     weights, features, first, carry, hidden, saved = residuals
-    kernel = weights.input_kernel
+    kernel, dtype = weights.input_kernel, weights.bias.dtype
     hidden_gradients, last_gradient = gradients
 
     def step(gradient: Any, x: tuple) -> tuple[Any, jax.Array]:
         hidden_gradient, first_t, saved_t = x
         gradient = gradient.replace(hidden=gradient.hidden + hidden_gradient)
+        saved_t = as_type(jnp.float32, saved_t)
         inputs_gradient, before = cell.backward(saved_t, gradient)
-        through_product = cell.product_gradient(saved_t, inputs_gradient) @ weights.recurrent_kernel.T
-        return cleared(first_t, before.replace(hidden=before.hidden + through_product)), inputs_gradient
+        product_gradient = cell.product_gradient(saved_t, inputs_gradient).astype(dtype)
+        through_product = product_gradient @ weights.recurrent_kernel.T
+        before = before.replace(hidden=before.hidden + through_product.astype(jnp.float32))
+        return cleared(first_t, before), inputs_gradient.astype(dtype)
 
     steps = (hidden_gradients, first, saved)
     carry_gradient, inputs_gradients = jax.lax.scan(step, last_gradient, steps, reverse=True, unroll=unroll)
-    hidden_before = cleared(first, jnp.concatenate([carry.hidden[None], hidden[:-1]]))
+    hidden_before = cleared(first, jnp.concatenate([carry.hidden[None].astype(dtype), hidden[:-1]]))
     weight_gradients = Weights(
         input_kernel=None if kernel is None else product_over_steps(features, inputs_gradients),
         recurrent_kernel=product_over_steps(hidden_before, cell.product_gradient(saved, inputs_gradients)),
-        bias=inputs_gradients.sum(axis=(0, 1)),
+        bias=inputs_gradients.sum(axis=(0, 1), dtype=jnp.float32).astype(dtype),
     )
     features_gradient = inputs_gradients if kernel is None else inputs_gradients @ kernel.T
     return weight_gradients, features_gradient, None, carry_gradient
 
 
+def as_type(dtype: Any, tree: Any) -> Any:
+    """All arrays of `tree` in that type."""
+    return jax.tree.map(lambda x: x.astype(dtype), tree)
+
+
 def product_over_steps(x: jax.Array, y: jax.Array) -> jax.Array:
-    """f32[n, m], the sum of outer products over the leading axes of x [T, R, n] and y [T, R, m], as one product."""
+    """[n, m], the sum of outer products over the leading axes of x [T, R, n] and y [T, R, m], as one product."""
     return x.reshape(-1, x.shape[-1]).T @ y.reshape(-1, y.shape[-1])
 
 

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import flax.linen as nn
 import jax
@@ -52,16 +52,21 @@ class S5Memory(nn.Module):
     space: StateSpace
     glu: GLU
     norm: Norm
+    dtype: Any = jnp.float32  # of all but the state spaces
 
     def init_carry(self, shape: tuple[int, ...]) -> S5Carry:
         return S5Carry(states=jnp.zeros((*shape, self.n_layers, self.space.n_pairs), jnp.complex64))
 
     @nn.compact
     def __call__(self, features: Features, carry: S5Carry, first: jax.Array) -> tuple[jax.Array, S5Carry]:
-        x = Projection(self.width, orthogonal(), name="input")(features)  # all but the recurrence sees [T * R, W]
+        x = Projection(self.width, orthogonal(), self.dtype, name="input")(
+            features
+        )  # all but the recurrence sees [T * R, W]
         last = []
         for i in range(self.n_layers):
-            x, state = S5Layer(self.space, self.glu, self.norm, name=f"layer_{i}")(x, carry.states[:, i], first)
+            x, state = S5Layer(self.space, self.glu, self.norm, self.dtype, name=f"layer_{i}")(
+                x, carry.states[:, i], first
+            )
             last.append(state)
         return x.reshape(*first.shape, self.width), S5Carry(states=jnp.stack(last, axis=1))
 
@@ -72,14 +77,15 @@ class S5Layer(nn.Module):
     space: StateSpace
     glu: GLU
     norm: Norm
+    dtype: Any = jnp.float32
 
     @nn.compact
     def __call__(self, x: jax.Array, state: jax.Array, first: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """(f32[T * R, W], state c64[R, n_pairs] after the last step) for `x` [T * R, W] and `first` [T, R]."""
-        layer_norm = nn.LayerNorm(name="norm")
+        """([T * R, W], state c64[R, n_pairs] after the last step) for `x` [T * R, W] and `first` [T, R]."""
+        layer_norm = nn.LayerNorm(dtype=self.dtype, name="norm")
         inputs = layer_norm(x) if self.norm == "before" else x
-        outputs, state = LinearSystem(self.space, name="system")(inputs, state, first)
-        x = x + self._gated(outputs)
+        outputs, state = LinearSystem(self.space, name="system")(inputs.astype(jnp.float32), state, first)
+        x = x + self._gated(outputs.astype(self.dtype))
         return (layer_norm(x) if self.norm == "after" else x), state
 
     def _gated(self, y: jax.Array) -> jax.Array:
@@ -88,7 +94,7 @@ class S5Layer(nn.Module):
         if self.glu == "none":
             return activated
         n_products = 2 if self.glu == "full" else 1
-        products = nn.Dense(n_products * y.shape[-1], name="gate")(activated)
+        products = nn.Dense(n_products * y.shape[-1], dtype=self.dtype, name="gate")(activated)
         if self.glu == "full":
             value, gate = jnp.split(products, 2, axis=-1)
             return value * nn.sigmoid(gate)

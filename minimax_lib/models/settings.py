@@ -1,8 +1,10 @@
 """Settings of the networks; the defaults are the published student (Jiang et al. 2023)."""
 
 import dataclasses
+from typing import Literal
 
 import flax.linen as nn
+import jax.numpy as jnp
 
 from minimax_lib.envs.spaces import Space
 from minimax_lib.models.actor_critic import ActorCritic
@@ -32,6 +34,10 @@ class NetworkSettings:
     n_values: int = 1
     """Estimates of the value; their mean is the value, their spread what the score value_disagreement is made of."""
 
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """What the network computes in. With bfloat16, activations take half the memory and are off by up to 0.4% each;
+    parameters, the memory's carry and what comes out of the network stay float32."""
+
     def __post_init__(self) -> None:
         for name in ("conv_filters", "kernel_size", "embedding_width", "head_width", "n_values"):
             at_least(1, name, getattr(self, name))
@@ -55,8 +61,13 @@ class NetworkSettings:
             self.image_scale,
             self.embedding_width,
             self.slow_images,
+            self._dtype,
         )
-        return ActorCritic(torso, self._memory(), action_space, self.head_width, self.n_values)
+        return ActorCritic(torso, self._memory(), action_space, self.head_width, self.n_values, self._dtype)
+
+    @property
+    def _dtype(self) -> jnp.dtype:
+        return jnp.dtype(self.dtype)
 
     def _memory(self) -> nn.Module:
         raise NotImplementedError
@@ -77,7 +88,7 @@ class LSTM(NetworkSettings):
         at_least(1, "unroll", self.unroll)
 
     def _memory(self) -> nn.Module:
-        return LSTMMemory(self.memory_width, self.unroll)
+        return LSTMMemory(self.memory_width, self.unroll, self._dtype)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +96,7 @@ class GRU(LSTM):
     """A network with a gated recurrent unit."""
 
     def _memory(self) -> nn.Module:
-        return GRUMemory(self.memory_width, self.unroll)
+        return GRUMemory(self.memory_width, self.unroll, self._dtype)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,7 +141,7 @@ class S5(NetworkSettings):
 
     def _memory(self) -> nn.Module:
         space = StateSpace(self.state_size, self.n_blocks, self.discretisation, self.dt_min, self.dt_max)
-        return S5Memory(self.memory_width, self.n_layers, space, self.glu, self.norm)
+        return S5Memory(self.memory_width, self.n_layers, space, self.glu, self.norm, self._dtype)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,7 +156,7 @@ class FeedForward(NetworkSettings):
         at_least(0, "dense_width", self.dense_width)
 
     def _memory(self) -> nn.Module:
-        return NoMemory(self.dense_width)
+        return NoMemory(self.dense_width, self._dtype)
 
 
 def at_least(bound: int, name: str, value: int) -> None:

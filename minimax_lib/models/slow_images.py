@@ -36,8 +36,12 @@ class Convolution(struct.PyTreeNode):
     scale: float = struct.field(pytree_node=False)  # images are divided by it
 
     def features(self, windows: jax.Array) -> jax.Array:
-        """f32[n, C] of windows [n, size * size * c]."""
-        return jax.nn.relu(windows.astype(jnp.float32) / self.scale @ self.kernel + self.bias[None])
+        """[n, C] of windows [n, size * size * c], in the type of the kernel."""
+        return jax.nn.relu(windows.astype(self.kernel.dtype) / self.scale @ self.kernel + self.bias[None])
+
+    def astype(self, dtype: Any) -> "Convolution":
+        """The same with kernel and bias in another type."""
+        return self.replace(kernel=self.kernel.astype(dtype), bias=self.bias.astype(dtype))
 
 
 class SlowImage(struct.PyTreeNode):

@@ -33,7 +33,7 @@ def part_name(path: tuple[str, ...]) -> str:
 
 
 class Torso(nn.Module):
-    """Features f32[..., F] of observations that fit `space`: what each part gives, side by side.
+    """Features [..., F] of observations that fit `space`: what each part gives, side by side.
 
     An image (integer Box of rank 3) goes through one convolution, a Discrete through an embedding, any other Box is
     flattened. A Dict is its parts, in its order.
@@ -45,6 +45,7 @@ class Torso(nn.Module):
     image_scale: float
     embedding_width: int
     slow_images: bool = False  # leave the convolution to `SlowFeatures`, where that is faster
+    dtype: Any = jnp.float32  # of the features
 
     @nn.compact
     def __call__(self, obs: Any) -> Features:
@@ -62,14 +63,15 @@ class Torso(nn.Module):
         leading = part.shape[: part.ndim - rank]
         flat = part.reshape(-1, *part.shape[len(leading) :])  # so that products of matrices need no transposes
         if isinstance(space, Discrete):
-            features = nn.Embed(space.n, self.embedding_width, embedding_init=orthogonal(), name=name)(flat)
+            embed = nn.Embed(space.n, self.embedding_width, self.dtype, embedding_init=orthogonal(), name=name)
+            features = embed(flat)
         elif is_image(space):
-            encoder = ImageEncoder(self.n_filters, self.kernel_size, self.image_scale, name=name)
+            encoder = ImageEncoder(self.n_filters, self.kernel_size, self.image_scale, self.dtype, name=name)
             if self._by_changes():
                 return encoder.by_changes(part)
             features = encoder(flat)
         else:
-            features = flat.astype(jnp.float32)
+            features = flat.astype(self.dtype)
         return features.reshape(*leading, -1)
 
 
@@ -83,13 +85,15 @@ class ImageEncoder(nn.Module):
     n_filters: int
     kernel_size: int
     scale: float  # the image is divided by it
+    dtype: Any = jnp.float32
 
     def setup(self) -> None:
         self.conv = Filters(self.n_filters, self.kernel_size, self.scale)
 
     def __call__(self, image: jax.Array) -> jax.Array:
         patches = windows(image, self.kernel_size)
-        features = self.conv(image.shape[-1]).features(patches.reshape(-1, patches.shape[-1]))
+        conv = self.conv(image.shape[-1]).astype(self.dtype)
+        features = conv.features(patches.reshape(-1, patches.shape[-1]))
         return features.reshape(len(image), -1)
 
     def by_changes(self, image: jax.Array) -> SlowImage:
