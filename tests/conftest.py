@@ -8,7 +8,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 FLAGS = os.environ.get("XLA_FLAGS", "")
 if "host_platform_device_count" not in FLAGS:
     os.environ["XLA_FLAGS"] = (
-        f"{FLAGS} --xla_force_host_platform_device_count=4 --xla_backend_optimization_level=1".strip()
+        f"{FLAGS} --xla_force_host_platform_device_count=4 --xla_backend_optimization_level=0".strip()
     )
 CACHE = os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(tempfile.gettempdir()) / "minimax_lib_test_cache"))
 

@@ -57,7 +57,7 @@ class Pair:
 
 def start(folder: Path, n_devices: int, *flags: str) -> subprocess.Popen:
     """The command in a process of its own, with `n_devices` devices."""
-    xla = f"--xla_force_host_platform_device_count={n_devices} --xla_backend_optimization_level=1"
+    xla = f"--xla_force_host_platform_device_count={n_devices} --xla_backend_optimization_level=0"
     file = folder / "config.json"  # JSON is YAML
     file.write_text(json.dumps(CONFIG))
     command = [sys.executable, str(ROOT / "train.py"), "--config", str(file), "--log-dir", str(folder), *flags]

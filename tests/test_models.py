@@ -32,9 +32,10 @@ def observations(space, key: jax.Array, *leading: int):
 
 def initialised(model, space, seed: int = 0):
     obs = observations(space, jax.random.key(9), 1, 1)
-    return model.init(jax.random.key(seed), obs, model.init_carry((1,)), jnp.ones((1, 1), bool))
+    return jax.jit(model.init)(jax.random.key(seed), obs, model.init_carry((1,)), jnp.ones((1, 1), bool))
 
 
+@jax.jit
 def disturbed(params, seed: int = 0):
     """No parameter is zero, so that everything contributes to what comes out."""
     keys = iter(jax.random.split(jax.random.key(seed), 64))
