@@ -33,7 +33,9 @@ def env_throughput(result: dict[str, Any], axes: Any) -> None:
 
 
 def train_throughput(result: dict[str, Any], axes: Any) -> None:
-    """Seconds per update of every program; stacked parts where they were measured."""
+    """Seconds per update of every program, with its parts where they were measured; over the seeds if they vary."""
+    if len({row["seeds"] for row in result["rows"]}) > 1:
+        return seeds(result, axes)
     rows = [row for row in result["rows"] if "seconds_per_update" in row]
     names = [f"{row['method']}\n{row['model']}" + (f" x{row['seeds']}" if row["seeds"] > 1 else "") for row in rows]
     if any("parts_of_update" in row for row in rows):
@@ -51,17 +53,19 @@ def train_throughput(result: dict[str, Any], axes: Any) -> None:
 
 
 def seeds(result: dict[str, Any], axes: Any) -> None:
-    """What S seeds cost beside S times one."""
-    rows = sorted(result["rows"], key=lambda row: row["seeds"])
-    counts = [row["seeds"] for row in rows]
-    cost = [row["seconds_per_update"] / rows[0]["seconds_per_update"] for row in rows]
-    axes.plot(counts, cost, marker="o", label="measured")
+    """What an update of S seeds costs beside S times one, a line a method and model."""
+    lines: dict[str, list[tuple[int, float]]] = defaultdict(list)
+    for row in result["rows"]:
+        lines[f"{row['method']}, {row['model']}"].append((row["seeds"], row["seconds_per_update"]))
+    for name, points in lines.items():
+        counts, times = zip(*sorted(points), strict=True)
+        axes.plot(counts, [time / times[0] * counts[0] for time in times], marker="o", label=name)
     axes.plot(counts, counts, "k:", label="S times one seed")
     axes.set(xlabel="seeds", ylabel="cost of an update, in that of one seed", xscale="log", yscale="log")
     axes.legend()
 
 
-PLOTS = {"env_throughput": env_throughput, "train_throughput": train_throughput, "seeds": seeds}
+PLOTS = {"env_throughput": env_throughput, "train_throughput": train_throughput}
 
 
 def main() -> None:
