@@ -28,6 +28,7 @@ class LSTMCell:
     """Long short-term memory with forget gate (Gers et al. 2000); columns: input, forget, candidate, output."""
 
     n_gates = 4
+    is_additive = True
 
     def forward(self, inputs: jax.Array, product: jax.Array, carry: LSTMCarry) -> tuple[LSTMCarry, tuple]:
         i, f, g, o = jnp.split(inputs + product, 4, axis=-1)
@@ -61,6 +62,7 @@ class GRUCell:
     """Gated recurrent unit (Cho et al. 2014), reset gate after the product; columns: reset, update, candidate."""
 
     n_gates = 3
+    is_additive = False
 
     def forward(self, inputs: jax.Array, product: jax.Array, carry: GRUCarry) -> tuple[GRUCarry, tuple]:
         reset_in, update_in, candidate_in = jnp.split(inputs, 3, axis=-1)
