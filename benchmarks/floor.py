@@ -27,11 +27,12 @@ from minimax_lib.models.recurrence import Weights, recur
 T, R, F, H = 256, 32, 149, 256  # steps, rows, features and units of the published student
 EPOCHS = 5
 CONV, HEADS = 9 * 27 * 16, 2 * 32 * H
+CHANGED = (169 + 61 * 9) / 62  # windows of a design's step that are new: all at first, then those around one cell
 PAIRS = {  # multiply-add pairs of a step of one network, forward
     "LSTM student": F * 4 * H + H * 4 * H + CONV + HEADS,
     "S5 student": F * H + 2 * 3 * H * H + CONV + HEADS,
     "teacher, densely": (169 * 128 + 60) * 4 * H + H * 4 * H + 169 * 27 * 128 + HEADS,
-    "teacher, by changes": 9 * 128 * 4 * H + H * 4 * H + 9 * 27 * 128 + HEADS,  # a change touches 9 windows
+    "teacher, by changes": CHANGED * (128 * 4 * H + 27 * 128) + H * 4 * H + 60 * 4 * H + HEADS,
 }
 STEPS = {"LSTM student": T * R, "S5 student": T * R, "teacher, densely": 62 * R, "teacher, by changes": 62 * R}
 
