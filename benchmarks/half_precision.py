@@ -2,9 +2,9 @@
 
     python benchmarks/half_precision.py [--n-updates 400] [--out benchmarks/results/half_precision_cpu.json]
 
-Both types train the quickstart's configuration with the same seeds, in turns. `gradient` compares them on the same
-rollout with the same parameters, before training and after it: the norm of the difference over the norm of the f32
-gradient, and the cosine between the two. `memory` is the compiler's plan of an update of published DR.
+Both types train the quickstart's configuration with the same seeds, one after the other. `gradient` compares them on
+the same rollout with the same parameters, before training and after it: the norm of the difference over the norm of
+the f32 gradient, and the cosine between the two. `memory` is the compiler's plan of an update of published DR.
 """
 
 import argparse
