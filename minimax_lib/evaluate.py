@@ -29,6 +29,7 @@ from minimax_lib.runners.evaluation import EvalRunner, Evaluation, evaluation_ke
 from minimax_lib.runners.report import Scores, level_scores, pooled, score_table, seed_table, task_scores, task_table
 from minimax_lib.runners.robustness import SHARES, RobustProtocol, RobustRunner, level_key
 from minimax_lib.train import refuse
+from minimax_lib.trees import mapped
 
 USAGE = """Evaluates trained runs on held-out tasks: a table, and a CSV file in each run's folder.
 * evaluate.py --run runs/x                    the benchmark of the papers
@@ -229,7 +230,7 @@ def restore(run: Run, console: Console) -> tuple[int, Any]:
 
 def task_measure(settings: Settings, runner: EvalRunner) -> Measure:
     """Plays the held-out tasks."""
-    evaluate = jax.jit(jax.vmap(runner.evaluate, axis_name=axes.SEED))
+    evaluate = jax.jit(mapped(runner.evaluate, axis_name=axes.SEED))
 
     def measure(run: Run, params: Any) -> Scores:
         keys = evaluation_keys(run.seeds, settings.seed)

@@ -19,6 +19,7 @@ from jax.sharding import PartitionSpec as P
 from minimax_lib import axes, hosts
 from minimax_lib.runners.seeds import MAX_STEPS, Report, SeedRunner, is_learner, seed_keys
 from minimax_lib.runners.training import Runner, RunnerState
+from minimax_lib.trees import mapped
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,7 +153,7 @@ class DeviceRunner:
         return jax.shard_map(function, mesh=self.grid.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 
     def _start(self, keys: jax.Array) -> RunnerState:
-        return self.grid.of_grid(jax.vmap(self.runner.init)(keys))
+        return self.grid.of_grid(mapped(self.runner.init)(keys))
 
     def _run_until(
         self, state: RunnerState, target_updates: jax.Array, max_steps: jax.Array
@@ -171,6 +172,6 @@ def whole_state(runner: Runner, n_seeds: int, grid: Grid) -> RunnerState:
     """Shapes and types of the whole state on a grid, for which no device is needed."""
 
     def start() -> RunnerState:
-        return grid.of_grid(jax.vmap(runner.init)(seed_keys(0, n_seeds)), grid.n_rows)
+        return grid.of_grid(mapped(runner.init)(seed_keys(0, n_seeds)), grid.n_rows)
 
     return jax.eval_shape(start)

@@ -30,6 +30,7 @@ from minimax_lib.runners.evaluation import EvalResult, EvalRunner, evaluation_ke
 from minimax_lib.runners.report import final_report
 from minimax_lib.runners.seeds import Program, Report, finite, learnt_parameters
 from minimax_lib.runners.training import RunnerState
+from minimax_lib.trees import mapped
 
 FREE = frozenset({"name", "log_dir", "resume", "compilation_cache", "plugins"}) | frozenset(
     {"log_every", "checkpoint_every", "keep_checkpoints", "eval.every", "report", "tensorboard"}
@@ -398,7 +399,7 @@ class HeldOutEvaluation:
 def evaluate_first_students(eval_runner: EvalRunner, keys: jax.Array, params: Any) -> EvalResult:
     """[S, M, E] with `keys` [S] and `params` [S, A, ...]."""
     first = jax.tree.map(lambda leaf: leaf[:, 0], params)
-    return jax.vmap(eval_runner.evaluate, axis_name=axes.SEED)(keys, first)
+    return mapped(eval_runner.evaluate, axis_name=axes.SEED)(keys, first)
 
 
 def seeds(config: Config) -> range:

@@ -21,6 +21,7 @@ from minimax_lib.envs.held_out import TRAINING_DISTRIBUTION
 from minimax_lib.runners.evaluation import EvalResult, EvalRunner, Recording, evaluation_keys
 from minimax_lib.runners.robustness import RobustResult
 from minimax_lib.statistics import summarise
+from minimax_lib.trees import mapped
 
 REPORTED = (TRAINING_DISTRIBUTION, "benchmark")  # tasks of the report at the end of training
 REPORTED_EPISODES = 50
@@ -147,7 +148,7 @@ def compare(runner: EvalRunner, seeds: Sequence[int], *several: Any) -> list[Sco
     """The scores of each of several lots of parameters [S, ...], on the same levels; one compilation, one dispatch."""
     keys = jnp.concatenate([evaluation_keys(seeds)] * len(several))
     params = jax.tree.map(lambda *lots: jnp.concatenate(lots), *several)
-    result = jax.jit(jax.vmap(runner.evaluate, axis_name=axes.SEED))(keys, params)
+    result = jax.jit(mapped(runner.evaluate, axis_name=axes.SEED))(keys, params)
     lots = [slice(i * len(seeds), (i + 1) * len(seeds)) for i in range(len(several))]
     return [task_scores(runner.names, seeds, jax.tree.map(lambda x, lot=lot: x[lot], result)) for lot in lots]
 

@@ -16,6 +16,7 @@ from minimax_lib import axes
 from minimax_lib.agents.base import Agent
 from minimax_lib.envs.base import Environment, Level
 from minimax_lib.runners.evaluation import Choose, Player, sample
+from minimax_lib.trees import mapped
 
 SHARES = (1.0, 0.1, 0.05, 0.02, 0.01, 0.001)  # of the levels, those with the lowest win rates
 MOST_DRAWS = 1000  # for each level that can be solved, before giving up
@@ -70,7 +71,7 @@ class RobustRunner:
         self.protocol = protocol
         self.player = Player(env, agent, choose)
         self._draw = jax.jit(self._draw_levels, static_argnums=1)
-        self._play = jax.jit(jax.vmap(self._solved_rates, in_axes=(0, 0, None), axis_name=axes.SEED))
+        self._play = jax.jit(mapped(self._solved_rates, in_axes=(0, 0, None), axis_name=axes.SEED))
 
     @property
     def knows_solvable(self) -> bool:

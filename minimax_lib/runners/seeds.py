@@ -9,6 +9,7 @@ from flax import struct
 from minimax_lib import axes
 from minimax_lib.agents.base import TrainState
 from minimax_lib.runners.training import Runner, RunnerState
+from minimax_lib.trees import mapped
 
 MAX_STEPS = 100_000
 
@@ -43,7 +44,7 @@ class SeedRunner:
     def __init__(self, runner: Runner, n_seeds: int = 1):
         self.runner = runner
         self.n_seeds = n_seeds
-        self._init = jax.jit(jax.vmap(runner.init))
+        self._init = jax.jit(mapped(runner.init))
         self._run = jax.jit(self.run_until, donate_argnums=0)
 
     def init(self, seed: int) -> RunnerState:
@@ -57,7 +58,7 @@ class SeedRunner:
         self, state: RunnerState, target_updates: jax.Array, max_steps: jax.Array
     ) -> tuple[RunnerState, Report]:
         """`run`, pure. Wherever it is mapped over devices, all of them take the same number of steps."""
-        step = jax.vmap(self.runner.step, axis_name=axes.SEED)
+        step = mapped(self.runner.step, axis_name=axes.SEED)
         zero = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), jax.eval_shape(step, state)[1])
         sound = jnp.zeros(self.n_seeds, bool)
 
