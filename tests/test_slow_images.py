@@ -203,9 +203,25 @@ def largest_array(jaxpr) -> int:
 
 @pytest.mark.parametrize("cheap", [True, False])
 def test_features_are_not_all_computed_where_changes_are_cheap(cheap, monkeypatch):
-    monkeypatch.setattr(torso, "changes_are_cheap", lambda: cheap)
+    monkeypatch.setattr(torso, "changes_are_cheap", lambda n_steps: cheap)
     settings = LSTM(conv_filters=32, memory_width=1, head_width=1, slow_images=True)
     function, params, _ = outputs(settings.build(TEACHER, ACTIONS), teacher_observations())
     gradient = jax.grad(lambda params: sum(x.sum() for x in function(params)))
     n_features = (HEIGHT - SIZE + 1) * (WIDTH - SIZE + 1) * settings.conv_filters
     assert (largest_array(jax.make_jaxpr(gradient)(params).jaxpr) < T * R * n_features) == cheap
+
+
+def test_acting_step_by_step_is_the_same_without_a_loop():
+    settings = LSTM(conv_filters=4, memory_width=3, head_width=2, slow_images=True)
+    model, obs = settings.build(TEACHER, ACTIONS), teacher_observations()
+    whole, _, params = outputs(model, obs)
+    first = jnp.zeros((T, R), bool).at[0].set(True).at[6, 1].set(True)
+    carry, steps = model.init_carry((R,)), []
+    act = jax.jit(model.apply)
+    for t in range(T):
+        one = jax.tree.map(lambda x, t=t: x[t : t + 1], obs)
+        logits, values, carry = act(params, one, carry, first[t : t + 1])
+        steps.append((logits, values))
+    assert_close(jax.tree.map(lambda *xs: jnp.concatenate(xs), *steps), jax.jit(whole)(params))
+    one_step = jax.make_jaxpr(model.apply)(params, jax.tree.map(lambda x: x[:1], obs), carry, first[:1])
+    assert "while" not in str(one_step)

@@ -22,9 +22,9 @@ from minimax_lib.models.recurrence import product_over_steps
 TILE = 128  # changes of one window in one product
 
 
-def changes_are_cheap() -> bool:
-    """Whether a loop over small products may be faster than one large one: not on a GPU."""
-    return jax.default_backend() == "cpu"
+def changes_are_cheap(n_steps: int) -> bool:
+    """Whether a loop over small products may be faster than one large one: not for a single step, not on a GPU."""
+    return n_steps > 1 and jax.default_backend() == "cpu"
 
 
 class Convolution(struct.PyTreeNode):

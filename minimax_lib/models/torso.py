@@ -49,16 +49,15 @@ class Torso(nn.Module):
 
     @nn.compact
     def __call__(self, obs: Any) -> Features:
+        n_steps = len(jax.tree.leaves(obs)[0])
+        by_changes = self.slow_images and changes_are_cheap(n_steps)
         parts = [
-            self._encode(part_name(path), space, functools.reduce(operator.getitem, path, obs))
+            self._encode(part_name(path), space, functools.reduce(operator.getitem, path, obs), by_changes)
             for path, space in leaf_spaces(self.space)
         ]
-        return SlowFeatures(tuple(parts)) if self._by_changes() else jnp.concatenate(parts, axis=-1)
+        return SlowFeatures(tuple(parts)) if by_changes else jnp.concatenate(parts, axis=-1)
 
-    def _by_changes(self) -> bool:
-        return self.slow_images and changes_are_cheap()
-
-    def _encode(self, name: str, space: Box | Discrete, part: jax.Array) -> Any:
+    def _encode(self, name: str, space: Box | Discrete, part: jax.Array, by_changes: bool) -> Any:
         rank = 0 if isinstance(space, Discrete) else len(space.shape)
         leading = part.shape[: part.ndim - rank]
         flat = part.reshape(-1, *part.shape[len(leading) :])  # so that products of matrices need no transposes
@@ -67,7 +66,7 @@ class Torso(nn.Module):
             features = embed(flat)
         elif is_image(space):
             encoder = ImageEncoder(self.n_filters, self.kernel_size, self.image_scale, self.dtype, name=name)
-            if self._by_changes():
+            if by_changes:
                 return encoder.by_changes(part)
             features = encoder(flat)
         else:
@@ -118,6 +117,6 @@ class Filters(nn.Module):
 def windows(image: jax.Array, size: int) -> jax.Array:
     """All size x size windows of images [..., h, w, c], row by row, each flattened: [..., n, size * size * c]."""
     height, width, n_channels = image.shape[-3:]
-    corners = [(y, x) for y in range(height - size + 1) for x in range(width - size + 1)]
-    stacked = jnp.stack([image[..., y : y + size, x : x + size, :] for y, x in corners], axis=-4)
-    return stacked.reshape(*image.shape[:-3], len(corners), size * size * n_channels)
+    down, across = height - size + 1, width - size + 1
+    shifted = [image[..., y : y + down, x : x + across, :] for y in range(size) for x in range(size)]
+    return jnp.concatenate(shifted, axis=-1).reshape(*image.shape[:-3], down * across, size * size * n_channels)

@@ -189,6 +189,6 @@ def move(state: EnvState, action: jax.Array) -> tuple[EnvState, jax.Array]:
     return EnvState(
         level=state.level,
         agent_pos=jnp.where(moved, ahead, state.agent_pos),
-        agent_dir=(state.agent_dir + turn) % 4,
+        agent_dir=(state.agent_dir + turn) & 3,
         time=state.time + 1,
     ), moved
