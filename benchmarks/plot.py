@@ -1,7 +1,7 @@
 """Plots of the results: `python benchmarks/plot.py benchmarks/results/*.json --out benchmarks/results` (extra `plots`).
 
 Draws what it knows from the field `benchmark` of each file: throughput over the number of environments, seconds per
-update with their parts, cost over the number of seeds.
+update with their parts, cost over the number of seeds, the peers beside ours, learning curves.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+import numpy as np
 
 PARTS = ("rollout", "update", "propose", "observe", "metrics")
 
@@ -65,7 +66,39 @@ def seeds(result: dict[str, Any], axes: Any) -> None:
     axes.legend()
 
 
-PLOTS = {"env_throughput": env_throughput, "train_throughput": train_throughput}
+def learning_curves(result: dict[str, Any], axes: Any) -> None:
+    """Training return over the run, a line a variant with the range of its seeds."""
+    for name, curve in result["curves"].items():
+        lines = np.array(list(curve["return"].values()))
+        tenths = (np.arange(lines.shape[1]) + 0.5) / lines.shape[1]
+        axes.plot(tenths, lines.mean(axis=0), marker="o", label=f"{name}, {len(lines)} seeds")
+        axes.fill_between(tenths, lines.min(axis=0), lines.max(axis=0), alpha=0.2)
+    axes.set(xlabel="share of the run", ylabel="training return")
+    axes.legend()
+
+
+def peers(result: dict[str, Any], axes: Any) -> None:
+    """How many times as long each peer takes, a bar a program; the range of the rounds."""
+    rows = [(peer, row) for peer in ("minimax", "jaxued") for row in result.get(peer, {}).get("rows", [])]
+    for peer in ("minimax", "jaxued"):
+        own = [(i, row) for i, (whose, row) in enumerate(rows) if whose == peer]
+        if own:
+            ratios = np.array([row["ratio"] for _, row in own])
+            low, high = np.array([row["ratio_range"] for _, row in own]).T
+            axes.bar([i for i, _ in own], ratios, yerr=[ratios - low, high - ratios], label=peer, capsize=3)
+    names = [row["program"] + ("\nscoring" if row["kind"] == "score" else "") for _, row in rows]
+    axes.set_xticks(range(len(rows)), names, rotation=60, ha="right", fontsize=8)
+    axes.axhline(1.0, color="k", linestyle=":")
+    axes.set(ylabel="times as long as ours", yscale="log")
+    axes.legend()
+
+
+PLOTS = {
+    "env_throughput": env_throughput,
+    "train_throughput": train_throughput,
+    "learning_curves": learning_curves,
+    "peers": peers,
+}
 
 
 def main() -> None:
@@ -82,7 +115,8 @@ def main() -> None:
         figure, axes = plt.subplots(figsize=(8, 4.5))
         draw(result, axes)
         axes.grid(alpha=0.3)
-        axes.set_title(f"{result['benchmark']}: {result['device']}, revision {result['revision']}", fontsize=9)
+        facts = next(part for part in (result, *result.values()) if isinstance(part, dict) and "device" in part)
+        axes.set_title(f"{result['benchmark']}: {facts['device']}, revision {facts['revision']}", fontsize=9)
         args.out.mkdir(parents=True, exist_ok=True)
         path = args.out / f"{file.stem}.png"
         figure.savefig(path, dpi=110, bbox_inches="tight")

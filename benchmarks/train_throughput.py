@@ -233,26 +233,34 @@ def main() -> None:
     parser.add_argument("--n-parallel", type=int, help="rows, instead of the published 32")
     parser.add_argument("--n-steps", type=int, help="steps of a rollout, instead of the published 256")
     parser.add_argument("--capacity", type=int, help="slots of the level buffer, instead of the published 4,000")
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--out", type=Path, help="file for the results as JSON, written after every round")
     args = parser.parse_args()
 
     facts = environment_facts()
     trained = programs(args)
-    for _ in range(args.rounds):
+    for i in range(args.rounds):
         for one in trained:
             one.measure(args.breakdown)
-    rows = [one.result() for one in trained]
-    base = trained[0].times["update"]
+        result = {"benchmark": "train_throughput", **facts, "rounds": i + 1, "rows": rows_of(trained)}
+        keep(args.out, result)  # a run that is cut off keeps what it has measured
+    result |= {"evaluation_of": trained[0].name, "evaluation": evaluation_share(trained[0])}
+    keep(args.out, result | {"load_after": environment_facts()["load"]})
+    print(table(result["rows"]))
+    print(json.dumps(result["evaluation"]))
+
+
+def rows_of(trained: Sequence[Trained]) -> list[dict[str, Any]]:
+    """What is known of each program, with `ratio` to the first."""
+    rows, base = [one.result() for one in trained], trained[0].times["update"]
     for row, one in zip(rows, trained, strict=True):
         pairs = list(zip(one.times["update"], base, strict=False))
         row["ratio"] = round(statistics.median(a / b for a, b in pairs), 3) if pairs else None
-    evaluation = evaluation_share(trained[0])
-    result = {"benchmark": "train_throughput", **facts, "load_after": environment_facts()["load"]}
-    result |= {"first": trained[0].name, "evaluation": evaluation, "rows": rows}
-    print(table(rows))
-    print(json.dumps(evaluation))
-    if args.out:
-        args.out.write_text(json.dumps(result, indent=1) + "\n")
+    return rows
+
+
+def keep(path: Path | None, result: dict[str, Any]) -> None:
+    if path:
+        path.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

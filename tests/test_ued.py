@@ -290,7 +290,7 @@ def test_an_environment_that_has_no_teacher_is_refused_with_a_teacher():
     try:
         with pytest.raises(ValueError, match=r"^unknown environment with a teacher 'Dark': choose from AMaze"):
             make_ued_env("Dark")
-        with pytest.raises(ValueError, match=r"^environment 'Dark' has no teacher here: MazeDesign designs for AMaze$"):
+        with pytest.raises(ValueError, match=r"^environment 'Dark' has no teacher here: .*AMaze .*teacher.design"):
             make_runner(from_dict({"env": "Dark", "runner": "paired", "model": "ff"}))
     finally:
         ENVS._table.pop("Dark")

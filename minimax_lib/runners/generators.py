@@ -81,7 +81,10 @@ class Teacher:
         pair = UEDEnvironment(env, self.design.build(env))
         network = self.model.build(pair.teacher.observation_space, pair.teacher.action_space)
         teacher = AgentPop(PPOAgent(network, self.ppo, agent.agent.n_total_updates))
-        teacher.check_batch(n_rows, pair.teacher.max_steps)
+        try:
+            teacher.check_batch(n_rows, pair.teacher.max_steps)
+        except ValueError as error:
+            raise ValueError(f"the teacher's {error}") from None
         students = agent.agent.config
         score = Scorer(SCORES[self.score], students.gamma, students.gae_lambda)
         return DesignedLevels(BatchUEDEnv(pair, agent.n), teacher, n_rows, score)
@@ -106,7 +109,8 @@ def check_score(which: str, name: str, agent: AgentPop) -> None:
     if agent.n < score.n_students:
         bound = f"{'' if score.most_students else 'at least '}{score.n_students}"
         raise ValueError(
-            f"{which} is {name!r}, which compares students: runner.n_students is {agent.n}, choose {bound}"
+            f"{which} is {name!r}, which compares students: runner.n_students is {agent.n}, "
+            f"choose {bound}, or another score"
         )
     if score.most_students is not None and agent.n > score.most_students:
         raise ValueError(

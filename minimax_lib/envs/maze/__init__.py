@@ -3,5 +3,6 @@
 from minimax_lib.envs.maze import ood
 from minimax_lib.envs.maze.amaze import AMaze, EnvState
 from minimax_lib.envs.maze.level import Level
+from minimax_lib.envs.maze.teacher import MazeDesign, MazeTeacher
 
-__all__ = ["AMaze", "EnvState", "Level", "ood"]
+__all__ = ["AMaze", "EnvState", "Level", "MazeDesign", "MazeTeacher", "ood"]

@@ -230,7 +230,10 @@ class MazeDesign:
     def build(self, env: Environment) -> MazeTeacher:
         """The teacher of the levels of `env`; ValueError where it cannot design them."""
         if not isinstance(env, AMaze):
-            raise ValueError(f"environment {type(env).__name__!r} has no teacher here: MazeDesign designs for AMaze")
+            raise ValueError(
+                f"environment {type(env).__name__!r} has no teacher here: MazeDesign designs for AMaze "
+                "(the setting teacher.design names another)"
+            )
         settings = {**vars(self), "n_walls": env.n_walls if self.n_walls is None else self.n_walls}
         try:
             return MazeTeacher(height=env.height, width=env.width, **settings)
