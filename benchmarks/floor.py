@@ -1,12 +1,15 @@
-"""What an update needs at least: its multiplications, at the rate at which this machine does products of such shapes.
+"""What an update needs at least: its multiplications and bytes, at the rates that this machine reaches on such shapes.
 
     python benchmarks/floor.py [--out benchmarks/results/floor_cpu.json]
 
 Counts the multiply-add pairs of the published networks (kernels of two dimensions, once a step each; biases, gates and
-losses are left out) and measures products of a recurrence's shape (a few rows, step after step) and of a sequence's
-(all rows of all steps). For the recurrence of the student it also times the parts: its products alone, its gates alone,
-forward, forward and backward. One update is one rollout and `n_epochs` times forward and backward, which is three times
-forward.
+losses are left out) and measures products of a recurrence's shape (*thin*: a few rows, step after step) and of a
+sequence's (*wide*: all rows of all steps). One update is one rollout, thin throughout, and `n_epochs` times forward and
+backward, which is three times forward; of these, an LSTM's products are thin where the memory enters, an S5's nowhere.
+Bytes are those that have to pass through main memory: what a forward pass keeps for its backward pass, and the gates'
+gradients, written and read once an epoch; parameters, gradients and Adam's moments, seven passes an epoch. Their rate
+is that of y + a x over arrays that no cache holds. For the recurrence of the student it also times the parts: its
+products alone, its gates alone, forward, forward and backward.
 """
 
 import argparse
@@ -34,7 +37,27 @@ PAIRS = {  # multiply-add pairs of a step of one network, forward
     "teacher, densely": (169 * 128 + 60) * 4 * H + H * 4 * H + 169 * 27 * 128 + HEADS,
     "teacher, by changes": CHANGED * (128 * 4 * H + 27 * 128) + H * 4 * H + 60 * 4 * H + HEADS,
 }
+THIN = {  # those of a step, forward and backward, that a recurrence does step by step
+    "LSTM student": (F + H) * 4 * H + H * 4 * H,
+    "S5 student": 0,
+    "teacher, densely": 2 * H * 4 * H,
+    "teacher, by changes": 2 * H * 4 * H,
+}
+LSTM_KEPT = 5 * H + H + 4 * H + 2 * 32  # gates and cell, hidden, gradients of the gates, heads
+KEPT = {  # numbers of a step that wait for the backward pass
+    "LSTM student": LSTM_KEPT + F,
+    "S5 student": F + H + 2 * 7 * H + 2 * 32,  # a layer: driven, states, outputs, GELU, gate, sum, norm
+    "teacher, densely": LSTM_KEPT + 169 * 128,
+    "teacher, by changes": LSTM_KEPT,
+}
+PARAMETERS = {  # kernels; the rest is small
+    "LSTM student": (F + H) * 4 * H + 27 * 16 + HEADS,
+    "S5 student": F * H + 2 * 3 * H * H + 27 * 16 + HEADS,
+    "teacher, densely": (169 * 128 + 60 + H) * 4 * H + 27 * 128 + HEADS,
+    "teacher, by changes": (169 * 128 + 60 + H) * 4 * H + 27 * 128 + HEADS,
+}
 STEPS = {"LSTM student": T * R, "S5 student": T * R, "teacher, densely": 62 * R, "teacher, by changes": 62 * R}
+LARGE = 2**25  # numbers
 
 
 def milliseconds(function: Callable, *args: Any) -> float:
@@ -91,6 +114,22 @@ def measured() -> dict[str, float]:
         "products of the backward steps": milliseconds(backward_products, gates, weights.recurrent_kernel),
         "products over all steps": milliseconds(kernel_products, features, hidden, gates),
         "gates of the forward steps": milliseconds(gates_alone, gates),
+        "y + a x over 134 MB each": milliseconds(lambda x, y: y + 0.5 * x, jnp.ones(LARGE), jnp.ones(LARGE)),
+    }
+
+
+def needed(name: str, rates: dict[str, float]) -> dict[str, float]:
+    """Operations and bytes of an update, and their seconds at the rates of this machine."""
+    pairs, steps = PAIRS[name], STEPS[name]
+    thin = 2 * steps * (pairs + EPOCHS * THIN[name]) / 1e9
+    wide = 2 * steps * EPOCHS * (3 * pairs - THIN[name]) / 1e9
+    moved = 4 * EPOCHS * (2 * steps * KEPT[name] + 7 * PARAMETERS[name]) / 1e9
+    return {
+        "GFLOP, thin": round(thin, 1),
+        "GFLOP, wide": round(wide, 1),
+        "GB": round(moved, 2),
+        "seconds of products": round(thin / rates["thin, GFLOP/s"] + wide / rates["wide, GFLOP/s"], 2),
+        "seconds of memory": round(moved / rates["memory, GB/s"], 2),
     }
 
 
@@ -99,18 +138,17 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     facts, times = environment_facts(), measured()
-    thin = 2 * T * R * (F + H) * 4 * H / times["products of the forward steps"] / 1e6
-    wide = 2 * T * R * (2 * F + H) * 4 * H / times["products over all steps"] / 1e6
-    counts = {}
-    for name, pairs in PAIRS.items():
-        work = 2 * pairs * STEPS[name] * (1 + 3 * EPOCHS) / 1e9
-        counts[name] = {"GFLOP an update": round(work, 1), "seconds at the thin rate": round(work / thin, 2)}
+    rates = {
+        "thin, GFLOP/s": 2 * T * R * (F + H) * 4 * H / times["products of the forward steps"] / 1e6,
+        "wide, GFLOP/s": 2 * T * R * (2 * F + H) * 4 * H / times["products over all steps"] / 1e6,
+        "memory, GB/s": 3 * 4 * LARGE / times["y + a x over 134 MB each"] / 1e6,
+    }
     result = {
         "benchmark": "floor",
         **facts,
         "milliseconds": {name: round(value, 1) for name, value in times.items()},
-        "gflops": {"thin": round(thin, 1), "wide": round(wide, 1)},
-        "updates": counts,
+        "rates": {name: round(value, 1) for name, value in rates.items()},
+        "updates": {name: needed(name, rates) for name in PAIRS},
     }
     print(json.dumps(result, indent=1))
     if args.out:

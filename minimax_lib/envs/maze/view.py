@@ -30,14 +30,15 @@ def goal_ahead(level: Level, pos: jax.Array, facing: jax.Array, view_size: int) 
     forward, right = x * dx + y * dy, y * dx - x * dy
     seen = (forward >= 0) & (forward < view_size) & (jnp.abs(right) <= view_size // 2) & ((x != 0) | (y != 0))
     cell = jnp.where(seen, (view_size - 1 - forward) * view_size + right + view_size // 2, -1)
-    return np.arange(view_size * view_size, dtype=np.int32).reshape(view_size, view_size) == cell
+    return by_words(np.arange(view_size * view_size, dtype=np.int32).reshape(view_size, view_size) == cell)
 
 
 def by_words(bits: jax.Array) -> jax.Array:
     """bool[v, v] as it is, by way of the bits of a few words that hold whole rows each (v <= 32).
 
     XLA computes a reduction once, but an element-wise function anew for each pixel that depends on it: without
-    this detour the walls are looked up three times a cell, one channel after the other.
+    this detour the walls are looked up three times a cell, one channel after the other, and the place of the goal is
+    worked out 75 times an observation, from the action on.
     """
     size = bits.shape[0]
     if size > WORD:
