@@ -27,10 +27,11 @@ def goal_ahead(level: Level, pos: jax.Array, facing: jax.Array, view_size: int) 
     """bool[v, v]: the goal; the agent hides it where it stands."""
     dx, dy = direction_vector(facing)
     x, y = level.goal_pos[0] - pos[0], level.goal_pos[1] - pos[1]
-    forward, right = x * dx + y * dy, y * dx - x * dy
-    seen = (forward >= 0) & (forward < view_size) & (jnp.abs(right) <= view_size // 2) & ((x != 0) | (y != 0))
-    cell = jnp.where(seen, (view_size - 1 - forward) * view_size + right + view_size // 2, -1)
-    return by_words(np.arange(view_size * view_size, dtype=np.int32).reshape(view_size, view_size) == cell)
+    row, column = view_size - 1 - (x * dx + y * dy), view_size // 2 + y * dx - x * dy
+    seen = (row >= 0) & (row < view_size) & (column >= 0) & (column < view_size) & ((x != 0) | (y != 0))
+    summands = jnp.where(np.arange(2) == 0, row * view_size, column)  # a reduction, computed once: see `by_words`
+    cell = jnp.where(seen, summands, -(view_size**2)).sum(dtype=jnp.int32)
+    return np.arange(view_size * view_size, dtype=np.int32).reshape(view_size, view_size) == cell
 
 
 def by_words(bits: jax.Array) -> jax.Array:
