@@ -37,6 +37,7 @@ from minimax_lib.runners.evaluation import evaluation_keys
 from minimax_lib.runners.experiment import evaluate_first_students
 from minimax_lib.runners.seeds import SeedRunner
 from minimax_lib.runners.training import Runner, RunnerState, return_metrics
+from minimax_lib.trees import mapped
 
 CONFIGS = Path(__file__).parents[1] / "configs" / "maze"
 METHODS = ("dr", "robust_plr", "parallel_plr", "accel", "parallel_accel", "sfl", "paired")
@@ -169,7 +170,7 @@ def part_programs(runner: Runner) -> dict[str, Callable[..., Any]]:
         return return_metrics(runs) | runner._level_metrics(batch)
 
     functions = {"propose": propose, "rollout": play, "update": update, "observe": observe, "metrics": metrics}
-    return {name: jax.jit(jax.vmap(function, axis_name=axes.SEED)) for name, function in functions.items()}
+    return {name: jax.jit(mapped(function, axis_name=axes.SEED)) for name, function in functions.items()}
 
 
 def run_parts(programs: dict[str, Callable[..., Any]], state: RunnerState) -> dict[str, float]:
