@@ -125,7 +125,7 @@ class Trained:
     def result(self) -> dict[str, Any]:
         """The medians, and what follows from them."""
         found = dict(self.facts)
-        steps = self.runner.env_steps(1) * self.n_seeds
+        steps = (self.runner.env_steps(1) - self.runner.curriculum.extra_env_steps(1)) * self.n_seeds  # of a rollout
         for kind, times in self.times.items():
             if times:
                 found[f"seconds_per_{kind}"] = round(statistics.median(times), 4)
