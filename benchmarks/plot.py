@@ -55,6 +55,7 @@ def train_throughput(result: dict[str, Any], axes: Any) -> None:
 
 def seeds(result: dict[str, Any], axes: Any) -> None:
     """What an update of S seeds costs beside S times one, a line a method and model."""
+    axes.set(xlabel="seeds", ylabel="cost of an update, in that of one seed", xscale="log", yscale="log")
     lines: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for row in result["rows"]:
         lines[f"{row['method']}, {row['model']}"].append((row["seeds"], row["seconds_per_update"]))
@@ -62,7 +63,8 @@ def seeds(result: dict[str, Any], axes: Any) -> None:
         counts, times = zip(*sorted(points), strict=True)
         axes.plot(counts, [time / times[0] * counts[0] for time in times], marker="o", label=name)
     axes.plot(counts, counts, "k:", label="S times one seed")
-    axes.set(xlabel="seeds", ylabel="cost of an update, in that of one seed", xscale="log", yscale="log")
+    axes.set_xticks(counts, map(str, counts))
+    axes.minorticks_off()
     axes.legend()
 
 
@@ -79,7 +81,8 @@ def learning_curves(result: dict[str, Any], axes: Any) -> None:
 
 def peers(result: dict[str, Any], axes: Any) -> None:
     """How many times as long each peer takes, a bar a program; the range of the rounds."""
-    rows = [(peer, row) for peer in ("minimax", "jaxued") for row in result.get(peer, {}).get("rows", [])]
+    found = [(peer, row) for peer in ("minimax", "jaxued") for row in result.get(peer, {}).get("rows", [])]
+    rows = sorted(found, key=lambda one: (one[0] != "minimax", one[1]["program"], one[1]["kind"]))
     for peer in ("minimax", "jaxued"):
         own = [(i, row) for i, (whose, row) in enumerate(rows) if whose == peer]
         if own:
