@@ -43,7 +43,7 @@ THIN = {  # those of a step, forward and backward, that a recurrence does step b
     "teacher, densely": 2 * H * 4 * H,
     "teacher, by changes": 2 * H * 4 * H,
 }
-LSTM_KEPT = 4 * H + 2 * H + 2 * 32  # sums that enter the gates (then their gradients), cell and hidden, heads
+LSTM_KEPT = 5 * H + H + 4 * H + 2 * 32  # gates and cell, hidden, gradients of the gates, heads
 KEPT = {  # numbers of a step that wait for the backward pass
     "LSTM student": LSTM_KEPT + F,
     "S5 student": F + H + 2 * 7 * H + 2 * 32,  # a layer: driven, states, outputs, GELU, gate, sum, norm
@@ -101,7 +101,7 @@ def measured() -> dict[str, float]:
 
     def gates_alone(gates: jax.Array) -> Any:
         def step(carry: LSTMCarry, g: jax.Array) -> Any:
-            after, *saved = LSTM_CELL.forward(g, 0.5 * g, carry)
+            after, saved = LSTM_CELL.forward(g, 0.5 * g, carry)
             return after, (after.hidden, saved)
 
         return jax.lax.scan(step, carry, gates)

@@ -168,7 +168,7 @@ def plain_scan(cell, weights, features, first, carry):
         features_t, first_t = x
         carry = jax.tree.map(lambda c: jnp.where(first_t[:, None], 0.0, c), carry)
         inputs = features_t @ weights.input_kernel + weights.bias[None]
-        carry, *_ = cell.forward(inputs, carry.hidden @ weights.recurrent_kernel, carry)
+        carry, _ = cell.forward(inputs, carry.hidden @ weights.recurrent_kernel, carry)
         return carry, carry.hidden
 
     carry, hidden = jax.lax.scan(step, carry, (features, first))
@@ -307,7 +307,7 @@ def test_bfloat16_keeps_half_as_much_for_the_backward_pass(name):
         inputs = recurrence.as_type(dtype, (weights, features))
         _, back = jax.vjp(lambda w, x: recur(cell, 1, w, x, first, carry), *inputs)
         sequences = [x for x in jax.tree.leaves(back) if x.ndim == 3 and len(x) == len(first)]
-        assert len(sequences) >= 4
+        assert len(sequences) > 4
         return sum(x.nbytes for x in sequences)
 
     assert kept(jnp.bfloat16) == kept(jnp.float32) / 2

@@ -30,16 +30,14 @@ class LSTMCell:
     n_gates = 4
     is_additive = True
 
-    def forward(
-        self, inputs: jax.Array, product: jax.Array, carry: LSTMCarry
-    ) -> tuple[LSTMCarry, jax.Array, jax.Array]:
-        sums = inputs + product
-        i, f, g, o = self._gates(sums)
+    def forward(self, inputs: jax.Array, product: jax.Array, carry: LSTMCarry) -> tuple[LSTMCarry, tuple]:
+        i, f, g, o = jnp.split(inputs + product, 4, axis=-1)
+        i, f, g, o = nn.sigmoid(i), nn.sigmoid(f), jnp.tanh(g), nn.sigmoid(o)
         cell = f * carry.cell + i * g
-        return LSTMCarry(hidden=o * jnp.tanh(cell), cell=cell), sums, carry.cell
+        return LSTMCarry(hidden=o * jnp.tanh(cell), cell=cell), (i, f, g, o, carry.cell)
 
-    def backward(self, sums: jax.Array, saved: jax.Array, gradient: LSTMCarry) -> tuple[jax.Array, LSTMCarry]:
-        (i, f, g, o), cell_before = self._gates(sums), saved
+    def backward(self, saved: tuple, gradient: LSTMCarry) -> tuple[jax.Array, LSTMCarry]:
+        i, f, g, o, cell_before = saved
         squashed = jnp.tanh(f * cell_before + i * g)
         d_cell = gradient.cell + gradient.hidden * o * (1.0 - squashed**2)
         d_inputs = [
@@ -50,12 +48,8 @@ class LSTMCell:
         ]
         return jnp.concatenate(d_inputs, axis=-1), LSTMCarry(hidden=jnp.zeros_like(d_cell), cell=d_cell * f)
 
-    def product_gradient(self, saved: jax.Array, inputs_gradient: jax.Array) -> jax.Array:
+    def product_gradient(self, saved: tuple, inputs_gradient: jax.Array) -> jax.Array:
         return inputs_gradient
-
-    def _gates(self, sums: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-        i, f, g, o = jnp.split(sums, 4, axis=-1)
-        return nn.sigmoid(i), nn.sigmoid(f), jnp.tanh(g), nn.sigmoid(o)
 
 
 class GRUCarry(struct.PyTreeNode):
@@ -70,19 +64,16 @@ class GRUCell:
     n_gates = 3
     is_additive = False
 
-    def forward(self, inputs: jax.Array, product: jax.Array, carry: GRUCarry) -> tuple[GRUCarry, jax.Array, tuple]:
+    def forward(self, inputs: jax.Array, product: jax.Array, carry: GRUCarry) -> tuple[GRUCarry, tuple]:
         reset_in, update_in, candidate_in = jnp.split(inputs, 3, axis=-1)
         reset_product, update_product, candidate_product = jnp.split(product, 3, axis=-1)
         r = nn.sigmoid(reset_in + reset_product)
-        update, candidate = update_in + update_product, candidate_in + r * candidate_product
-        z, n = nn.sigmoid(update), jnp.tanh(candidate)
-        sums = jnp.concatenate([reset_in + reset_product, update, candidate], axis=-1)
-        return GRUCarry(hidden=n + z * (carry.hidden - n)), sums, (r, carry.hidden, candidate_product)
+        z = nn.sigmoid(update_in + update_product)
+        n = jnp.tanh(candidate_in + r * candidate_product)
+        return GRUCarry(hidden=n + z * (carry.hidden - n)), (r, z, n, carry.hidden, candidate_product)
 
-    def backward(self, sums: jax.Array, saved: tuple, gradient: GRUCarry) -> tuple[jax.Array, GRUCarry]:
-        r, before, candidate_product = saved
-        _, update, candidate = jnp.split(sums, 3, axis=-1)
-        z, n = nn.sigmoid(update), jnp.tanh(candidate)
+    def backward(self, saved: tuple, gradient: GRUCarry) -> tuple[jax.Array, GRUCarry]:
+        r, z, n, before, candidate_product = saved
         d_candidate = gradient.hidden * (1.0 - z) * (1.0 - n**2)
         d_inputs = [
             d_candidate * candidate_product * r * (1.0 - r),

@@ -2,8 +2,7 @@
 
 Differentiating a `lax.scan` adds to the gradient of the kernels in every step: a product too thin to be fast, and a
 pass over the whole kernel. Here the backward scan only yields the gradients of what enters each step; those of the
-kernels are one product over all steps and rows after it. On a CPU that takes a third off the recurrence. What a step
-keeps for the backward pass are the sums that enter its gates; their gradients are written over them, step by step.
+kernels are one product over all steps and rows after it. On a CPU that takes a third off the recurrence.
 """
 
 import functools
@@ -34,15 +33,15 @@ class Cell(Protocol):
     n_gates: int
     is_additive: bool  # `forward` looks at the sum of `inputs` and `product` alone
 
-    def forward(self, inputs: jax.Array, product: jax.Array, carry: Any) -> tuple[Any, jax.Array, Any]:
-        """(carry after the step, sums [R, G] that enter the gates, what else `backward` needs).
+    def forward(self, inputs: jax.Array, product: jax.Array, carry: Any) -> tuple[Any, Any]:
+        """(carry after the step, what `backward` needs).
 
         `inputs` [R, G] is what the observation contributes to the gates, `product` [R, G] what `carry.hidden` does.
         """
         ...
 
-    def backward(self, sums: jax.Array, saved: Any, gradient: Any) -> tuple[jax.Array, Any]:
-        """(gradient of the inputs [R, G], gradient of the carry except for what comes through the product)."""
+    def backward(self, saved: Any, gradient: Any) -> tuple[jax.Array, Any]:
+        """(gradient of the inputs, gradient of the carry except for what comes through the product)."""
         ...
 
     def product_gradient(self, saved: Any, inputs_gradient: jax.Array) -> jax.Array:
@@ -99,36 +98,32 @@ def _forward(
         contribution, first_t = x
         carry = cleared(first_t, carry)
         inputs, product = as_type(jnp.float32, products(contribution, carry.hidden.astype(dtype)))
-        after, sums, saved = cell.forward(inputs, product, carry)
-        return after, as_type(dtype, (after.hidden, sums, saved))
+        after, saved = cell.forward(inputs, product, carry)
+        return after, as_type(dtype, (after.hidden, saved))
 
-    last, (hidden, sums, saved) = jax.lax.scan(step, carry, (contributions, first), unroll=unroll)
-    return (hidden, last), (weights, features, first, carry, hidden, sums, saved)
+    last, (hidden, saved) = jax.lax.scan(step, carry, (contributions, first), unroll=unroll)
+    return (hidden, last), (weights, features, first, carry, hidden, saved)
 
 
 def _backward(cell: Cell, unroll: int, residuals: tuple, gradients: tuple[jax.Array, Any]) -> tuple:
     """Gradients of weights, features, (none of) first, and carry."""
-    weights, features, first, carry, hidden, sums, saved = residuals
+    weights, features, first, carry, hidden, saved = residuals
     kernel, dtype = weights.input_kernel, weights.bias.dtype
     hidden_gradients, last_gradient = gradients
     transposed = jax.lax.optimization_barrier(weights.recurrent_kernel.T)  # or XLA copies it in every step
 
-    def step(loop: tuple[Any, jax.Array], x: tuple) -> tuple[tuple[Any, jax.Array], None]:
-        gradient, columns = loop
-        t, hidden_gradient, first_t, saved_t = x
+    def step(gradient: Any, x: tuple) -> tuple[Any, jax.Array]:
+        hidden_gradient, first_t, saved_t = x
         gradient = gradient.replace(hidden=gradient.hidden + hidden_gradient)
-        sums_t, saved_t = as_type(jnp.float32, (jax.lax.dynamic_index_in_dim(columns, t, keepdims=False), saved_t))
-        inputs_gradient, before = cell.backward(sums_t, saved_t, gradient)
+        saved_t = as_type(jnp.float32, saved_t)
+        inputs_gradient, before = cell.backward(saved_t, gradient)
         product_gradient = cell.product_gradient(saved_t, inputs_gradient).astype(dtype)
         through_product = product_gradient @ transposed
         before = before.replace(hidden=before.hidden + through_product.astype(jnp.float32))
-        columns = jax.lax.dynamic_update_index_in_dim(columns, inputs_gradient.astype(dtype), t, axis=0)
-        return (cleared(first_t, before), columns), None
+        return cleared(first_t, before), inputs_gradient.astype(dtype)
 
-    # one array [T, R, G]: sums up to the step that is done next, gradients from there on; XLA updates it in place
-    steps = (jnp.arange(len(sums), dtype=jnp.int32), hidden_gradients, first, saved)
-    loop, _ = jax.lax.scan(step, (last_gradient, sums), steps, reverse=True, unroll=unroll)
-    carry_gradient, inputs_gradients = loop
+    steps = (hidden_gradients, first, saved)
+    carry_gradient, inputs_gradients = jax.lax.scan(step, last_gradient, steps, reverse=True, unroll=unroll)
     hidden_before = cleared(first, jnp.concatenate([carry.hidden[None].astype(dtype), hidden[:-1]]))
     weight_gradients = Weights(
         input_kernel=None if kernel is None else product_over_steps(features, inputs_gradients),
