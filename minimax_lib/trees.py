@@ -31,7 +31,7 @@ def mapped(function: Callable[..., Any], in_axes: Any = 0, axis_name: str | None
     def call(*args: Any) -> Any:
         if tree_size(args[0]) != 1:
             return jax.vmap(function, in_axes=in_axes, axis_name=axis_name)(*args)
-        each = (in_axes,) * len(args) if in_axes is None or isinstance(in_axes, int) else in_axes
+        each = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args)
         only = [squeezed(arg, axis) for arg, axis in zip(args, each, strict=True)]
         return jax.tree.map(lambda x: x[None], function(*only))
 
