@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from minimax_lib.models.activations import sigmoid, tanh
 from minimax_lib.models.initializers import GAIN_RELU, orthogonal
 from minimax_lib.models.projection import Features, Projection
 from minimax_lib.models.recurrence import Cell, Weights, as_type, recur
@@ -32,9 +33,9 @@ class LSTMCell:
 
     def forward(self, inputs: jax.Array, product: jax.Array, carry: LSTMCarry) -> tuple[LSTMCarry, tuple]:
         i, f, g, o = jnp.split(inputs + product, 4, axis=-1)
-        i, f, g, o = nn.sigmoid(i), nn.sigmoid(f), jnp.tanh(g), nn.sigmoid(o)
+        i, f, g, o = sigmoid(i), sigmoid(f), tanh(g), sigmoid(o)
         cell = f * carry.cell + i * g
-        return LSTMCarry(hidden=o * jnp.tanh(cell), cell=cell), (i, f, g, o, carry.cell)
+        return LSTMCarry(hidden=o * tanh(cell), cell=cell), (i, f, g, o, carry.cell)
 
     def backward(self, saved: tuple, gradient: LSTMCarry) -> tuple[jax.Array, LSTMCarry]:
         i, f, g, o, cell_before = saved
@@ -67,9 +68,9 @@ class GRUCell:
     def forward(self, inputs: jax.Array, product: jax.Array, carry: GRUCarry) -> tuple[GRUCarry, tuple]:
         reset_in, update_in, candidate_in = jnp.split(inputs, 3, axis=-1)
         reset_product, update_product, candidate_product = jnp.split(product, 3, axis=-1)
-        r = nn.sigmoid(reset_in + reset_product)
-        z = nn.sigmoid(update_in + update_product)
-        n = jnp.tanh(candidate_in + r * candidate_product)
+        r = sigmoid(reset_in + reset_product)
+        z = sigmoid(update_in + update_product)
+        n = tanh(candidate_in + r * candidate_product)
         return GRUCarry(hidden=n + z * (carry.hidden - n)), (r, z, n, carry.hidden, candidate_product)
 
     def backward(self, saved: tuple, gradient: GRUCarry) -> tuple[jax.Array, GRUCarry]:

@@ -84,7 +84,7 @@ def _forward(
     if kernel is not None and projects_ahead(weights):
         contributions, kernel = features @ kernel, None
     joint = None
-    if kernel is not None and cell.is_additive and len(features) > 1:  # a single step would join the kernels for itself
+    if kernel is not None and cell.is_additive:  # for a single step too: XLA joins them ahead of a rollout's loop
         joint = jnp.concatenate([kernel, weights.recurrent_kernel])
 
     def products(contribution: jax.Array, hidden: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -1,0 +1,40 @@
+"""Squashing functions for loops over small arrays, as a recurrence is.
+
+XLA's CPU backend gives a kernel to several cores only where it counts more than one operation for each byte that the
+kernel touches, and it counts a `tanh` as none. The gates of 32 rows then run on one core, and worse, the other core
+falls asleep meanwhile and wakes up late for the product that follows. Written out in multiplications, the same function
+runs on all cores, which stay awake: a third off the forward pass of an LSTM with 256 units. On other backends, jax's own.
+"""
+
+import jax
+import jax.numpy as jnp
+
+# tanh(x) = x P(x^2) / Q(x^2) within 1.3e-9 (relative) for |x| < SATURATED, by reweighted least squares; from x^0 on
+SATURATED = 9.0
+NUMERATOR = (0.999999999, 0.136808588, 0.0038695109, 2.80313691e-05, 3.06426642e-08, -1.22463431e-11)
+DENOMINATOR = (1.0, 0.470141909, 0.0272501673, 0.000394071849, 1.28903912e-06)
+
+
+def tanh(x: jax.Array) -> jax.Array:
+    """The hyperbolic tangent of f32 `x`, within 4e-7 (relative)."""
+    return rational_tanh(x) if jax.default_backend() == "cpu" else jnp.tanh(x)
+
+
+def sigmoid(x: jax.Array) -> jax.Array:
+    """1 / (1 + exp(-x)) of f32 `x`, within 2e-7."""
+    return 0.5 * tanh(0.5 * x) + 0.5
+
+
+def rational_tanh(x: jax.Array) -> jax.Array:
+    """`tanh` in additions, multiplications and one division."""
+    x = jnp.clip(x, -SATURATED, SATURATED)
+    square = x * x
+    return jnp.clip(x * polynomial(NUMERATOR, square) / polynomial(DENOMINATOR, square), -1.0, 1.0)
+
+
+def polynomial(coefficients: tuple[float, ...], x: jax.Array) -> jax.Array:
+    """The sum of coefficients[k] x^k, by Horner's rule."""
+    total = jnp.full_like(x, coefficients[-1])
+    for coefficient in coefficients[-2::-1]:
+        total = total * x + coefficient
+    return total
