@@ -11,7 +11,7 @@ import pytest
 
 from minimax_lib.envs.spaces import Box, Dict, Discrete
 from minimax_lib.models import recurrence
-from minimax_lib.models.initializers import orthogonal
+from minimax_lib.models.initializers import orthogonal, polar_factor
 from minimax_lib.models.memory import GRU_CELL, LSTM_CELL, GRUCarry, LSTMCarry
 from minimax_lib.models.recurrence import Weights, recur
 from minimax_lib.models.registry import MODELS, register_model
@@ -316,7 +316,7 @@ def test_bfloat16_keeps_half_as_much_for_the_backward_pass(name):
 # ------------------------------------------------------------------------------------------- initial weights
 
 
-@pytest.mark.parametrize("shape", [(9, 9), (12, 5), (5, 12), (16, 1), (2, 3, 4, 8)])
+@pytest.mark.parametrize("shape", [(9, 9), (12, 5), (5, 12), (16, 1), (40, 10), (2, 3, 4, 8)])
 def test_orthogonal_weights(shape):
     w = np.asarray(orthogonal(3.0)(jax.random.key(0), shape)).reshape(-1, shape[-1]) / 3.0
     gram = w.T @ w if w.shape[0] >= w.shape[1] else w @ w.T
@@ -329,6 +329,13 @@ def test_orthogonal_blocks_are_side_by_side_and_independent():
     for block in blocks:
         np.testing.assert_allclose(block.T @ block, np.eye(4), atol=2e-5)
     assert not np.allclose(blocks[0], blocks[1])
+
+
+@pytest.mark.parametrize("shape", [(9, 9), (12, 5), (20, 5), (400, 30)])
+def test_polar_factor_is_that_of_the_singular_value_decomposition(shape):
+    x = np.random.default_rng(0).normal(size=(3, *shape))
+    left, _, right = np.linalg.svd(x, full_matrices=False)
+    np.testing.assert_allclose(polar_factor(jnp.asarray(x, jnp.float32)), left @ right, atol=2e-5)
 
 
 def test_orthogonal_weights_are_haar():

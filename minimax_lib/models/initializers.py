@@ -29,13 +29,22 @@ def orthogonal(gain: float = 1.0, n_blocks: int = 1) -> Initializer:
     return init
 
 
-def polar_factor(x: jax.Array, n_fast: int = 10, n_exact: int = 8) -> jax.Array:
-    """The nearest matrix with orthonormal columns to each x [..., rows >= columns, columns].
+def polar_factor(x: jax.Array) -> jax.Array:
+    """The nearest matrix with orthonormal columns to each x [..., rows >= columns, columns], of full rank.
 
-    Newton-Schulz iterations: a quintic that lifts small singular values quickly, to near 1 (Jordan et al. 2024, Muon),
-    then the cubic, which converges to exactly 1. The polar factor of a Gaussian matrix is Haar distributed.
+    The polar factor of a Gaussian matrix is Haar distributed. Where x has many rows, its columns are far from
+    dependent, and nearly all of the work is done on the small matrix x^T x.
     """
-    x = x / jnp.linalg.norm(x, axis=(-2, -1), keepdims=True)  # all singular values at most 1
+    with jax.default_matmul_precision("float32"):
+        if x.shape[-2] >= 4 * x.shape[-1]:
+            return _towards_orthonormal(x @ inverse_root(x.mT @ x), n_fast=0, n_exact=1)
+        x = x / jnp.linalg.norm(x, axis=(-2, -1), keepdims=True)  # all singular values at most 1
+        return _towards_orthonormal(x, n_fast=10, n_exact=8)
+
+
+def _towards_orthonormal(x: jax.Array, n_fast: int, n_exact: int) -> jax.Array:
+    """Newton-Schulz iterations: a quintic that lifts small singular values quickly, to near 1 (Jordan et al. 2024,
+    Muon), then the cubic, which converges to exactly 1."""
 
     def quintic(_: int, x: jax.Array) -> jax.Array:
         gram = x.mT @ x
@@ -44,5 +53,17 @@ def polar_factor(x: jax.Array, n_fast: int = 10, n_exact: int = 8) -> jax.Array:
     def cubic(_: int, x: jax.Array) -> jax.Array:
         return 1.5 * x - 0.5 * (x @ (x.mT @ x))
 
-    with jax.default_matmul_precision("float32"):
-        return jax.lax.fori_loop(0, n_exact, cubic, jax.lax.fori_loop(0, n_fast, quintic, x))
+    return jax.lax.fori_loop(0, n_exact, cubic, jax.lax.fori_loop(0, n_fast, quintic, x))
+
+
+def inverse_root(gram: jax.Array, n_steps: int = 20) -> jax.Array:
+    """gram^(-1/2) for positive definite matrices [..., n, n], by the coupled Newton-Schulz iteration (Higham 2008)."""
+    scale = jnp.linalg.norm(gram, axis=(-2, -1), keepdims=True)  # no eigenvalue is larger
+    identity = jnp.broadcast_to(jnp.eye(gram.shape[-1], dtype=gram.dtype), gram.shape)
+
+    def step(_: int, both: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        root, inverse = both
+        correction = 1.5 * identity - 0.5 * (inverse @ root)
+        return root @ correction, correction @ inverse
+
+    return jax.lax.fori_loop(0, n_steps, step, (gram / scale, identity))[1] / jnp.sqrt(scale)
