@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from minimax_lib.envs.spaces import Box, Dict, Discrete
-from minimax_lib.models import recurrence
+from minimax_lib.models import activations, recurrence
 from minimax_lib.models.initializers import orthogonal, polar_factor
 from minimax_lib.models.memory import GRU_CELL, LSTM_CELL, GRUCarry, LSTMCarry
 from minimax_lib.models.recurrence import Weights, recur
@@ -311,6 +311,27 @@ def test_bfloat16_keeps_half_as_much_for_the_backward_pass(name):
         return sum(x.nbytes for x in sequences)
 
     assert kept(jnp.bfloat16) == kept(jnp.float32) / 2
+
+
+# ----------------------------------------------------------------------------------------------- activations
+
+
+@pytest.mark.parametrize("tanh", [activations.rational_tanh, activations.tanh])
+def test_tanh_is_that_of_numpy(tanh):
+    x = np.concatenate([np.linspace(-12, 12, 100_001), np.logspace(-30, 1, 1000)]).astype(np.float32)
+    expected = np.tanh(x.astype(np.float64))
+    found = np.asarray(jax.jit(tanh)(x))
+    np.testing.assert_allclose(found, expected, rtol=4e-7)
+    assert np.abs(found).max() <= 1.0
+    np.testing.assert_array_equal(tanh(jnp.array([0.0, jnp.inf, -jnp.inf, jnp.nan])), [0.0, 1.0, -1.0, np.nan])
+
+
+def test_sigmoid_is_that_of_numpy():
+    x = np.linspace(-30, 30, 100_001).astype(np.float32)
+    found = np.asarray(jax.jit(activations.sigmoid)(x))
+    np.testing.assert_allclose(found, 1 / (1 + np.exp(-x.astype(np.float64))), atol=2e-7)
+    assert found.min() >= 0.0
+    assert found.max() <= 1.0
 
 
 # ------------------------------------------------------------------------------------------- initial weights

@@ -3,7 +3,8 @@
 XLA's CPU backend gives a kernel to several cores only where it counts more than one operation for each byte that the
 kernel touches, and it counts a `tanh` as none. The gates of 32 rows then run on one core, and worse, the other core
 falls asleep meanwhile and wakes up late for the product that follows. Written out in multiplications, the same function
-runs on all cores, which stay awake: a third off the forward pass of an LSTM with 256 units. On other backends, jax's own.
+runs on all cores, which stay awake: a third off the forward pass of an LSTM with 256 units. On other backends, the
+functions are jax's own.
 """
 
 import jax
