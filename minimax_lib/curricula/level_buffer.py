@@ -123,7 +123,7 @@ def weights(settings: ReplaySettings, buffer: LevelBuffer) -> jax.Array:
 
     (1 - staleness) P_score + staleness P_stale (Jiang et al. 2021a, eq. 1 to 3).
     """
-    merits, ranks = _merits(settings, buffer.scores), _ranks(_order(buffer.scores))
+    merits, ranks = _merits(settings, buffer.scores), _ranks(highest_first(buffer.scores))
     total_age = buffer.ages.sum(dtype=jnp.int32)
     score_parts, age_parts = _weight_parts(settings, merits, ranks, _n_filled(buffer), buffer.ages, total_age)
     return score_parts + age_parts
@@ -159,7 +159,7 @@ def _n_filled(buffer: LevelBuffer) -> jax.Array:
     return buffer.filled.sum(dtype=jnp.int32)
 
 
-def _order(scores: jax.Array) -> jax.Array:
+def highest_first(scores: jax.Array) -> jax.Array:
     """i32[C], the slots from the highest score to the lowest; the lower slot first on ties, free slots last."""
     return jnp.argsort(-scores).astype(jnp.int32)
 
@@ -212,7 +212,7 @@ def sample(key: jax.Array, settings: ReplaySettings, buffer: LevelBuffer, n: int
 
 def _sample_by_score(key: jax.Array, settings: ReplaySettings, buffer: LevelBuffer, n: int) -> jax.Array:
     """i32[n], slots drawn by the part of the weights that has nothing to do with age."""
-    order, merits = _order(buffer.scores), _merits(settings, buffer.scores)
+    order, merits = highest_first(buffer.scores), _merits(settings, buffer.scores)
     no_age = jnp.zeros_like(buffer.ages)
     chances, _ = _weight_parts(settings, merits, _ranks(order), _n_filled(buffer), no_age, no_age[0])
     chances = chances[order]
@@ -284,21 +284,24 @@ def locate(
     groups = capacity + jnp.arange(n, dtype=jnp.int32)
     if settings.unique:
         everything = jnp.concatenate([buffer.fingerprints, fingerprints])
-        first = _first_equal(everything, jnp.concatenate([buffer.filled, is_new]))[capacity:]
+        first = _first_equal(everything, jnp.concatenate([buffer.filled, is_new]), fingerprints)
         homes = jnp.where(is_new & (first < capacity), first, homes)
         groups = jnp.where(is_new, first, groups)
     return Rows(levels=levels, is_new=is_new, homes=homes, groups=groups, fingerprints=fingerprints)
 
 
-def _first_equal(fingerprints: jax.Array, valid: jax.Array) -> jax.Array:
-    """i32[N], the index of the first valid element with the same fingerprint."""
+def _first_equal(known: jax.Array, valid: jax.Array, fingerprints: jax.Array) -> jax.Array:
+    """i32[B], the index of the first valid element of `known` (u32[N, 2]) that equals each of u32[B, 2]; N if none.
+
+    Compares all pairs: for the usual batches that is cheaper than to sort the buffer by three keys.
+    """
     index = jnp.arange(len(valid), dtype=jnp.int32)
-    keys = (~valid, fingerprints[:, 0], fingerprints[:, 1], index)
-    *sorted_keys, order = jax.lax.sort(keys, num_keys=3, is_stable=True)
-    differs = jnp.stack([key[1:] != key[:-1] for key in sorted_keys]).any(axis=0)
-    starts = jnp.concatenate([jnp.ones(1, bool), differs])
-    runs = jax.lax.cummax(jnp.where(starts, index, 0))
-    return jnp.zeros_like(index).at[order].set(order[runs], unique_indices=True)
+
+    def first(fingerprint: jax.Array) -> jax.Array:
+        equal = valid & (known == fingerprint[None]).all(axis=1)
+        return jnp.where(equal, index, len(valid)).min()
+
+    return jax.vmap(first)(fingerprints)
 
 
 def best_returns(buffer: LevelBuffer, rows: Rows, returns: jax.Array) -> jax.Array:
@@ -432,7 +435,7 @@ def _free_slots(buffer: LevelBuffer, batch: _Batch, homes: jax.Array) -> jax.Arr
 
 def _place_by_eviction(settings: ReplaySettings, batch: _Batch, placed: _Placement, row: jax.Array) -> _Placement:
     """The rows from `row` on, into a full buffer; one iteration for each row that changes it."""
-    ranks, total_age = _ranks(_order(placed.scores)), placed.ages.sum(dtype=jnp.int32)
+    ranks, total_age = _ranks(highest_first(placed.scores)), placed.ages.sum(dtype=jnp.int32)
     contest = _contest(settings, placed, row, _merits(settings, placed.scores, batch.top), ranks, total_age)
 
     def unfinished(contest: _Contest) -> jax.Array:

@@ -126,7 +126,7 @@ class PLR:
         weights = level_buffer.weights(self.settings, buffer)
         known = jnp.isfinite(scores)
         n_filled = buffer.filled.sum(dtype=jnp.int32)
-        descending = -jnp.sort(-buffer.scores)
+        descending = buffer.scores[level_buffer.highest_first(buffer.scores)]  # a sort that `weights` does too
 
         def weighted(values: jax.Array) -> jax.Array:
             return jnp.where(buffer.filled, weights * values.astype(jnp.float32), 0.0).sum()
