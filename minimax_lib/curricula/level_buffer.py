@@ -284,24 +284,21 @@ def locate(
     groups = capacity + jnp.arange(n, dtype=jnp.int32)
     if settings.unique:
         everything = jnp.concatenate([buffer.fingerprints, fingerprints])
-        first = _first_equal(everything, jnp.concatenate([buffer.filled, is_new]), fingerprints)
+        first = _first_equal(everything, jnp.concatenate([buffer.filled, is_new]))[capacity:]
         homes = jnp.where(is_new & (first < capacity), first, homes)
         groups = jnp.where(is_new, first, groups)
     return Rows(levels=levels, is_new=is_new, homes=homes, groups=groups, fingerprints=fingerprints)
 
 
-def _first_equal(known: jax.Array, valid: jax.Array, fingerprints: jax.Array) -> jax.Array:
-    """i32[B], the index of the first valid element of `known` (u32[N, 2]) that equals each of u32[B, 2]; N if none.
-
-    Compares all pairs: for the usual batches that is cheaper than to sort the buffer by three keys.
-    """
+def _first_equal(fingerprints: jax.Array, valid: jax.Array) -> jax.Array:
+    """i32[N], the index of the first valid element with the same fingerprint."""
     index = jnp.arange(len(valid), dtype=jnp.int32)
-
-    def first(fingerprint: jax.Array) -> jax.Array:
-        equal = valid & (known == fingerprint[None]).all(axis=1)
-        return jnp.where(equal, index, len(valid)).min()
-
-    return jax.vmap(first)(fingerprints)
+    keys = (~valid, fingerprints[:, 0], fingerprints[:, 1], index)
+    *sorted_keys, order = jax.lax.sort(keys, num_keys=3, is_stable=True)
+    differs = jnp.stack([key[1:] != key[:-1] for key in sorted_keys]).any(axis=0)
+    starts = jnp.concatenate([jnp.ones(1, bool), differs])
+    runs = jax.lax.cummax(jnp.where(starts, index, 0))
+    return jnp.zeros_like(index).at[order].set(order[runs], unique_indices=True)
 
 
 def best_returns(buffer: LevelBuffer, rows: Rows, returns: jax.Array) -> jax.Array:
