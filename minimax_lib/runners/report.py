@@ -159,7 +159,7 @@ def draw_episodes(runner: EvalRunner, params: Any, path: Path, n_episodes: int =
     if not isinstance(env, Drawable):
         return f"no picture: {type(env).__name__} has no method to draw its episodes"
     recording = jax.device_get(jax.jit(partial(record_episodes, runner, n_episodes))(params))
-    by_episode = np.arange(n_tasks * n_episodes).reshape(n_tasks, n_episodes).T.reshape(-1)
+    by_episode = np.arange(n_tasks * n_episodes).reshape(n_tasks, n_episodes).T.reshape(-1).tolist()
     states, running = jax.tree.map(lambda x: x[:, by_episode], (recording.states, recording.running))
     captions = [caption(runner.names[row // n_episodes], recording.stats, row) for row in by_episode]
     picture = env.draw_episodes(states, running, captions, columns=n_tasks)

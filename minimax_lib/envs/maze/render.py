@@ -104,7 +104,7 @@ def _arrow(draw: ImageDraw.ImageDraw, position: np.ndarray, facing: int, unit: i
 def _cut(level: Level) -> Level:
     """The level without the rows and columns at the end that are walls and nothing else."""
     free = ~level.wall_map
-    height, width = (int(np.flatnonzero(free.any(axis=axis)).max()) + 1 for axis in (1, 0))
+    height, width = (int(np.flatnonzero(free.any(axis=axis))[-1]) + 1 for axis in (1, 0))
     return Level(level.wall_map[:height, :width], level.agent_pos, level.agent_dir, level.goal_pos)
 
 
