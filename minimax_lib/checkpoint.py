@@ -8,7 +8,7 @@ import shutil
 import sys
 import warnings
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -101,7 +101,7 @@ class Checkpoints:
             self._manager.wait_until_finished()
 
     def restore(self, shape: Any, only: int | None = None) -> Restored | None:
-        """The newest checkpoint that is whole; None if there are none. Arrays are placed as `shape` says (`abstract`).
+        """The newest checkpoint that is whole; None if there are none. Arrays are placed as `shape` says (`placed`).
 
         Given the update `only`, no other checkpoint is taken. Raises CheckpointError if there are checkpoints and none
         can be read.
@@ -145,11 +145,6 @@ class Checkpoints:
 def saved_updates(folder: Path) -> list[int]:
     """The updates of which `folder` has a complete checkpoint, oldest first; empty if there is no folder."""
     return sorted(int(path.name) for path in folder.glob("*") if path.name.isdecimal())
-
-
-def abstract(make: Callable[[], Any]) -> Any:
-    """Shapes, dtypes and placement of what `make()` would return, without computing it."""
-    return placed(jax.eval_shape(make))
 
 
 def placed(shape: Any) -> Any:

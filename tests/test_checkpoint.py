@@ -11,7 +11,7 @@ import pytest
 from flax import struct
 from jax.sharding import NamedSharding, PartitionSpec
 
-from minimax_lib.checkpoint import CheckpointError, Checkpoints, abstract, fingerprint, on_host
+from minimax_lib.checkpoint import CheckpointError, Checkpoints, fingerprint, on_host, placed
 
 
 @struct.dataclass
@@ -61,7 +61,7 @@ def two(tmp_path):
 def test_the_whole_state_comes_back_typed_keys_included(two):
     folder, states = two
     with Checkpoints(folder) as checkpoints:
-        restored = checkpoints.restore(abstract(make))
+        restored = checkpoints.restore(placed(jax.eval_shape(make)))
     assert restored.update == 2
     assert restored.damaged == {}
     assert_same(restored.state, states[2])
@@ -76,7 +76,7 @@ def test_shards_come_back_where_they_were(tmp_path):
     place = jax.jit(lambda: {"x": jnp.arange(8.0)}, out_shardings=sharding)
     with Checkpoints(tmp_path) as checkpoints:
         checkpoints.save(1, place())
-        restored = checkpoints.restore(abstract(place))
+        restored = checkpoints.restore(placed(jax.eval_shape(place)))
     assert restored.state["x"].sharding == sharding
     np.testing.assert_array_equal(restored.state["x"], np.arange(8.0))
 
@@ -93,7 +93,7 @@ def test_a_state_donated_right_after_save_is_saved_as_it_was(tmp_path):
             for _ in range(4):
                 state = overwrite(state)
             jax.block_until_ready(state)
-            restored = checkpoints.restore(abstract(start))
+            restored = checkpoints.restore(placed(jax.eval_shape(start)))
             assert restored.update == update
             for i, x in enumerate(restored.state):
                 np.testing.assert_array_equal(x, np.full(1 << 20, float(i)))
@@ -109,7 +109,7 @@ def test_only_the_newest_are_kept_and_one_update_is_saved_once(tmp_path):
 
 def test_nothing_saved_is_not_an_error(tmp_path):
     with Checkpoints(tmp_path / "new") as checkpoints:
-        assert checkpoints.restore(abstract(make)) is None
+        assert checkpoints.restore(placed(jax.eval_shape(make))) is None
 
 
 def truncate(path: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_damaged_newest_checkpoint_is_noticed_whichever_file_it_is(two, tmp_pa
         shutil.copytree(folder, copy)
         damage(copy / file.relative_to(folder))
         with Checkpoints(copy) as checkpoints:
-            restored = checkpoints.restore(abstract(make))
+            restored = checkpoints.restore(placed(jax.eval_shape(make)))
             assert_same(restored.state, states[restored.update])
             if restored.update == 1:
                 fell_back += 1
@@ -151,13 +151,13 @@ def test_a_damaged_checkpoint_is_kept_aside_and_its_place_is_free(two):
     for _ in range(2):
         shutil.rmtree(folder / "2" / "state" / "d")
         with Checkpoints(folder) as checkpoints:
-            restored = checkpoints.restore(abstract(make))
+            restored = checkpoints.restore(placed(jax.eval_shape(make)))
             aside = checkpoints.set_aside(restored.damaged)
             assert checkpoints.updates() == [1]
             checkpoints.save(2, states[2])
     assert sorted(path.name for path in aside.iterdir()) == ["2", "2-1"]
     with Checkpoints(folder) as checkpoints:
-        assert checkpoints.restore(abstract(make)).update == 2
+        assert checkpoints.restore(placed(jax.eval_shape(make))).update == 2
 
 
 def test_all_damaged_is_refused_in_one_line_and_nothing_is_touched(two):
@@ -165,7 +165,7 @@ def test_all_damaged_is_refused_in_one_line_and_nothing_is_touched(two):
     for update in "12":
         shutil.rmtree(folder / update / "state")
     with Checkpoints(folder) as checkpoints, pytest.raises(CheckpointError, match="that of update 2") as error:
-        checkpoints.restore(abstract(make))
+        checkpoints.restore(placed(jax.eval_shape(make)))
     assert "\n" not in str(error.value)
     assert sorted(path.name for path in folder.iterdir()) == ["1", "2"]
 
@@ -175,7 +175,7 @@ def test_a_write_that_a_kill_interrupted_is_cleaned_up_but_not_by_a_reader(two):
     partial = folder / "3.orbax-checkpoint-tmp"
     shutil.copytree(folder / "2", partial)
     with Checkpoints(folder, read_only=True) as reader:
-        assert reader.restore(abstract(make)).update == 2
+        assert reader.restore(placed(jax.eval_shape(make))).update == 2
     assert partial.exists()
     with Checkpoints(folder) as owner:
         owner.save(3, make())
@@ -195,7 +195,7 @@ def test_a_write_that_fails_is_reported_and_the_one_before_stays(two, monkeypatc
     assert "\n" not in str(error.value)
     monkeypatch.undo()
     with Checkpoints(folder) as checkpoints:
-        assert checkpoints.restore(abstract(make)).update == 2
+        assert checkpoints.restore(placed(jax.eval_shape(make))).update == 2
 
 
 def test_the_fingerprint_sees_values_names_shapes_and_types():

@@ -13,7 +13,7 @@ import pytest
 from minimax_lib import axes
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, PPOAgent
-from minimax_lib.checkpoint import Checkpoints, abstract
+from minimax_lib.checkpoint import Checkpoints, placed
 from minimax_lib.config import load_yaml
 from minimax_lib.curricula.base import MUTATION, NEW, REPLAY
 from minimax_lib.curricula.finite import FiniteLevels
@@ -349,7 +349,7 @@ def test_a_run_resumed_from_a_checkpoint_with_its_buffer_is_the_run_in_one_piece
     with Checkpoints(tmp_path, keep=1) as checkpoints:
         checkpoints.save(2, half)
         checkpoints.wait()
-        restored = checkpoints.restore(abstract(lambda: program.init(0)))
+        restored = checkpoints.restore(placed(program.shape))
     rest, _ = program.run(restored.state, 4)
     for a, b in zip(jax.tree.leaves(whole.curriculum), jax.tree.leaves(rest.curriculum), strict=True):
         np.testing.assert_array_equal(a, b)

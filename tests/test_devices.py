@@ -21,7 +21,7 @@ from minimax_lib.logging import read_table
 from minimax_lib.rollout import Rollout
 from minimax_lib.run_folder import RunRefused
 from minimax_lib.runners.build import grid_of, make_agent, make_program, make_runner
-from minimax_lib.runners.devices import DeviceRunner, Grid
+from minimax_lib.runners.devices import DeviceRunner, Grid, whole_state
 from minimax_lib.runners.experiment import ExperimentRunner
 from minimax_lib.runners.registry import RUNNERS
 from minimax_lib.runners.seeds import SeedRunner, is_learner
@@ -231,8 +231,7 @@ def test_branches_stay_branches():
     alone = SeedRunner(several.runner, 2)
 
     def branches(training: Any) -> int:
-        state = jax.eval_shape(functools.partial(training.init, 0))
-        return training._run.lower(state, jnp.int32(0), jnp.int32(0)).as_text().count("stablehlo.case")
+        return training.lower(training.shape).as_text().count("stablehlo.case")
 
     assert branches(several) == branches(alone) > 0
 
@@ -276,7 +275,7 @@ def run_of(folder: Any, name: str, **settings: Any) -> Config:
 
 def restored(wanted: Config) -> Any:
     """The newest checkpoint, on the devices of `wanted`."""
-    shape = grid_of(wanted).laid_out(jax.eval_shape(functools.partial(program("plr", 4, 2, 4).init, 0)))
+    shape = grid_of(wanted).laid_out(whole_state(program("plr", 4, 2, 4).runner, 4, Grid(n_rows=2)))
     with Checkpoints(wanted.run_folder / "checkpoints", read_only=True) as checkpoints:
         return checkpoints.restore(shape).state
 

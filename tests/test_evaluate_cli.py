@@ -65,7 +65,7 @@ def state_after(config: Config, n_updates: int) -> RunnerState:
             return jax.random.split(jax.random.key(0), leaf.shape)
         return jnp.asarray(rng.normal(scale=0.5, size=leaf.shape), leaf.dtype)
 
-    return jax.tree.map(fill, jax.eval_shape(lambda: program.init(config.seed)))
+    return jax.tree.map(fill, program.shape)
 
 
 def make_run(folder: Path, config: Config, updates=(10, 20)) -> Path:

@@ -1,7 +1,9 @@
 """The host's side of a run: what is refused, what is written, what is measured, and what is said."""
 
+import dataclasses
 import io
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -94,6 +96,28 @@ def test_the_end_is_saved_and_evaluated_whatever_the_intervals(tmp_path):
     assert saved_updates(config.run_folder / "checkpoints") == [7]
 
 
+@pytest.fixture
+def logged_compilations():
+    """JAX logs what it compiles, in any thread."""
+    jax.config.update("jax_log_compiles", True)
+    yield
+    jax.config.update("jax_log_compiles", False)
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_training_and_evaluation_are_compiled_once_each(tmp_path, caplog, logged_compilations, resumed):
+    config = toy_config(tmp_path, n_updates=4, eval=Evaluation(every=2))
+    if resumed:
+        experiment(config).train()
+        config = dataclasses.replace(config, n_updates=8, resume=True)
+        caplog.clear()
+    experiment(config).train()
+    compiled = r"Finished XLA compilation of jit\((\w+|<lambda>)\)"
+    names = [found[1] for record in caplog.records if (found := re.match(compiled, record.getMessage()))]
+    assert names.count("run_until") == 1
+    assert names.count("evaluate_update") == 1
+
+
 def test_without_evaluation(tmp_path):
     config = toy_config(tmp_path, n_updates=2, eval=Evaluation(every=0))
     experiment(config).train()
@@ -128,7 +152,8 @@ class Recorder:
 
     def __init__(self, config: Config, seconds: float):
         self._program = toy_program(config)
-        self.runner, self.init = self._program.runner, self._program.init
+        self.runner, self.shape = self._program.runner, self._program.shape
+        self.init, self.lower = self._program.init, self._program.lower
         self._delay = jax.jit(lambda x: jax.pure_callback(lambda x: (time.sleep(seconds), x)[1], x, x))
 
     def run(self, state, target_updates):

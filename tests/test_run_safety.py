@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from toy_program import toy_config, toy_program
 
-from minimax_lib.checkpoint import Checkpoints, abstract, on_host, saved_updates
+from minimax_lib.checkpoint import Checkpoints, on_host, placed, saved_updates
 from minimax_lib.config import load_yaml
 from minimax_lib.logging import read_table
 from minimax_lib.runners.build import make_runner
@@ -85,7 +85,7 @@ def whole(runs):
 @functools.cache
 def toy_shape():
     config = toy_config("")
-    return abstract(functools.partial(toy_program(config).init, config.seed))
+    return placed(toy_program(config).shape)
 
 
 def final_state(folder: Path, shape: Any = None) -> tuple[int, list[np.ndarray]]:
@@ -295,5 +295,5 @@ def test_the_real_command_killed_and_resumed_is_the_same_run(tmp_path):
     assert "goes on from update" in output
 
     config = load_yaml(tmp_path / "real.yaml")
-    shape = abstract(functools.partial(SeedRunner(make_runner(config), config.n_seeds).init, config.seed))
+    shape = placed(SeedRunner(make_runner(config), config.n_seeds).shape)
     assert_same_run(tmp_path / "killed", tmp_path / "whole", shape)

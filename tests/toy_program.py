@@ -66,7 +66,9 @@ class SlowProgram:
 
     def __init__(self, program: SeedRunner, seconds: float):
         self.runner = program.runner
+        self.shape = program.shape
         self.init = program.init
+        self.lower = program.lower
         self._program = program
         self._seconds = seconds
 

@@ -17,7 +17,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from minimax_lib import axes, hosts
-from minimax_lib.runners.seeds import MAX_STEPS, Report, SeedRunner, is_learner, seed_keys
+from minimax_lib.runners.seeds import MAX_STEPS, RUN_ONCE, Report, SeedRunner, is_learner, seed_keys
 from minimax_lib.runners.training import Runner, RunnerState
 from minimax_lib.trees import mapped
 
@@ -68,7 +68,7 @@ class Grid:
         seeds = P(axes.SEED_GROUP)
         return jax.shard_map(function, mesh=self.mesh, in_specs=seeds, out_specs=seeds, check_vma=False)
 
-    def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def compiled(self, function: Callable[..., Any]) -> jax.stages.Wrapped:
         """`function`, whose results every device has."""
         return jax.jit(function) if self.n_devices == 1 else jax.jit(function, out_shardings=self.everywhere)
 
@@ -133,11 +133,16 @@ class DeviceRunner:
         self.grid = grid
         self._local = SeedRunner(runner, n_seeds // grid.n_groups)
         state = whole_state(runner, n_seeds, grid)
+        self.shape = grid.laid_out(state)
         specs, shardings = grid.specs(state), grid.shardings(state)
         seeds: Any = P(axes.SEED_GROUP)
         common: Any = P()
-        starting = self._on_mesh(self._start, in_specs=seeds, out_specs=specs)
-        self._init = jax.jit(lambda seed: starting(seed_keys(seed, n_seeds)), out_shardings=shardings)
+        start = self._on_mesh(self._start, in_specs=seeds, out_specs=specs)
+
+        def init(seed: jax.Array) -> RunnerState:
+            return start(seed_keys(seed, n_seeds))
+
+        self._init = jax.jit(init, out_shardings=shardings, compiler_options=RUN_ONCE)
         report = Report(metrics=seeds, n_steps=common, nonfinite=seeds, broken_curriculum=seeds)
         running = self._on_mesh(self._run_until, in_specs=(specs, common, common), out_specs=(specs, report))
         self._run = jax.jit(running, donate_argnums=0, out_shardings=(shardings, grid.everywhere))
@@ -145,6 +150,9 @@ class DeviceRunner:
     def init(self, seed: int) -> RunnerState:
         """Seed i of the batch is `jax.random.key(seed + i)`."""
         return self._init(np.int32(seed))
+
+    def lower(self, state: RunnerState) -> jax.stages.Lowered:
+        return self._run.lower(state, np.int32(0), np.int32(0))
 
     def run(self, state: RunnerState, target_updates: int, max_steps: int = MAX_STEPS) -> tuple[RunnerState, Report]:
         return self._run(state, np.int32(target_updates), np.int32(max_steps))

@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import jax
@@ -66,9 +66,10 @@ class ExperimentRunner:
         self.folder = RunFolder(config.run_folder)
         self.grid = grid_of(config)
         self.program = program or make_program(config)
-        self.eval_runner = None
+        self.held_out = None
         if config.eval.every:
-            self.eval_runner = eval_runner or config.eval.build(config.env, make_agent(config).agent)
+            eval_runner = eval_runner or config.eval.build(config.env, make_agent(config).agent)
+            self.held_out = HeldOutEvaluation(eval_runner, config, self.grid)
 
     def run(self) -> int:
         """Trains, with errors as one line on stderr, and returns the exit status.
@@ -155,19 +156,38 @@ class ExperimentRunner:
 
     def _start(self, checkpoints: Checkpoints, progress: Progress) -> "_Start":
         """Where the newest checkpoint left the run; its beginning if there is none. RunRefused if none can be read."""
-        init = functools.partial(self.program.init, self.config.seed)
+        shape = self.program.shape
         try:
-            shape = placed(self.grid.laid_out(jax.eval_shape(init)))
-            restored = checkpoints.restore(shape) if checkpoints.updates() else None
+            restored = checkpoints.restore(placed(shape)) if checkpoints.updates() else None
         except CheckpointError as error:
             raise RunRefused(f"cannot resume {self.folder.path}: {error}") from error
         if restored is None:
-            return _Start(finished(init), 0, is_fresh=True)
+            compiling = self._compile(shape)
+            return _Start(finished(lambda: self.program.init(self.config.seed)), 0, is_fresh=True, compiling=compiling)
         for update, why in restored.damaged.items():
             progress.say(f"the checkpoint of update {update:,} is damaged ({why})")
         if restored.damaged:
             progress.say(f"damaged checkpoints are kept in {checkpoints.set_aside(restored.damaged)}")
-        return _Start(restored.state, restored.update, is_fresh=False)
+        start = _Start(restored.state, restored.update, is_fresh=False)
+        if restored.update < self.config.n_updates:
+            start = dataclasses.replace(start, compiling=self._compile(restored.state))
+        return start
+
+    def _compile(self, state: RunnerState) -> "Future[None]":
+        """Starts to compile training and evaluation for `state`, whose shapes will do.
+
+        They are traced one after the other, since Python is, and compiled side by side.
+        """
+
+        def work() -> None:
+            with ThreadPoolExecutor() as compilers:
+                jobs = [compilers.submit(self.program.lower(state).compile)]
+                if self.held_out:
+                    jobs.append(compilers.submit(self.held_out.lower(state.students.params).compile))
+            for job in jobs:
+                job.result()
+
+        return begun(work)
 
     @contextlib.contextmanager
     def _curves(self) -> Iterator[list[Writer]]:
@@ -225,6 +245,7 @@ class _Start:
     state: RunnerState
     update: int
     is_fresh: bool  # from the beginning, not from a checkpoint
+    compiling: "Future[None] | None" = None  # None: nothing is left to do
 
 
 class _Training:
@@ -240,8 +261,7 @@ class _Training:
         curves: Sequence[Writer],
     ):
         """Opens the tables without the rows that come after `start`, which are about to be written again."""
-        self.config, self.folder, self.program = run.config, run.folder, run.program
-        self.held_out = HeldOutEvaluation(run.eval_runner, run.config, run.grid) if run.eval_runner else None
+        self.config, self.folder, self.program, self.held_out = run.config, run.folder, run.program, run.held_out
         self.stop, self.progress, self.checkpoints = stop, progress, checkpoints
         self.start, self.state, self.update = start, start.state, start.update
         clock, update = (-1, -1) if start.is_fresh else (clock_of(start.state), start.update)
@@ -272,8 +292,10 @@ class _Training:
         return hosts.largest(self.stop.signal or 0)
 
     def _compile(self) -> None:
-        """Dispatches no work at all, so that the intervals are timed without the compilation."""
+        """Waits for the compilation, and dispatches no work at all: the intervals are timed without either."""
         self.progress.doing("compiling")
+        if self.start.compiling:
+            self.start.compiling.result()
         self.state, _ = finished(lambda: self.program.run(self.state, self.update))
 
     def _interval(self) -> None:
@@ -380,7 +402,15 @@ class HeldOutEvaluation:
         self.names = eval_runner.names
         self.seeds = seeds(config)
         evaluated = grid.per_seed(functools.partial(evaluate_first_students, eval_runner))
-        self._evaluate = grid.compiled(lambda update, params: evaluated(evaluation_keys(self.seeds, update), params))
+
+        def evaluate_update(update: jax.Array, params: Any) -> EvalResult:
+            return evaluated(evaluation_keys(self.seeds, update), params)
+
+        self._evaluate = grid.compiled(evaluate_update)
+
+    def lower(self, params: Any) -> jax.stages.Lowered:
+        """`evaluate` of parameters like these (shapes will do), traced; once compiled, it is not compiled again."""
+        return self._evaluate.lower(np.int32(0), params)
 
     def evaluate(self, update: int, params: Any) -> EvalResult:
         """[S, M, E] with `params` [S, A, ...]; the update serves as the seed of the evaluation."""
@@ -421,10 +451,15 @@ def write(writers: Iterable[Writer], rows: Sequence[Row]) -> None:
         writer.write(rows)
 
 
-def finished(work: Callable[[], T]) -> T:
-    """What `work` returns, once it is computed; this thread goes on hearing signals, as it would not inside XLA."""
+def begun(work: Callable[[], T]) -> "Future[T]":
+    """What `work` will return, from a thread of its own."""
     worker = ThreadPoolExecutor(max_workers=1)
     try:
-        return worker.submit(lambda: jax.block_until_ready(work())).result()
+        return worker.submit(work)
     finally:
         worker.shutdown(wait=False)
+
+
+def finished(work: Callable[[], T]) -> T:
+    """What `work` returns, once it is computed; this thread goes on hearing signals, as it would not inside XLA."""
+    return begun(lambda: jax.block_until_ready(work())).result()

@@ -4,6 +4,7 @@ from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 
 from minimax_lib import axes
@@ -12,6 +13,7 @@ from minimax_lib.runners.training import Runner, RunnerState
 from minimax_lib.trees import mapped
 
 MAX_STEPS = 100_000
+RUN_ONCE = {"xla_backend_optimization_level": 1}  # compiler options that halve the compilation of many weights' draws
 
 
 class Report(struct.PyTreeNode):
@@ -28,7 +30,16 @@ class Program(Protocol):
 
     runner: Runner  # of one device
 
+    @property
+    def shape(self) -> RunnerState:
+        """Shapes and types of a state and, where there are several devices, where its leaves lie."""
+        ...
+
     def init(self, seed: int) -> RunnerState: ...
+
+    def lower(self, state: RunnerState) -> jax.stages.Lowered:
+        """`run` of states like this one, whose shapes will do, traced; once compiled, it is not compiled again."""
+        ...
 
     def run(self, state: RunnerState, target_updates: int, max_steps: int = MAX_STEPS) -> tuple[RunnerState, Report]:
         """Steps until every student has had `target_updates` gradient updates; one dispatch, `state` is donated.
@@ -44,21 +55,29 @@ class SeedRunner:
     def __init__(self, runner: Runner, n_seeds: int = 1):
         self.runner = runner
         self.n_seeds = n_seeds
-        self._init = jax.jit(mapped(runner.init))
+        self._start = jax.jit(mapped(runner.init))  # traced once for its shapes and for `init`
+        self._init = jax.jit(lambda keys: self._start(keys), compiler_options=RUN_ONCE)
         self._run = jax.jit(self.run_until, donate_argnums=0)
+
+    @property
+    def shape(self) -> RunnerState:
+        return jax.eval_shape(self._start, seed_keys(0, self.n_seeds))
 
     def init(self, seed: int) -> RunnerState:
         """Seed i of the batch is `jax.random.key(seed + i)`: run i is the run that `seed + i` gives alone."""
         return self._init(seed_keys(seed, self.n_seeds))
 
+    def lower(self, state: RunnerState) -> jax.stages.Lowered:
+        return self._run.lower(state, np.int32(0), np.int32(0))
+
     def run(self, state: RunnerState, target_updates: int, max_steps: int = MAX_STEPS) -> tuple[RunnerState, Report]:
-        return self._run(state, jnp.asarray(target_updates, jnp.int32), jnp.asarray(max_steps, jnp.int32))
+        return self._run(state, np.int32(target_updates), np.int32(max_steps))
 
     def run_until(
         self, state: RunnerState, target_updates: jax.Array, max_steps: jax.Array
     ) -> tuple[RunnerState, Report]:
         """`run`, pure. Wherever it is mapped over devices, all of them take the same number of steps."""
-        step = mapped(self.runner.step, axis_name=axes.SEED)
+        step = jax.jit(mapped(self.runner.step, axis_name=axes.SEED))  # traced once for its shapes and the loop
         zero = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), jax.eval_shape(step, state)[1])
         sound = jnp.zeros(self.n_seeds, bool)
 

@@ -112,15 +112,10 @@ class Runner:
             last_value=runs.last_value[:, rows],
             final=None,
         )
-
-        def learn() -> tuple[TrainState, dict[str, jax.Array]]:
-            return self.agent.update(key, students, runs)
-
-        def skip() -> tuple[TrainState, dict[str, jax.Array]]:
-            losses = jax.eval_shape(learn)[1]
-            return students, jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), losses)
-
-        return jax.lax.cond(train, learn, skip)
+        learn = jax.jit(self.agent.update)  # traced once for the shapes of its losses and the branch
+        shapes = jax.eval_shape(learn, key, students, runs)[1]
+        no_losses = jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), shapes)
+        return jax.lax.cond(train, lambda: learn(key, students, runs), lambda: (students, no_losses))
 
     def _level_metrics(self, batch: LevelBatch) -> dict[str, jax.Array]:
         """Means over the levels of each source; NaN for a source that the batch has none of."""
