@@ -66,6 +66,13 @@ def test_seed_i_in_a_vmap_is_seed_i_alone(two_seeds):
     np.testing.assert_allclose(report.metrics["return"][1], lone_report.metrics["return"][0], rtol=1e-4)
 
 
+def test_the_first_state_has_the_shapes_that_are_foretold_and_can_be_part_of_a_program(two_seeds):
+    state = two_seeds.init(3)
+    assert jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), state) == two_seeds.shape
+    for a, b in zip(numbers(state), numbers(jax.jit(two_seeds.init)(3)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
 def test_one_compilation_and_donated_state(two_seeds):
     state = two_seeds.init(0)
     old = jax.tree.leaves(state.students.params)[0]

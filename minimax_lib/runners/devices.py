@@ -17,7 +17,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from minimax_lib import axes, hosts
-from minimax_lib.runners.seeds import MAX_STEPS, RUN_ONCE, Report, SeedRunner, is_learner, seed_keys
+from minimax_lib.runners.seeds import MAX_STEPS, Report, SeedRunner, is_learner, seed_keys
 from minimax_lib.runners.training import Runner, RunnerState
 from minimax_lib.trees import mapped
 
@@ -137,12 +137,8 @@ class DeviceRunner:
         specs, shardings = grid.specs(state), grid.shardings(state)
         seeds: Any = P(axes.SEED_GROUP)
         common: Any = P()
-        start = self._on_mesh(self._start, in_specs=seeds, out_specs=specs)
-
-        def init(seed: jax.Array) -> RunnerState:
-            return start(seed_keys(seed, n_seeds))
-
-        self._init = jax.jit(init, out_shardings=shardings, compiler_options=RUN_ONCE)
+        starting = self._on_mesh(self._start, in_specs=seeds, out_specs=specs)
+        self._init = jax.jit(lambda seed: starting(seed_keys(seed, n_seeds)), out_shardings=shardings)
         report = Report(metrics=seeds, n_steps=common, nonfinite=seeds, broken_curriculum=seeds)
         running = self._on_mesh(self._run_until, in_specs=(specs, common, common), out_specs=(specs, report))
         self._run = jax.jit(running, donate_argnums=0, out_shardings=(shardings, grid.everywhere))

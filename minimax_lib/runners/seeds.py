@@ -65,7 +65,8 @@ class SeedRunner:
 
     def init(self, seed: int) -> RunnerState:
         """Seed i of the batch is `jax.random.key(seed + i)`: run i is the run that `seed + i` gives alone."""
-        return self._init(seed_keys(seed, self.n_seeds))
+        keys = seed_keys(seed, self.n_seeds)
+        return (self._start if isinstance(keys, jax.core.Tracer) else self._init)(keys)  # RUN_ONCE is not for a part
 
     def lower(self, state: RunnerState) -> jax.stages.Lowered:
         return self._run.lower(state, np.int32(0), np.int32(0))
