@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from minimax_lib.compilation import keep_compiled_programs
 from minimax_lib.config import Config, parse
-from minimax_lib.hosts import join
+from minimax_lib.hosts import join, make_devices_of_cores
 from minimax_lib.runners.build import grid_of, make_agent, make_runner
 
 
@@ -18,6 +18,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         config = parse(argv)
         if config.distributed:
             join(config.hosts)
+        else:
+            make_devices_of_cores(config.n_devices)
         check(config)
         from minimax_lib.runners.experiment import ExperimentRunner  # slow to import: not before the checks
 

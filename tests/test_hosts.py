@@ -55,9 +55,10 @@ class Pair:
         return [process.returncode for process in self.processes]
 
 
-def start(folder: Path, n_devices: int, *flags: str) -> subprocess.Popen:
-    """The command in a process of its own, with `n_devices` devices."""
-    xla = f"--xla_force_host_platform_device_count={n_devices} --xla_backend_optimization_level=0"
+def start(folder: Path, n_devices: int | None, *flags: str) -> subprocess.Popen:
+    """The command in a process of its own, with `n_devices` devices; None: it has to see to that itself."""
+    xla = "--xla_backend_optimization_level=0"
+    xla += f" --xla_force_host_platform_device_count={n_devices}" if n_devices else ""
     file = folder / "config.json"  # JSON is YAML
     file.write_text(json.dumps(CONFIG))
     command = [sys.executable, str(ROOT / "train.py"), "--config", str(file), "--log-dir", str(folder), *flags]
@@ -67,9 +68,9 @@ def start(folder: Path, n_devices: int, *flags: str) -> subprocess.Popen:
     )
 
 
-def alone(folder: Path, *flags: str) -> tuple[int, str]:
-    """(status, output) of the command in one process with four devices."""
-    process = start(folder, 4, *flags)
+def alone(folder: Path, *flags: str, n_devices: int | None = 4) -> tuple[int, str]:
+    """(status, output) of the command in one process."""
+    process = start(folder, n_devices, *flags)
     try:
         output, _ = process.communicate(timeout=LIMIT)
     finally:
@@ -180,3 +181,33 @@ def test_one_process_agrees_with_itself():
 def test_processes_that_cannot_be_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         Hosts(**settings)
+
+
+# ----------------------------------------------------------------------------------------- cores as devices
+
+N_CORES = len(os.sched_getaffinity(0))
+
+
+@pytest.mark.skipif(N_CORES < 2, reason="needs two cores")
+def test_the_cores_of_a_machine_without_accelerators_are_devices_when_asked_for(tmp_path):
+    status, output = alone(tmp_path, "--n-devices", "2", "--name", "cores", "--n-updates", "2", n_devices=None)
+    assert status == 0, output
+    assert updates(tmp_path / "cores") == [2]
+    status, output = alone(tmp_path, "--n-devices", str(8 * N_CORES), "--runner.n-parallel", "1024", n_devices=None)
+    assert (status, output) == (2, f"error: n_devices is {8 * N_CORES}: there are {N_CORES} (cpu)\n")
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, min(2, N_CORES)),
+        ({"XLA_FLAGS": "--xla_force_host_platform_device_count=5"}, 5),
+        ({"JAX_NUM_CPU_DEVICES": "3"}, 3),
+    ],
+)
+def test_who_has_said_how_many_devices_there_are_is_obeyed(variables, expected):
+    code = "import jax; from minimax_lib.hosts import make_devices_of_cores as make; make(2); print(jax.device_count())"
+    environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"} | variables
+    command = [sys.executable, "-c", code]
+    found = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, check=True)
+    assert int(found.stdout) == expected

@@ -38,7 +38,7 @@ class Config:
     n_seeds: int = 1
     """Independent runs side by side, as one program."""
     n_devices: int = 1
-    """Accelerators to train on, of all hosts together; they share the rows of a batch, or the seeds."""
+    """Devices to train on, of all hosts together; they share the rows of a batch, or the seeds. On a CPU, cores."""
     n_seed_devices: int = 1
     """Groups of devices that share out the seeds: n_devices / n_seed_devices devices share the rows of each batch."""
     distributed: bool = False
