@@ -3,9 +3,10 @@
 What is measured: one jitted scan of `BatchEnv.step`, observations included, at several numbers of environments and in
 the three restart modes (the first reset and the first stock of fresh levels are inside); a large grid and a batch of
 held-out mazes; and MiniGrid on the same task, alone in a plain loop and in gymnasium's vectoriser. Random actions are
-drawn ahead, for both, so that no random number generator is measured. Every pixel of every observation goes into a
-checksum, so that none is optimised away, and every run must end episodes. Times are the best and the median of
-several runs; other load on the machine only makes them longer.
+drawn ahead, for both, so that no random number generator is measured. With `--devices N`, N devices (cores, where there
+is no accelerator) have a part of the environments each. Every pixel of every observation goes into a checksum, so that
+none is optimised away, and every run must end episodes. Times are the best and the median of several runs; other load
+on the machine only makes them longer.
 """
 
 import argparse
@@ -26,6 +27,7 @@ from minimax_lib.envs.base import Environment
 from minimax_lib.envs.batch import BatchEnv, FreshLevels, NoRestart, SameLevel
 from minimax_lib.envs.maze import AMaze, ood
 from minimax_lib.envs.registry import make_held_out
+from minimax_lib.hosts import make_devices_of_cores
 from minimax_lib.rollout import scan_restocked
 
 SIZES = (1, 32, 256, 1024, 4096, 65536)
@@ -59,6 +61,28 @@ def random_run(batch: BatchEnv, n_steps: int, key: jax.Array, levels: Any, actio
     return checksum, ended.sum()
 
 
+def compiled_run(batch: BatchEnv, n_steps: int, n_devices: int = 1) -> Callable[..., tuple]:
+    """`random_run`, jitted, of (key, levels, actions); each device has its part of the environments."""
+    if n_devices == 1:
+        return jax.jit(partial(random_run, batch, n_steps))
+
+    def on_one_device(keys: jax.Array, levels: Any, actions: jax.Array) -> tuple:
+        checksum, ended = random_run(batch, n_steps, keys[0], levels, actions)
+        return checksum, ended[None]
+
+    mesh = jax.make_mesh((n_devices,), ("device",), axis_types=(jax.sharding.AxisType.Auto,))
+    rows = jax.sharding.PartitionSpec(None, "device")
+    parts, part_actions = jax.sharding.PartitionSpec("device"), jax.sharding.PartitionSpec(None, None, "device")
+    specs: Any = {"in_specs": (parts, parts, part_actions), "out_specs": (rows, parts)}
+    spread = jax.shard_map(on_one_device, mesh=mesh, check_vma=False, **specs)
+
+    def run(key: jax.Array, levels: Any, actions: jax.Array) -> tuple:
+        checksum, ended = spread(jax.random.split(key, n_devices), levels, actions)
+        return checksum, ended.sum()
+
+    return jax.jit(run)
+
+
 def seconds_of(run: Callable[[], Any], repeats: int) -> list[float]:
     """Wall-clock seconds of finished runs, the first one (compilation) left out."""
     jax.block_until_ready(run())
@@ -70,15 +94,16 @@ def seconds_of(run: Callable[[], Any], repeats: int) -> list[float]:
     return times
 
 
-def measure(env: Environment, restart: str, levels: Any, n_steps: int, repeats: int) -> dict:
+def measure(env: Environment, restart: str, levels: Any, n_steps: int, options: argparse.Namespace) -> dict:
     """Throughput on `levels` [n, ...], one environment each."""
     n_envs = jax.tree.leaves(levels)[0].shape[0]
     batch = BatchEnv(env, restart=RESTARTS[restart](env))
     actions = jnp.asarray(np.random.default_rng(0).integers(0, 7, (N_ACTIONS, 1, n_envs)), jnp.int32)
-    run = partial(jax.jit(partial(random_run, batch, n_steps)), jax.random.key(0), levels, actions)
+    n_devices = options.devices if n_envs % options.devices == 0 else 1
+    run = partial(compiled_run(batch, n_steps, n_devices), jax.random.key(0), levels, actions)
     ended = int(run()[1])
     assert ended > 0, "no episode ended: this measures nothing"
-    return report(seconds_of(run, repeats), n_envs * n_steps) | {"episodes": ended}
+    return report(seconds_of(run, options.repeats), n_envs * n_steps) | {"episodes": ended, "devices": n_devices}
 
 
 def report(times: list[float], n_steps: int) -> dict:
@@ -96,7 +121,7 @@ def amaze_rows(options: argparse.Namespace) -> list[dict]:
     for n_envs in options.sizes:
         levels = random_levels(env, n_envs)
         for restart in RESTARTS:
-            found = measure(env, restart, levels, steps_for(n_envs, options.steps), options.repeats)
+            found = measure(env, restart, levels, steps_for(n_envs, options.steps), options)
             rows.append(show({"what": "AMaze 13x13, 60 walls", "restart": restart, "n_envs": n_envs} | found))
     return rows
 
@@ -115,7 +140,7 @@ def other_rows(options: argparse.Namespace) -> list[dict]:
     rows = []
     for what, env, levels in cases:
         n_envs = jax.tree.leaves(levels)[0].shape[0]
-        found = measure(env, "same level", levels, steps_for(n_envs, options.steps), options.repeats)
+        found = measure(env, "same level", levels, steps_for(n_envs, options.steps), options)
         rows.append(show({"what": what, "restart": "same level", "n_envs": n_envs} | found))
     return rows
 
@@ -201,9 +226,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="numbers of environments")
     parser.add_argument("--steps", type=int, default=2**20, help="environment steps of one run, about")
+    parser.add_argument("--devices", type=int, default=1, help="devices that share the environments, where they can")
     parser.add_argument("--repeats", type=int, default=7, help="runs of which the best and the median are told")
     parser.add_argument("--out", type=Path, help="file for the results as JSON")
     options = parser.parse_args()
+    make_devices_of_cores(options.devices)
     before = environment_facts()
     rows = minigrid_rows(options) + amaze_rows(options) + other_rows(options)
     result = {"benchmark": "env_throughput", **before, "load_after": environment_facts()["load"], "rows": rows}

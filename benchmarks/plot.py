@@ -38,7 +38,12 @@ def train_throughput(result: dict[str, Any], axes: Any) -> None:
     if len({row["seeds"] for row in result["rows"]}) > 1:
         return seeds(result, axes)
     rows = [row for row in result["rows"] if "seconds_per_update" in row]
-    names = [f"{row['method']}\n{row['model']}" + (f" x{row['seeds']}" if row["seeds"] > 1 else "") for row in rows]
+    names = [
+        f"{row['method']}\n{row['model']}"
+        + (f" x{row['seeds']}" if row["seeds"] > 1 else "")
+        + (f"\n{row['devices']} devices" if row.get("devices", 1) > 1 else "")
+        for row in rows
+    ]
     if any("parts_of_update" in row for row in rows):
         below = [0.0] * len(rows)
         for part in PARTS:
@@ -89,7 +94,12 @@ def peers(result: dict[str, Any], axes: Any) -> None:
             ratios = np.array([row["ratio"] for _, row in own])
             low, high = np.array([row["ratio_range"] for _, row in own]).T
             axes.bar([i for i, _ in own], ratios, yerr=[ratios - low, high - ratios], label=peer, capsize=3)
-    names = [row["program"] + ("\nscoring" if row["kind"] == "score" else "") for _, row in rows]
+    names = [
+        row["program"]
+        + ("\nscoring" if row["kind"] == "score" else "")
+        + (f"\n{d['ours']} and {d['peer']} devices" if max((d := row["devices"]).values()) > 1 else "")
+        for _, row in rows
+    ]
     axes.set_xticks(range(len(rows)), names, rotation=60, ha="right", fontsize=8)
     axes.axhline(1.0, color="k", linestyle=":")
     axes.set(ylabel="times as long as ours", yscale="log")

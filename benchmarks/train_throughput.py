@@ -2,12 +2,15 @@
 
     python benchmarks/train_throughput.py --out benchmarks/results/train_throughput_cpu.json
     python benchmarks/train_throughput.py --methods dr paired --models lstm s5 ff --seeds 1 8 --breakdown
+    python benchmarks/train_throughput.py --devices 1 2 --seeds 1 2
 
 Method M with model LSTM is configs/maze/M.yaml, with S5 configs/maze/s5_M.yaml, and with the feed-forward network
-M.yaml with that network. The programs are those that `train.py` runs. First each is compiled (seconds, and the bytes
-that XLA plans for); then it trains until its level buffer replays; then single steps are timed, those with an update
-apart from those that only score levels, in rounds in which all programs take turns. `ratio` is that of a round's two
-neighbours in time, its update against the first method's, so that other load on the machine touches both.
+M.yaml with that network. The programs are those that `train.py` runs; devices share out the seeds where their number
+allows it, otherwise the rows of a batch, and are cores on a machine without accelerators. First each is compiled
+(seconds, and the bytes that XLA plans for); then it trains until its level buffer replays; then single steps
+are timed, those with an update apart from those that only score levels, in rounds in which all programs take turns.
+`ratio` is that of a round's two neighbours in time, its update against the first method's, so that other load on the
+machine touches both.
 
 Work is checked to have been done: episodes have ended, losses are finite, parameters have moved. With `--breakdown` the
 parts of a step (propose, rollout, update, observe, metrics) are timed as programs of their own, one after another, on
@@ -17,6 +20,7 @@ the very states that the whole step is timed on; `overhead` is what the whole st
 import argparse
 import dataclasses
 import functools
+import itertools
 import json
 import statistics
 import time
@@ -31,11 +35,11 @@ from common import environment_facts
 
 from minimax_lib import axes
 from minimax_lib.config import Config, load_yaml
+from minimax_lib.hosts import make_devices_of_cores
 from minimax_lib.models.settings import FeedForward
-from minimax_lib.runners.build import make_agent, make_runner
+from minimax_lib.runners.build import make_agent, make_program
 from minimax_lib.runners.evaluation import evaluation_keys
 from minimax_lib.runners.experiment import evaluate_first_students
-from minimax_lib.runners.seeds import SeedRunner
 from minimax_lib.runners.training import Runner, RunnerState, return_metrics
 from minimax_lib.trees import mapped
 
@@ -71,11 +75,13 @@ def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
 class Trained:
     """One program, and the times of its steps."""
 
-    def __init__(self, method: str, model: str, n_seeds: int, config: Config):
-        self.name, self.config, self.n_seeds = f"{method}/{model}/{n_seeds}", config, n_seeds
-        self.facts: dict[str, Any] = {"method": method, "model": model, "seeds": n_seeds}
-        self.runner: Runner = make_runner(config)
-        self.program = SeedRunner(self.runner, n_seeds)
+    def __init__(self, method: str, model: str, n_seeds: int, config: Config, n_devices: int = 1):
+        n_groups = n_devices if n_seeds % n_devices == 0 else 1
+        config = dataclasses.replace(config, n_seeds=n_seeds, n_devices=n_devices, n_seed_devices=n_groups)
+        self.name, self.config, self.n_seeds = f"{method}/{model}/{n_seeds}/{n_devices}", config, n_seeds
+        self.facts: dict[str, Any] = {"method": method, "model": model, "seeds": n_seeds, "devices": n_devices}
+        self.program = make_program(config)
+        self.runner: Runner = self.program.runner
         self.times: dict[str, list[float]] = {"update": [], "score": []}
         self.parts: dict[str, dict[str, list[float]]] = {"update": {}, "score": {}}
         self._compile()
@@ -84,9 +90,7 @@ class Trained:
     def _compile(self) -> None:
         took, self.state = seconds(lambda: self.program.init(0))
         self.facts["seconds_to_compile_and_run_init"] = round(took, 2)
-        bounds = jnp.zeros((), jnp.int32)
-        lowered = self.program._run.lower(self.state, bounds, bounds)
-        took, compiled = seconds(lowered.compile)
+        took, compiled = seconds(self.program.lower(self.state).compile)
         memory = compiled.memory_analysis()
         self.facts["seconds_to_compile"] = round(took, 2)
         self.facts["megabytes"] = {
@@ -125,7 +129,8 @@ class Trained:
     def result(self) -> dict[str, Any]:
         """The medians, and what follows from them."""
         found = dict(self.facts)
-        steps = (self.runner.env_steps(1) - self.runner.curriculum.extra_env_steps(1)) * self.n_seeds  # of a rollout
+        steps = self.runner.env_steps(1) - self.runner.curriculum.extra_env_steps(1)  # of a seed and device's rollout
+        steps *= self.n_seeds * self.config.n_row_devices
         for kind, times in self.times.items():
             if times:
                 found[f"seconds_per_{kind}"] = round(statistics.median(times), 4)
@@ -207,18 +212,29 @@ def programs(args: argparse.Namespace) -> list[Trained]:
     for method in args.methods:
         for model in args.models:
             config = config_of(method, model, args)
-            for n_seeds in args.seeds if config else []:
-                print(f"compiling {method}/{model}/{n_seeds}", flush=True)
-                found.append(Trained(method, model, n_seeds, config))
+            for n_seeds, n_devices in itertools.product(args.seeds, args.devices) if config else []:
+                print(f"compiling {method}/{model}/{n_seeds}/{n_devices}", flush=True)
+                found.append(Trained(method, model, n_seeds, config, n_devices))
     return found
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """Markdown, for people."""
-    titles = ("method", "model", "seeds", "seconds/update", "seconds/scoring step", "student steps/s", "compile", "MB")
+    titles = (
+        "method",
+        "model",
+        "seeds",
+        "devices",
+        "seconds/update",
+        "seconds/scoring step",
+        "student steps/s",
+        "compile",
+        "MB",
+    )
     lines = ["| " + " | ".join(titles) + " |", "|" + "---|" * len(titles)]
     for row in rows:
-        cells = [row["method"], row["model"], row["seeds"], row.get("seconds_per_update"), row.get("seconds_per_score")]
+        cells = [row["method"], row["model"], row["seeds"], row["devices"]]
+        cells += [row.get("seconds_per_update"), row.get("seconds_per_score")]
         cells += [row.get("student_steps_per_second"), row["seconds_to_compile"], sum(row["megabytes"].values())]
         lines.append("| " + " | ".join("-" if cell is None else str(cell) for cell in cells) + " |")
     return "\n".join(lines)
@@ -229,6 +245,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=METHODS)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=["lstm"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[1])
+    parser.add_argument("--devices", nargs="+", type=int, default=[1])
     parser.add_argument("--rounds", type=int, default=10, help="single steps of each program that are timed")
     parser.add_argument("--breakdown", action="store_true", help="the parts of a step too")
     parser.add_argument("--n-parallel", type=int, help="rows, instead of the published 32")
@@ -236,7 +253,10 @@ def main() -> None:
     parser.add_argument("--capacity", type=int, help="slots of the level buffer, instead of the published 4,000")
     parser.add_argument("--out", type=Path, help="file for the results as JSON, written after every round")
     args = parser.parse_args()
+    if args.breakdown and max(args.devices) > 1:
+        parser.error("--breakdown times the parts of a step on one device: leave --devices out")
 
+    make_devices_of_cores(max(args.devices))
     facts = environment_facts()
     trained = programs(args)
     for i in range(args.rounds):

@@ -5,7 +5,8 @@
 peers.md says how the peer's Python and clone are made. Both sides are processes that stay alive, and work only on
 command: first each compiles a program and warms it up, then they do one step each, ours, theirs, ours, theirs, so that
 other load on the machine touches neighbours alike. `ratio` is the median over neighbours of the peer's seconds by ours.
-A program that only one side has is left out.
+A program that only one side has is left out. `--devices` and `--peer-devices` say over how many devices (cores, on a
+machine without accelerators) either side spreads its work; of the peers only minimax can, and only its training.
 """
 
 import argparse
@@ -92,8 +93,13 @@ def keep(path: Path, peer: str, facts: dict[str, Any], row: dict[str, Any]) -> N
     """Writes the row in the place of the older one of its kind; a run that is cut off keeps what it has measured."""
     result = json.loads(path.read_text()) if path.exists() else {"benchmark": "peers"}
     rows = result.get(peer, {}).get("rows", [])
-    others = [old for old in rows if (old["program"], old["kind"]) != (row["program"], row["kind"])]
+    others = [old for old in rows if kind_of(old) != kind_of(row)]
     path.write_text(json.dumps(result | {peer: facts | {"rows": [*others, row]}}, indent=1) + "\n")
+
+
+def kind_of(row: dict[str, Any]) -> tuple:
+    """What a newer row replaces."""
+    return row["program"], row["kind"], row["devices"]["ours"], row["devices"]["peer"]
 
 
 def parsed() -> argparse.Namespace:
@@ -104,6 +110,8 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--repo", type=Path, required=True, help="the peer's clone")
     parser.add_argument("--rounds", type=int, default=5, help="steps of each kind, of each side, that are timed")
     parser.add_argument("--out", type=Path, help="file for the results as JSON, kept after each program")
+    parser.add_argument("--devices", type=int, default=1, help="over which ours is spread")
+    parser.add_argument("--peer-devices", type=int, default=1, help="over which minimax is spread")
     for size in SIZES:
         parser.add_argument(f"--{size.replace('_', '-')}", type=int, help="instead of that of turns.py")
     return parser.parse_args()
@@ -113,8 +121,9 @@ def main() -> None:
     args = parsed()
     sizes = [f"--{size.replace('_', '-')}={getattr(args, size)}" for size in SIZES if getattr(args, size)]
     facts = environment_facts()
-    ours = Side([sys.executable, str(HERE / "time_ours.py"), *sizes])
+    ours = Side([sys.executable, str(HERE / "time_ours.py"), *sizes, f"--devices={args.devices}"])
     command = [str(args.python), str(SCRIPTS[args.peer]), f"--repo={args.repo.resolve()}", *sizes]
+    command += [f"--devices={args.peer_devices}"] if args.peer_devices > 1 else []
     peer = Side(command, packages=args.repo.resolve() / "src")
     names = args.names or [name for name in ours.facts["names"] if name in peer.facts["names"]]
     versions = {"ours": ours.facts["versions"], "peer": peer.facts["versions"], "peer_revision": revision_of(args.repo)}
@@ -122,6 +131,7 @@ def main() -> None:
     for name in names:
         for kind in kinds_of(name):
             row = show(compare(ours, peer, name, kind, args.rounds)) | {"revision": facts["revision"]}
+            row |= {"devices": {"ours": args.devices, "peer": args.peer_devices}}
             if args.out:
                 keep(args.out, args.peer, facts, row)
     ours.close()

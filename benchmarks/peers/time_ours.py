@@ -31,7 +31,7 @@ class Training:
         sizes = argparse.Namespace(n_parallel=args.rows, n_steps=args.steps, capacity=args.capacity)
         config = train_throughput.config_of(method, model, sizes)
         assert config is not None
-        self.program, self.name = train_throughput.Trained(method, model, 1, config), name
+        self.program, self.name = train_throughput.Trained(method, model, 1, config, args.devices), name
 
     def _step(self) -> bool:
         n_updates = len(self.program.times["update"])
@@ -54,7 +54,7 @@ class Environments:
         n_actions = env_throughput.N_ACTIONS
         actions = jnp.asarray(np.random.default_rng(0).integers(0, 7, (n_actions, 1, args.n_envs)), jnp.int32)
         levels = env_throughput.random_levels(env, args.n_envs)
-        run = jax.jit(partial(env_throughput.random_run, batch, args.env_steps))
+        run = env_throughput.compiled_run(batch, args.env_steps, args.devices)
         self.run = partial(run, jax.random.key(0), levels, actions)
 
     def __call__(self) -> str:
