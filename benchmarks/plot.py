@@ -56,6 +56,7 @@ def train_throughput(result: dict[str, Any], axes: Any) -> None:
         axes.bar(names, [row["seconds_per_update"] for row in rows])
     axes.set(ylabel="seconds per update")
     axes.tick_params(axis="x", labelsize=7)
+    axes.figure.set_size_inches(max(8.0, 0.8 * len(rows)), 4.5)
 
 
 def seeds(result: dict[str, Any], axes: Any) -> None:
@@ -87,7 +88,7 @@ def learning_curves(result: dict[str, Any], axes: Any) -> None:
 def peers(result: dict[str, Any], axes: Any) -> None:
     """How many times as long each peer takes, a bar a program; the range of the rounds."""
     found = [(peer, row) for peer in ("minimax", "jaxued") for row in result.get(peer, {}).get("rows", [])]
-    rows = sorted(found, key=lambda one: (one[0] != "minimax", one[1]["program"], one[1]["kind"]))
+    rows = sorted(found, key=lambda one: (one[0] != "minimax", *(one[1][by] for by in ("program", "kind", "devices"))))
     for peer in ("minimax", "jaxued"):
         own = [(i, row) for i, (whose, row) in enumerate(rows) if whose == peer]
         if own:
@@ -96,12 +97,13 @@ def peers(result: dict[str, Any], axes: Any) -> None:
             axes.bar([i for i, _ in own], ratios, yerr=[ratios - low, high - ratios], label=peer, capsize=3)
     names = [
         row["program"]
-        + ("\nscoring" if row["kind"] == "score" else "")
-        + (f"\n{d['ours']} and {d['peer']} devices" if max((d := row["devices"]).values()) > 1 else "")
+        + (", scoring" if row["kind"] == "score" else "")
+        + (f", {row['devices']} devices" if row["devices"] > 1 else "")
         for _, row in rows
     ]
-    axes.set_xticks(range(len(rows)), names, rotation=60, ha="right", fontsize=8)
+    axes.set_xticks(range(len(rows)), names, rotation=90, fontsize=8)
     axes.axhline(1.0, color="k", linestyle=":")
+    axes.figure.set_size_inches(max(8.0, 0.35 * len(rows)), 5.0)
     axes.set(ylabel="times as long as ours", yscale="log")
     axes.legend()
 

@@ -5,8 +5,8 @@
 peers.md says how the peer's Python and clone are made. Both sides are processes that stay alive, and work only on
 command: first each compiles a program and warms it up, then they do one step each, ours, theirs, ours, theirs, so that
 other load on the machine touches neighbours alike. `ratio` is the median over neighbours of the peer's seconds by ours.
-A program that only one side has is left out. `--devices` and `--peer-devices` say over how many devices (cores, on a
-machine without accelerators) either side spreads its work; of the peers only minimax can, and only its training.
+A program that only one side has is left out. `--devices` says over how many devices (cores, on a machine without
+accelerators) ours is spread; the peers run on one, with as many threads as there are cores.
 """
 
 import argparse
@@ -99,7 +99,7 @@ def keep(path: Path, peer: str, facts: dict[str, Any], row: dict[str, Any]) -> N
 
 def kind_of(row: dict[str, Any]) -> tuple:
     """What a newer row replaces."""
-    return row["program"], row["kind"], row["devices"]["ours"], row["devices"]["peer"]
+    return row["program"], row["kind"], row["devices"]
 
 
 def parsed() -> argparse.Namespace:
@@ -111,7 +111,6 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, help="steps of each kind, of each side, that are timed")
     parser.add_argument("--out", type=Path, help="file for the results as JSON, kept after each program")
     parser.add_argument("--devices", type=int, default=1, help="over which ours is spread")
-    parser.add_argument("--peer-devices", type=int, default=1, help="over which minimax is spread")
     for size in SIZES:
         parser.add_argument(f"--{size.replace('_', '-')}", type=int, help="instead of that of turns.py")
     return parser.parse_args()
@@ -123,15 +122,14 @@ def main() -> None:
     facts = environment_facts()
     ours = Side([sys.executable, str(HERE / "time_ours.py"), *sizes, f"--devices={args.devices}"])
     command = [str(args.python), str(SCRIPTS[args.peer]), f"--repo={args.repo.resolve()}", *sizes]
-    command += [f"--devices={args.peer_devices}"] if args.peer_devices > 1 else []
     peer = Side(command, packages=args.repo.resolve() / "src")
     names = args.names or [name for name in ours.facts["names"] if name in peer.facts["names"]]
     versions = {"ours": ours.facts["versions"], "peer": peer.facts["versions"], "peer_revision": revision_of(args.repo)}
     facts |= {"versions": versions, "sizes": sizes, "rounds": args.rounds}
     for name in names:
         for kind in kinds_of(name):
-            row = show(compare(ours, peer, name, kind, args.rounds)) | {"revision": facts["revision"]}
-            row |= {"devices": {"ours": args.devices, "peer": args.peer_devices}}
+            row = show(compare(ours, peer, name, kind, args.rounds))
+            row |= {"devices": args.devices, "revision": facts["revision"]}
             if args.out:
                 keep(args.out, args.peer, facts, row)
     ours.close()

@@ -24,7 +24,7 @@ N_ACTIONS = 32  # different actions of each environment, over and over
 def flags(name: str, args: argparse.Namespace) -> list[str]:
     path = Path(args.repo) / "src" / "minimax" / "config" / "configs" / "maze" / f"{CONFIGS[name]}.json"
     values = {key: choices[0] for key, choices in json.loads(path.read_text())["args"].items()}
-    values |= {"n_parallel": args.rows, "n_rollout_steps": args.steps, "n_devices": args.devices}
+    values |= {"n_parallel": args.rows, "n_rollout_steps": args.steps}
     if "plr_buffer_size" in values:
         values["plr_buffer_size"] = args.capacity
     return [f"--{key}={value}" for key, value in values.items()]

@@ -103,7 +103,7 @@ def main(makers: dict[str, Maker], description: str | None, repo: bool = True) -
     parser.add_argument("--capacity", type=int, default=4000, help="slots of the level buffer")
     parser.add_argument("--n-envs", type=int, default=1024, help="environments with a random policy")
     parser.add_argument("--env-steps", type=int, default=1024, help="steps of each of those")
-    parser.add_argument("--devices", type=int, default=1, help="devices that share the work, where a project can")
+    parser.add_argument("--devices", type=int, default=1, help="devices that share the work of ours")
     args = parser.parse_args()
     if args.devices > 1:
         jax.config.update("jax_num_cpu_devices", args.devices)
