@@ -55,8 +55,12 @@ def make_devices_of_cores(n_devices: int) -> None:
     by_flag = "host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
     by_setting = getattr(jax.config, "jax_num_cpu_devices", -1) > 0
     if n_devices > 1 and not by_flag and not by_setting:
-        n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        jax.config.update("jax_num_cpu_devices", min(n_devices, n_cores))
+        jax.config.update("jax_num_cpu_devices", min(n_devices, n_cores()))
+
+
+def n_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def join(hosts: Hosts) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from minimax_lib.checkpoint import saved_updates
-from minimax_lib.hosts import Hosts, all_or_none, is_first, largest, readable
+from minimax_lib.hosts import Hosts, all_or_none, is_first, largest, n_cores, readable
 from minimax_lib.logging import read_table
 
 ROOT = Path(__file__).parent.parent
@@ -185,7 +185,7 @@ def test_processes_that_cannot_be_are_refused(settings, message):
 
 # ----------------------------------------------------------------------------------------- cores as devices
 
-N_CORES = len(os.sched_getaffinity(0))
+N_CORES = n_cores()
 
 
 @pytest.mark.skipif(N_CORES < 2, reason="needs two cores")

@@ -17,6 +17,7 @@ import train_throughput
 
 from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.envs.maze import AMaze
+from minimax_lib.hosts import make_devices_of_cores
 
 TRAINING = {"dr": ("dr", "lstm"), "s5_dr": ("dr", "s5"), "plr": ("robust_plr", "lstm"), "accel": ("accel", "lstm")}
 TRAINING |= {name: (name, "lstm") for name in ("parallel_plr", "parallel_accel", "paired")}
@@ -27,6 +28,7 @@ class Training:
     """One of the programs that `train.py` runs; a replay of ACCEL is timed with the scoring of its children."""
 
     def __init__(self, name: str, args: argparse.Namespace):
+        make_devices_of_cores(args.devices)
         method, model = TRAINING[name]
         sizes = argparse.Namespace(n_parallel=args.rows, n_steps=args.steps, capacity=args.capacity)
         config = train_throughput.config_of(method, model, sizes)
@@ -49,6 +51,7 @@ class Environments:
     """A random policy in AMaze: `env_throughput.random_run`."""
 
     def __init__(self, restart: str, args: argparse.Namespace):
+        make_devices_of_cores(args.devices)
         env = AMaze()
         batch = BatchEnv(env, restart=env_throughput.RESTARTS[RESTARTS[restart]](env))
         n_actions = env_throughput.N_ACTIONS

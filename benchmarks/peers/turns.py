@@ -21,8 +21,6 @@ from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TextIO
 
-import jax
-
 KINDS = {"plr": ("update", "score"), "same_level": ("run",), "fresh_level": ("run",), "no_restart": ("run",)}
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "distrax", "tfp-nightly", "gymnax", "numpy")
 MOST_STEPS = 2000  # before a step of the wanted kind must have come; a level buffer is filled meanwhile
@@ -105,8 +103,6 @@ def main(makers: dict[str, Maker], description: str | None, repo: bool = True) -
     parser.add_argument("--env-steps", type=int, default=1024, help="steps of each of those")
     parser.add_argument("--devices", type=int, default=1, help="devices that share the work of ours")
     args = parser.parse_args()
-    if args.devices > 1:
-        jax.config.update("jax_num_cpu_devices", args.devices)
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a project prints does not come between the answers
     server = Server(makers, args)
