@@ -57,7 +57,7 @@ def random_run(batch: BatchEnv, n_steps: int, key: jax.Array, levels: Any, actio
         return (state, t + 1, checksum), ts.done.sum(dtype=jnp.int32)
 
     loop = (state, jnp.zeros((), jnp.int32), ts.obs)
-    (_, _, checksum), ended = scan_restocked(batch, one_step, loop, k_steps, n_steps)
+    (_, _, checksum), ended = scan_restocked(batch, one_step, loop, jax.random.split(k_steps, n_steps))
     return checksum, ended.sum()
 
 

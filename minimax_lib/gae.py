@@ -3,6 +3,8 @@
 import jax
 import jax.numpy as jnp
 
+from minimax_lib.loops import steps_at_once
+
 
 def gae(
     reward: jax.Array,
@@ -27,7 +29,8 @@ def gae(
         advantage = delta_t + decay_t * advantage
         return advantage, advantage
 
-    _, advantage = jax.lax.scan(backwards, jnp.zeros_like(delta[0]), (delta, decay), reverse=True)
+    n = steps_at_once(16)
+    _, advantage = jax.lax.scan(backwards, jnp.zeros_like(delta[0]), (delta, decay), reverse=True, unroll=n)
     return advantage, advantage + value
 
 

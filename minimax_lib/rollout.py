@@ -11,6 +11,7 @@ from minimax_lib.agents.base import Agent
 from minimax_lib.envs.base import Level
 from minimax_lib.envs.batch import BatchEnv, BatchState, NoRestart
 from minimax_lib.gae import gae, next_values
+from minimax_lib.loops import steps_at_once
 
 
 class Transition(struct.PyTreeNode):
@@ -20,13 +21,18 @@ class Transition(struct.PyTreeNode):
     action: jax.Array
     reward: jax.Array  # f32
     done: jax.Array  # bool, the episode ended with this action
-    solved: jax.Array  # bool, the episode ended here with a positive return
+    episode_return: jax.Array  # f32, undiscounted, of the episode so far, this reward included
     discount: jax.Array  # f32, 0 where nothing may be bootstrapped past this step
     first: jax.Array  # bool, obs opens an episode: a recurrent agent clears its carry here
     log_prob: jax.Array  # f32
     value: jax.Array  # f32
     truncation_value: jax.Array | None  # f32, value of the observation that closed a truncated episode, else 0
     valid: jax.Array | None = None  # bool, the step belongs to an episode; None if all steps do
+
+    @property
+    def solved(self) -> jax.Array:
+        """bool, the episode ended here with a positive return."""
+        return self.done & (self.episode_return > 0)
 
 
 class Rollout(struct.PyTreeNode):
@@ -66,56 +72,85 @@ def rollout(
     k_reset, k_steps = jax.random.split(key)
     state, ts = env.reset(k_reset, levels)
     carry = agent.init_carry(ts.reward.shape)
+    opening = jnp.ones_like(ts.done)
 
-    goes_on = not isinstance(env.restart, NoRestart)
-
-    def one_step(loop: tuple, key: jax.Array) -> tuple[tuple, Transition]:
-        state, ts, first, carry, running = loop
-        k_act, k_env = jax.random.split(key)
-        action, log_prob, value, carry = agent.act(k_act, params, ts.obs, carry, first)
+    def one_step(loop: tuple, keys: jax.Array) -> tuple[tuple, Recorded]:
+        state, obs, first, carry = loop
+        k_act, k_env = keys
+        action, log_prob, value, carry = agent.act(k_act, params, obs, carry, first)
         state, after = env.step(k_env, state, action)
-        discount = 1.0 - after.done.astype(jnp.float32)
-        truncation_value = None
+        cut = truncation_value = None
         if bootstrap_truncated:
             cut = after.truncated & ~after.terminated
             closing = agent.value(params, after.last_obs, carry, jnp.zeros_like(first))
             truncation_value = jnp.where(cut, closing, 0.0)
-            discount = jnp.where(cut, 1.0, discount)
-        step = Transition(
-            obs=ts.obs,
+        step = Recorded(
+            obs=obs,
             action=action,
             reward=after.reward,
             done=after.done,
-            solved=after.done & (after.stats.returns > 0),
-            discount=discount,
-            first=first,
+            episode_return=after.stats.returns,
             log_prob=log_prob,
             value=value,
             truncation_value=truncation_value,
-            valid=None if goes_on else running,
+            cut=cut,
         )
-        return (state, after, after.done, carry, goes_on | (running & ~after.done)), step
+        return (state, after.obs, after.done, carry), step
 
-    loop = (state, ts, jnp.ones_like(ts.done), carry, jnp.ones_like(ts.done))
-    (state, ts, first, last_carry, _), steps = scan_restocked(env, one_step, loop, k_steps, n_steps)
-    last_value = agent.value(params, ts.obs, last_carry, first)
-    return Rollout(steps=steps, carry=carry, last_value=last_value, final=state)
+    loop = (state, ts.obs, opening, carry)
+    keys = jax.vmap(jax.random.split)(jax.random.split(k_steps, n_steps))
+    (state, obs, first, last_carry), steps = scan_restocked(env, one_step, loop, keys)
+    last_value = agent.value(params, obs, last_carry, first)
+    goes_on = not isinstance(env.restart, NoRestart)
+    return Rollout(steps=transitions(steps, opening, goes_on), carry=carry, last_value=last_value, final=state)
 
 
-def scan_restocked(env: BatchEnv, one_step: Any, loop: tuple, key: jax.Array, n_steps: int) -> tuple[tuple, Any]:
-    """`lax.scan(one_step, loop, keys)` over `n_steps` steps; `loop[0]` is the BatchState, restocked as it needs.
+class Recorded(struct.PyTreeNode):
+    """What a step of the loop writes down of a `Transition`: no more than what cannot be worked out after it."""
+
+    obs: Any
+    action: jax.Array
+    reward: jax.Array
+    done: jax.Array
+    episode_return: jax.Array
+    log_prob: jax.Array
+    value: jax.Array
+    truncation_value: jax.Array | None
+    cut: jax.Array | None  # bool, the episode was cut off with this action and is to be bootstrapped
+
+
+def transitions(recorded: Recorded, opening: jax.Array, goes_on: bool) -> Transition:
+    """The transitions [T, A, R, ...]; `opening` is `first` of step 0, `goes_on` whether episodes follow the first."""
+    done, ended = recorded.done, recorded.done if recorded.cut is None else recorded.done & ~recorded.cut
+    return Transition(
+        obs=recorded.obs,
+        action=recorded.action,
+        reward=recorded.reward,
+        done=done,
+        episode_return=recorded.episode_return,
+        discount=1.0 - ended.astype(jnp.float32),
+        first=jnp.concatenate([opening[None], done[:-1]]),
+        log_prob=recorded.log_prob,
+        value=recorded.value,
+        truncation_value=recorded.truncation_value,
+        valid=None if goes_on else jnp.cumsum(done, axis=0, dtype=jnp.int32) - done == 0,
+    )
+
+
+def scan_restocked(env: BatchEnv, one_step: Any, loop: tuple, keys: jax.Array) -> tuple[tuple, Any]:
+    """`lax.scan(one_step, loop, keys)` over keys [T, ...]; `loop[0]` is the BatchState, restocked as it needs.
 
     Without a stock it is that scan. With one, a scan over segments of scans, so that the inner loop has no branch.
     """
-    keys = jax.random.split(key, n_steps)
+    n_steps, unroll = len(keys), steps_at_once(4)
     if not env.restock_every:
-        return jax.lax.scan(one_step, loop, keys)
+        return jax.lax.scan(one_step, loop, keys, unroll=unroll)
     length = math.gcd(n_steps, env.restock_every)
 
     def segment(loop: tuple, keys: jax.Array) -> tuple[tuple, Any]:
-        return jax.lax.scan(one_step, (env.restock(loop[0]), *loop[1:]), keys)
+        return jax.lax.scan(one_step, (env.restock(loop[0]), *loop[1:]), keys, unroll=unroll)
 
-    loop, steps = jax.lax.scan(segment, loop, keys.reshape(-1, length))
+    loop, steps = jax.lax.scan(segment, loop, keys.reshape(-1, length, *keys.shape[1:]))
     return loop, jax.tree.map(lambda x: x.reshape(n_steps, *x.shape[2:]), steps)
 
 
@@ -130,17 +165,11 @@ class EpisodeReturns(struct.PyTreeNode):
 
 def episode_returns(steps: Transition) -> EpisodeReturns:
     """Statistics of undiscounted returns over the episodes completed in `steps` [T, A, R]."""
-
-    def one_step(loop: tuple, step: tuple) -> tuple[tuple, None]:
-        running, total, best, count = loop
-        reward, done = step
-        running = running + reward
-        total = total + jnp.where(done, running, 0.0)
-        best = jnp.where(done, jnp.maximum(best, running), best)
-        return (jnp.where(done, 0.0, running), total, best, count + done), None
-
-    zero = jnp.zeros_like(steps.reward[0])
-    loop = (zero, zero, jnp.full_like(zero, -jnp.inf), jnp.zeros(zero.shape, jnp.int32))
-    (_, total, best, count), _ = jax.lax.scan(one_step, loop, (steps.reward, steps.done))
-    solved = steps.solved.sum(axis=0, dtype=jnp.int32)
-    return EpisodeReturns(mean=total / jnp.maximum(count, 1), best=best, count=count, solved=solved)
+    done, returns = steps.done, steps.episode_return
+    count = done.sum(axis=0, dtype=jnp.int32)
+    return EpisodeReturns(
+        mean=jnp.where(done, returns, 0.0).sum(axis=0) / jnp.maximum(count, 1),
+        best=jnp.where(done, returns, -jnp.inf).max(axis=0),
+        count=count,
+        solved=steps.solved.sum(axis=0, dtype=jnp.int32),
+    )

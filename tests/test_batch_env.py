@@ -72,7 +72,8 @@ def run(batch, key, levels, actions, n_steps):
         state, ts = batch.step(key, state, actions[t])
         return (state, t + 1), (ts, before)
 
-    _, (steps, before) = scan_restocked(batch, one_step, (state, jnp.zeros((), jnp.int32)), k_steps, n_steps)
+    keys = jax.random.split(k_steps, n_steps)
+    _, (steps, before) = scan_restocked(batch, one_step, (state, jnp.zeros((), jnp.int32)), keys)
     return first, steps, before
 
 

@@ -195,20 +195,19 @@ def test_fresh_levels_of_accel_are_empty_mazes(accel):
 def test_parents_can_be_selected_by_how_easy_they_are():
     runner = build("accel")
     curriculum = runner.curriculum
-    solved = jnp.array([[[True, False, True, False]]])
     reward = jnp.array([[[0.5, 0.0, 0.9, 0.0]]], jnp.float32)
     done = jnp.array([[[True, True, True, False]]])  # the last level has no finished episode
-    steps = make_steps(reward, done, solved)
+    steps = make_steps(reward, done)
     for selection, expected in (("easy", [2, 0, 2, 0]), ("hard", [3, 1, 3, 1]), ("batch", [0, 1, 2, 3])):
         chosen = dataclasses.replace(curriculum, selection=selection, n_parents=2)
         assert chosen.parents(steps).tolist() == expected
 
 
-def make_steps(reward, done, solved):
-    """A rollout [T, A, B] with these rewards and ends, for what looks at nothing else."""
+def make_steps(reward, done):
+    """A rollout [T, A, B] with these rewards and ends, episodes of one step, for what looks at nothing else."""
     zeros = jnp.zeros_like(reward)
     steps = Transition(
-        obs=(), action=zeros, reward=reward, done=done, solved=solved, discount=zeros, first=done,
+        obs=(), action=zeros, reward=reward, done=done, episode_return=reward, discount=zeros, first=done,
         log_prob=zeros, value=zeros, truncation_value=None,
     )  # fmt: skip
     return Rollout(steps=steps, carry=(), last_value=zeros[0], final=None)
@@ -311,7 +310,7 @@ def test_sfl_trains_half_on_what_it_kept_and_counts_the_scoring():
 def test_sfl_never_keeps_a_level_without_a_finished_episode():
     reward = jnp.array([[[0.5, 0.0, 0.0, 0.9]], [[0.0, 0.0, 0.0, 0.9]]], jnp.float32)
     done = jnp.array([[[True, True, False, True]], [[True, False, False, True]]])
-    runs = make_steps(reward, done, done & (reward > 0))
+    runs = make_steps(reward, done)
     np.testing.assert_allclose(build("sfl").curriculum.score(runs), [0.25, 0.0, -np.inf, 0.0])
 
 

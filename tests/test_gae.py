@@ -66,7 +66,7 @@ def worked_rollout(truncation_value) -> Rollout:
         action=None,
         reward=column(1.0, 2.0, 3.0),
         done=jnp.array([[False], [True], [False]]),
-        solved=jnp.array([[False], [True], [False]]),
+        episode_return=column(1.0, 3.0, 3.0),
         discount=column(1.0, 1.0 if bootstraps else 0.0, 1.0),
         first=jnp.array([[True], [False], [True]]),
         log_prob=column(0.0, 0.0, 0.0),

@@ -178,7 +178,7 @@ def plain_scan(cell, weights, features, first, carry):
 @pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("name", CELLS)
 def test_the_backward_pass_is_that_of_the_plain_scan(name, ahead, monkeypatch):
-    monkeypatch.setattr(recurrence, "projects_ahead", lambda weights: ahead)
+    monkeypatch.setattr(recurrence, "projects_ahead", lambda weights, n_steps: ahead)
     cell, weights, features, first, carry = random_sequence(name)
     target = jax.random.normal(jax.random.key(4), (T, R, H))
 

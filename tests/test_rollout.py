@@ -167,15 +167,17 @@ def test_episode_returns_equal_a_plain_loop(seed):
     reward = rng.normal(size=shape).astype(np.float32)
     done = rng.random(shape) < 0.15
     done[:, 0, 0] = False  # a row in which no episode ends
-    solved = done & (rng.random(shape) < 0.5)
+    so_far = np.zeros(shape, np.float32)
+    for t in range(shape[0]):
+        so_far[t] = reward[t] + (np.where(done[t - 1], 0.0, so_far[t - 1]) if t else 0.0)
     rest = {f.name: None for f in dataclasses.fields(Transition)}
-    steps = Transition(**(rest | {"reward": reward, "done": done, "solved": solved}))
+    steps = Transition(**(rest | {"reward": reward, "done": done, "episode_return": so_far}))
     stats = jax.jit(episode_returns)(steps)
     for a in range(shape[1]):
         for r in range(shape[2]):
             returns = plain_episodes(reward[:, a, r], done[:, a, r])
             assert int(stats.count[a, r]) == len(returns)
-            assert int(stats.solved[a, r]) == solved[:, a, r].sum()
+            assert int(stats.solved[a, r]) == sum(total > 0 for total in returns)
             np.testing.assert_allclose(stats.mean[a, r], np.mean(returns) if returns else 0.0, rtol=1e-4, atol=1e-5)
             np.testing.assert_allclose(stats.best[a, r], max(returns, default=-np.inf), rtol=1e-4, atol=1e-5)
     assert stats.mean.dtype == stats.best.dtype == jnp.float32

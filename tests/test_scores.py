@@ -15,17 +15,17 @@ ONE_STUDENT = [name for name in SCORES.names() if SCORES[name].n_students == 1]
 def rollouts(reward, done, value, last_value, logits=None, values=None) -> Rollout:
     """What students did: [T, A, B] each, `last_value` [A, B], `logits` [T, A, B, n], `values` [T, A, B, K]."""
     reward, done, value = np.asarray(reward, np.float32), np.asarray(done, bool), np.asarray(value, np.float32)
-    running, solved = np.zeros(reward.shape[1:], np.float32), np.zeros_like(done)
+    running, returns = np.zeros(reward.shape[1:], np.float32), np.zeros_like(reward)
     for t in range(len(reward)):
         running += reward[t]
-        solved[t] = done[t] & (running > 0)
+        returns[t] = running
         running[done[t]] = 0
     steps = Transition(
         obs=(),
         action=jnp.zeros(done.shape, jnp.int32),
         reward=jnp.asarray(reward),
         done=jnp.asarray(done),
-        solved=jnp.asarray(solved),
+        episode_return=jnp.asarray(returns),
         discount=1.0 - jnp.asarray(done, jnp.float32),
         first=jnp.zeros_like(done),
         log_prob=jnp.zeros_like(reward),

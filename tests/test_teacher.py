@@ -90,7 +90,7 @@ def looked_at(env: AMaze, levels: Any) -> Rollout:
         action=jnp.zeros(shape, jnp.int32),
         reward=zero,
         done=jnp.ones(shape, bool),
-        solved=jnp.zeros(shape, bool),
+        episode_return=zero,
         discount=zero,
         first=jnp.ones(shape, bool),
         log_prob=zero,

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from minimax_lib.loops import steps_at_once
 from minimax_lib.registry import Registry
 from minimax_lib.rollout import EpisodeReturns, Rollout, episode_returns
 
@@ -58,7 +59,8 @@ def episode_mean(values: jax.Array, done: jax.Array) -> jax.Array:
         return (jnp.where(done, 0.0, running), jnp.where(done, 0.0, length), total, count + done), None
 
     zero = jnp.zeros_like(values[0])
-    (_, _, total, count), _ = jax.lax.scan(one_step, (zero, zero, zero, zero), (values, done))
+    start, n = (zero, zero, zero, zero), steps_at_once(16)
+    (_, _, total, count), _ = jax.lax.scan(one_step, start, (values, done), unroll=n)
     return jnp.where(count > 0, total / jnp.maximum(count, 1.0), -jnp.inf)
 
 

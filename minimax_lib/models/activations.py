@@ -10,6 +10,8 @@ functions are jax's own.
 import jax
 import jax.numpy as jnp
 
+from minimax_lib.loops import on_cpu
+
 # tanh(x) = x P(x^2) / Q(x^2) within 1.3e-9 (relative) for |x| < SATURATED, by reweighted least squares; from x^0 on
 SATURATED = 9.0
 NUMERATOR = (0.999999999, 0.136808588, 0.0038695109, 2.80313691e-05, 3.06426642e-08, -1.22463431e-11)
@@ -18,7 +20,7 @@ DENOMINATOR = (1.0, 0.470141909, 0.0272501673, 0.000394071849, 1.28903912e-06)
 
 def tanh(x: jax.Array) -> jax.Array:
     """The hyperbolic tangent of f32 `x`, within 4e-7 (relative)."""
-    return rational_tanh(x) if jax.default_backend() == "cpu" else jnp.tanh(x)
+    return rational_tanh(x) if on_cpu() else jnp.tanh(x)
 
 
 def sigmoid(x: jax.Array) -> jax.Array:

@@ -7,6 +7,7 @@ states has to be kept for it.
 import jax
 import jax.numpy as jnp
 
+from minimax_lib.loops import on_cpu
 from minimax_lib.trees import tree_where
 
 
@@ -28,7 +29,7 @@ def _states(
 
 def steps_one_by_one(n_steps: int) -> bool:
     """Whether the recurrence is a loop over the steps: for a single step, and on a CPU, which has nothing to gain."""
-    return n_steps == 1 or jax.default_backend() == "cpu"
+    return n_steps == 1 or on_cpu()
 
 
 def one_by_one(factor: jax.Array, inputs: jax.Array, first: jax.Array, start: jax.Array, reverse: bool) -> jax.Array:

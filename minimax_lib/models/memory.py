@@ -92,7 +92,7 @@ class LSTMMemory(nn.Module):
     """Long short-term memory of `width` units."""
 
     width: int
-    unroll: int = 1
+    unroll: int | None = None
     dtype: Any = jnp.float32  # of all but the carry
 
     def init_carry(self, shape: tuple[int, ...]) -> LSTMCarry:
@@ -108,7 +108,7 @@ class GRUMemory(nn.Module):
     """Gated recurrent unit of `width` units."""
 
     width: int
-    unroll: int = 1
+    unroll: int | None = None
     dtype: Any = jnp.float32  # of all but the carry
 
     def init_carry(self, shape: tuple[int, ...]) -> GRUCarry:

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from minimax_lib.loops import on_cpu, steps_at_once
 from minimax_lib.trees import tree_where
 
 
@@ -54,34 +55,36 @@ def cleared(first: jax.Array, carry: Any) -> Any:
     return tree_where(first, jax.tree.map(jnp.zeros_like, carry), carry)
 
 
-def projects_ahead(weights: Weights) -> bool:
+def projects_ahead(weights: Weights, n_steps: int) -> bool:
     """Whether the input product is done for all steps before the scan.
 
-    On a GPU it always is, and wherever the kernel is too large to be read in every step. On a CPU, a small product in
-    the scan is faster than writing its result for all steps to memory and reading it back.
+    It is wherever the kernel is too large to be read in every step, and on an accelerator wherever there are several
+    steps. On a CPU, a small product in the scan is faster than writing its result for all steps to memory and reading
+    it back.
     """
     assert weights.input_kernel is not None
     n_features, n_units = weights.input_kernel.shape[0], weights.recurrent_kernel.shape[0]
-    return jax.default_backend() != "cpu" or n_features > n_units
+    return n_features > n_units or not (n_steps == 1 or on_cpu())
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def recur(
-    cell: Cell, unroll: int, weights: Weights, features: jax.Array, first: jax.Array, carry: Any
+    cell: Cell, unroll: int | None, weights: Weights, features: jax.Array, first: jax.Array, carry: Any
 ) -> tuple[jax.Array, Any]:
     """(hidden [T, R, H], carry after the last step) for `features` [T, R, F], or [T, R, G] if they come projected.
 
-    Where `first` (bool[T, R]) is set, the carry is cleared before the step. `unroll` is that of `lax.scan`.
+    Where `first` (bool[T, R]) is set, the carry is cleared before the step. `unroll` is that of `lax.scan`; None: what
+    suits the backend.
     """
     (hidden, carry), _ = _forward(cell, unroll, weights, features, first, carry)
     return hidden, carry
 
 
 def _forward(
-    cell: Cell, unroll: int, weights: Weights, features: jax.Array, first: jax.Array, carry: Any
+    cell: Cell, unroll: int | None, weights: Weights, features: jax.Array, first: jax.Array, carry: Any
 ) -> tuple[tuple[jax.Array, Any], tuple]:
     contributions, kernel, dtype = features, weights.input_kernel, weights.bias.dtype
-    if kernel is not None and projects_ahead(weights):
+    if kernel is not None and projects_ahead(weights, len(features)):
         contributions, kernel = features @ kernel, None
     joint = None
     if kernel is not None and cell.is_additive:  # for a single step too: XLA joins them ahead of a rollout's loop
@@ -101,11 +104,11 @@ def _forward(
         after, saved = cell.forward(inputs, product, carry)
         return after, as_type(dtype, (after.hidden, saved))
 
-    last, (hidden, saved) = jax.lax.scan(step, carry, (contributions, first), unroll=unroll)
+    last, (hidden, saved) = jax.lax.scan(step, carry, (contributions, first), unroll=unroll or steps_at_once(8))
     return (hidden, last), (weights, features, first, carry, hidden, saved)
 
 
-def _backward(cell: Cell, unroll: int, residuals: tuple, gradients: tuple[jax.Array, Any]) -> tuple:
+def _backward(cell: Cell, unroll: int | None, residuals: tuple, gradients: tuple[jax.Array, Any]) -> tuple:
     """Gradients of weights, features, (none of) first, and carry."""
     weights, features, first, carry, hidden, saved = residuals
     kernel, dtype = weights.input_kernel, weights.bias.dtype
@@ -123,7 +126,8 @@ def _backward(cell: Cell, unroll: int, residuals: tuple, gradients: tuple[jax.Ar
         return cleared(first_t, before), inputs_gradient.astype(dtype)
 
     steps = (hidden_gradients, first, saved)
-    carry_gradient, inputs_gradients = jax.lax.scan(step, last_gradient, steps, reverse=True, unroll=unroll)
+    n = unroll or steps_at_once(8)
+    carry_gradient, inputs_gradients = jax.lax.scan(step, last_gradient, steps, reverse=True, unroll=n)
     hidden_before = cleared(first, jnp.concatenate([carry.hidden[None].astype(dtype), hidden[:-1]]))
     weight_gradients = Weights(
         input_kernel=None if kernel is None else product_over_steps(features, inputs_gradients),

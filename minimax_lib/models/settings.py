@@ -79,13 +79,14 @@ class LSTM(NetworkSettings):
 
     memory_width: int = 256
     """Units of the memory."""
-    unroll: int = 1
-    """Steps of the recurrence in one iteration of the compiled loop: 1 is fastest on a CPU; try more on a GPU."""
+    unroll: int | None = None
+    """Steps of the recurrence in one iteration of the compiled loop; None: 1 on a CPU, 8 elsewhere."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(1, "memory_width", self.memory_width)
-        at_least(1, "unroll", self.unroll)
+        if self.unroll is not None:
+            at_least(1, "unroll", self.unroll)
 
     def _memory(self) -> nn.Module:
         return LSTMMemory(self.memory_width, self.unroll, self._dtype)

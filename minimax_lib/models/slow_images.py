@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
+from minimax_lib.loops import on_cpu
 from minimax_lib.models.recurrence import product_over_steps
 
 TILE = 128  # changes of one window in one product
@@ -24,7 +25,7 @@ TILE = 128  # changes of one window in one product
 
 def changes_are_cheap(n_steps: int) -> bool:
     """Whether a loop over small products may be faster than one large one: not for a single step, not on a GPU."""
-    return n_steps > 1 and jax.default_backend() == "cpu"
+    return n_steps > 1 and on_cpu()
 
 
 class Convolution(struct.PyTreeNode):

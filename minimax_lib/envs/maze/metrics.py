@@ -6,6 +6,7 @@ import numpy as np
 
 from minimax_lib.envs.maze.bits import one_bit, shift, to_words
 from minimax_lib.envs.maze.level import Level
+from minimax_lib.loops import steps_at_once
 
 
 def shortest_path(level: Level) -> tuple[jax.Array, jax.Array]:
@@ -24,10 +25,13 @@ def shortest_path(level: Level) -> tuple[jax.Array, jax.Array]:
         return ~arrived & ~stuck
 
     def spread(loop: tuple) -> tuple:
-        reached, length, _, _ = loop
-        near = shift(reached, 1) | shift(reached, -1) | shift(reached, stride) | shift(reached, -stride)
-        wider = (reached | near) & free
-        return wider, length + 1, jnp.any(wider & goal), jnp.all(wider == reached)
+        for _ in range(steps_at_once(8)):  # of which those after the end change nothing
+            reached, length, arrived, stuck = loop
+            near = shift(reached, 1) | shift(reached, -1) | shift(reached, stride) | shift(reached, -stride)
+            wider = (reached | near) & free
+            length = length + ~(arrived | stuck)
+            loop = wider, length, arrived | jnp.any(wider & goal), stuck | jnp.all(wider == reached)
+        return loop
 
     loop = (start, jnp.zeros((), jnp.int32), jnp.any(start & goal), jnp.zeros((), bool))
     _, length, arrived, _ = jax.lax.while_loop(spreads, spread, loop)

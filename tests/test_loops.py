@@ -1,0 +1,42 @@
+"""What programs for accelerators do otherwise (several steps in an iteration, for one) changes no result."""
+
+import chex
+import jax
+import numpy as np
+import pytest
+
+from minimax_lib.agents.population import AgentPop
+from minimax_lib.agents.ppo import PPO, PPOAgent
+from minimax_lib.envs.maze.amaze import AMaze
+from minimax_lib.loops import on_cpu, steps_at_once
+from minimax_lib.models.registry import MODELS
+from minimax_lib.runners.registry import RUNNERS
+from minimax_lib.runners.seeds import SeedRunner
+
+ENV = AMaze(height=5, width=5, n_walls=6, max_steps=7)
+SIZES = {"n_parallel": 4, "n_steps": 22}  # neither a multiple of the steps that share an iteration nor of the stock's
+MODEL = {"conv_filters": 4, "head_width": 8, "memory_width": 8}
+
+
+def one_update(runner: str, model: str):
+    """(the students' parameters after an update, metrics) of a program made for the backend at hand."""
+    network = MODELS[model](**MODEL, **({"n_blocks": 1, "state_size": 4} if model == "s5" else {}))
+    agent = AgentPop(PPOAgent(network.build(ENV.observation_space, ENV.action_space), PPO(n_epochs=1)), 1)
+    sizes = SIZES | ({"capacity": 16, "robust": False} if runner == "plr" else {})
+    program = SeedRunner(RUNNERS[runner](**sizes).build(ENV, agent))
+    state, report = program.run(program.init(0), 1)
+    return state.students.params, report.metrics
+
+
+@pytest.mark.parametrize(("runner", "model"), [("dr", "lstm"), ("dr", "s5"), ("plr", "gru")])
+def test_a_program_for_an_accelerator_computes_the_same(runner, model, monkeypatch):
+    here = one_update(runner, model)
+    assert on_cpu()
+    assert steps_at_once(8) == 1
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert steps_at_once(8) == 8
+    params, metrics = one_update(runner, model)
+    chex.assert_trees_all_close(params, here[0], rtol=1e-4, atol=1e-5)
+    assert metrics.keys() == here[1].keys()
+    for name, value in metrics.items():
+        np.testing.assert_allclose(value, here[1][name], rtol=1e-3, atol=1e-5, err_msg=name)
