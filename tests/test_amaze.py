@@ -10,6 +10,7 @@ from minigrid_twin import MiniGridTwin
 from scipy import stats
 
 from minimax_lib.envs.maze import AMaze, Level
+from minimax_lib.envs.maze.view import walls_ahead
 
 ACTION_SHARES = [0.2, 0.2, 0.45, 0.05, 0.05, 0.03, 0.02]
 
@@ -117,6 +118,26 @@ def test_the_agent_in_its_own_cell():
         assert ts.obs["image"][4, 1].tolist() == [2, 5, 0]
 
 
+@pytest.mark.parametrize(("shape", "view_size"), [((3, 50), 5), ((45, 41), 7), ((30, 2), 15), ((40, 34), 31)])
+def test_walls_are_seen_from_every_cell_of_grids_wider_than_a_word(shape, view_size):
+    wall_map = np.random.default_rng(0).random(shape) < 0.4
+    beyond = np.pad(wall_map, view_size, constant_values=True)
+    rows, columns, facings = (x.reshape(-1) for x in np.indices((*shape, 4)))
+    zero = jnp.zeros(2, jnp.int32)
+    level = Level(wall_map=jnp.asarray(wall_map), agent_pos=zero, agent_dir=zero[0], goal_pos=zero)
+    look = jax.jit(jax.vmap(lambda pos, facing: walls_ahead(level, pos, facing, view_size)))
+    seen = np.asarray(look(jnp.stack([columns, rows], axis=-1), jnp.asarray(facings)))
+    side, ahead = view_size // 2, view_size - 1
+    for y, x, facing, image in zip(rows + view_size, columns + view_size, facings, seen, strict=True):
+        square = [  # ahead of the agent, as the grid shows it, and turned until it looks up
+            beyond[y - side : y + side + 1, x : x + ahead + 1],
+            beyond[y : y + ahead + 1, x - side : x + side + 1],
+            beyond[y - side : y + side + 1, x - ahead : x + 1],
+            beyond[y - ahead : y + 1, x - side : x + side + 1],
+        ][facing]
+        np.testing.assert_array_equal(image, np.rot90(square, k=facing + 1))
+
+
 def test_a_restart_moves_no_map():
     env = AMaze(height=3, width=4, n_walls=2)
     level = row(sample(env, 1), 0)
@@ -205,7 +226,7 @@ def test_levels_differ_with_the_key():
         ({"height": 3, "width": 4, "n_walls": 11}, r"n_walls=11 .*12 cells.*at most 10"),
         ({"view_size": 1}, "view_size=1"),
         ({"view_size": 6}, "view_size=6"),
-        ({"view_size": 33, "see_through_walls": False}, "view_size=33"),
+        ({"view_size": 33}, "view_size=33: it must be at most 31"),
         ({"max_steps": 0}, "max_steps=0"),
         ({"see_through_walls": "no"}, "see_through_walls='no'"),
     ],

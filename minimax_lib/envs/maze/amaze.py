@@ -63,8 +63,8 @@ class AMaze:
         check_int("view_size", self.view_size, 3)
         if self.view_size % 2 == 0:
             raise ValueError(f"view_size={self.view_size} is even: it must be odd, as {self.view_size + 1}")
-        if not self.see_through_walls and self.view_size > 31:
-            raise ValueError(f"view_size={self.view_size}: shadow casting (see_through_walls=False) goes up to 31")
+        if self.view_size > 31:
+            raise ValueError(f"view_size={self.view_size}: it must be at most 31")
 
     @property
     def observation_space(self) -> Space:

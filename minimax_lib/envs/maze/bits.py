@@ -31,3 +31,10 @@ def _move(words: jax.Array, by: int) -> jax.Array:
     """`words` moved `by` places up (down if negative), zeros coming in."""
     gap = jnp.zeros(min(abs(by), words.size), jnp.uint32)
     return jnp.concatenate([gap, words[: max(words.size - by, 0)]] if by >= 0 else [words[-by:], gap])
+
+
+def reverse(words: jax.Array, n_bits: int) -> jax.Array:
+    """u32: the lowest `n_bits` of each word in the other order; higher bits are zero, before and after."""
+    for by, low in ((1, 0x55555555), (2, 0x33333333), (4, 0x0F0F0F0F), (8, 0x00FF00FF), (16, 0x0000FFFF)):
+        words = ((words >> by) & np.uint32(low)) | ((words & np.uint32(low)) << by)
+    return words >> (WORD - n_bits)

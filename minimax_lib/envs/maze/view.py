@@ -6,21 +6,67 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from minimax_lib.envs.maze.bits import WORD, to_words
+from minimax_lib.envs.maze.bits import WORD, reverse, to_words
 from minimax_lib.envs.maze.level import AGENT, EMPTY, GOAL, UNSEEN, WALL, Level, direction_vector
 
 
 def walls_ahead(level: Level, pos: jax.Array, facing: jax.Array, view_size: int) -> jax.Array:
-    """bool[v, v]: walls, and all that lies outside the grid."""
-    height, width = level.wall_map.shape
-    row, column = np.mgrid[:view_size, :view_size].astype(np.int32)
-    forward, right = view_size - 1 - row, column - view_size // 2
-    dx, dy = direction_vector(facing)
-    x = pos[0] + forward * dx - right * dy
-    y = pos[1] + forward * dy + right * dx
-    inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
-    index = jnp.clip(y, 0, height - 1) * width + jnp.clip(x, 0, width - 1)
-    return by_words(~inside | jnp.asarray(level.wall_map).reshape(-1).at[index].get(mode="promise_in_bounds"))
+    """bool[v, v]: walls, and all that lies outside the grid; v <= 31.
+
+    A row of what the agent sees is a stretch of a column of the grid, if it faces right or left, or of a row; facing
+    down or left it sees it from the other end. All lines of the grid are packed into words for that. They depend on
+    the walls alone: XLA packs them once, before a loop in which the walls stay the same.
+    """
+    wall_map, reach = jnp.asarray(level.wall_map), view_size - 1
+    rows, columns = packed_lines(wall_map, view_size), packed_lines(wall_map.T, view_size)
+    lines = jnp.concatenate([rows.reshape(-1), columns.reshape(-1)])
+
+    sideways = (facing & 1) == 0
+    line, cell = jnp.where(sideways, pos[0], pos[1]), jnp.where(sideways, pos[1], pos[0])  # the agent's, of the grid
+    ahead = np.arange(view_size - 1, -1, -1, dtype=np.int32)
+    line = line + reach + jnp.where(facing < 2, ahead, -ahead)
+    first = cell + reach - view_size // 2  # of the cells that are seen of each line
+    word = first // stretch(view_size)
+    index = jnp.where(sideways, rows.size + line * columns.shape[1], line * rows.shape[1]) + word
+    seen = lines.at[index].get(mode="promise_in_bounds") >> (first - word * stretch(view_size)).astype(jnp.uint32)
+    seen = seen & np.uint32((1 << view_size) - 1)
+    seen = jnp.where((facing == 1) | (facing == 2), reverse(seen, view_size), seen)
+    return unpacked(seen, view_size)
+
+
+def stretch(view_size: int) -> int:
+    """Cells from one word of a packed line to the next: any v cells in a row are bits of one word."""
+    return WORD + 1 - view_size
+
+
+def packed_lines(wall_map: jax.Array, view_size: int) -> jax.Array:
+    """u32[h + 2 (v - 1), n]: the rows of bool[h, w] with v - 1 walls on all sides, cell i in word i // stretch.
+
+    Words overlap: each goes on for as long as it has bits.
+    """
+    width, reach = wall_map.shape[1], view_size - 1
+    words = []
+    for start in range(-reach, width + reach - view_size + 1, stretch(view_size)):
+        cells = start + np.arange(WORD)
+        inside = (cells >= 0) & (cells < width)
+        border = np.uint32(sum(1 << int(bit) for bit in np.flatnonzero(~inside)))
+        within = wall_map[:, max(start, 0) : start + WORD]
+        bits = np.flatnonzero(inside).astype(np.uint32)
+        words.append(jnp.sum(within.astype(jnp.uint32) << bits[None], axis=1, dtype=jnp.uint32) | border)
+    return jnp.pad(jnp.stack(words, axis=1), ((reach, reach), (0, 0)), constant_values=np.uint32(0xFFFFFFFF))
+
+
+def unpacked(rows: jax.Array, size: int) -> jax.Array:
+    """bool[n, size] from the low bits of u32[n], by way of words that hold several rows each.
+
+    XLA computes a reduction once, but an element-wise function anew for each pixel that depends on it: without
+    this detour the walls are looked up three times a cell, one channel after the other.
+    """
+    together = max(n for n in range(1, len(rows) + 1) if len(rows) % n == 0 and n * size <= WORD)
+    shifts = np.arange(together, dtype=np.uint32) * np.uint32(size)
+    words = jnp.sum(rows.reshape(-1, together) << shifts[None], axis=1, dtype=jnp.uint32)
+    place = np.arange(together * size, dtype=np.uint32).reshape(1, together, size)
+    return ((words[:, None, None] >> place) & 1 == 1).reshape(len(rows), size)
 
 
 def goal_ahead(level: Level, pos: jax.Array, facing: jax.Array, view_size: int) -> jax.Array:
@@ -29,25 +75,9 @@ def goal_ahead(level: Level, pos: jax.Array, facing: jax.Array, view_size: int) 
     x, y = level.goal_pos[0] - pos[0], level.goal_pos[1] - pos[1]
     row, column = view_size - 1 - (x * dx + y * dy), view_size // 2 + y * dx - x * dy
     seen = (row >= 0) & (row < view_size) & (column >= 0) & (column < view_size) & ((x != 0) | (y != 0))
-    summands = jnp.where(np.arange(2) == 0, row * view_size, column)  # a reduction, computed once: see `by_words`
+    summands = jnp.where(np.arange(2) == 0, row * view_size, column)  # a reduction, computed once: see `unpacked`
     cell = jnp.where(seen, summands, -(view_size**2)).sum(dtype=jnp.int32)
     return np.arange(view_size * view_size, dtype=np.int32).reshape(view_size, view_size) == cell
-
-
-def by_words(bits: jax.Array) -> jax.Array:
-    """bool[v, v] as it is, by way of the bits of a few words that hold whole rows each (v <= 32).
-
-    XLA computes a reduction once, but an element-wise function anew for each pixel that depends on it: without
-    this detour the walls are looked up three times a cell, one channel after the other, and the place of the goal is
-    worked out 75 times an observation, from the action on.
-    """
-    size = bits.shape[0]
-    if size > WORD:
-        return bits
-    rows = max(n for n in range(1, size + 1) if size % n == 0 and n * size <= WORD)  # of a word: no padding
-    words = to_words(bits.reshape(-1), rows * size)
-    place = np.arange(rows * size, dtype=np.uint32).reshape(1, rows, size)
-    return ((words[:, None, None] >> place) & 1 == 1).reshape(bits.shape)
 
 
 def visible_cells(clear: jax.Array) -> jax.Array:
