@@ -7,7 +7,8 @@ not run again, training runs resume from their checkpoints. When the hours are o
 by Ctrl-C: it saves) and the rest is left for the next call. In this order:
 
 1. `env`: steps per second of the environment, up to a million environments.
-2. `train`: seconds per update of every method and model, with parts; DR over numbers of seeds, and over batch sizes.
+2. `train`: seconds per update of every method and model, with parts; DR over numbers of seeds, and over batch sizes;
+   the rates of the card (`floor`), the gaps between kernels (`gaps`), and DR with less and more in CUDA graphs.
 3. `one_seed`, `ten_seeds`: 30,000 updates of DR, wall-clock.
 4. `<method>`: the published 60-block configurations, `--seeds` seeds each, then `evaluate.py` on the benchmark.
 5. `table`: the solved rates beside the published ones (Jiang et al. 2023), as Markdown.
@@ -15,6 +16,7 @@ by Ctrl-C: it saves) and the rest is left for the next call. In this order:
 
 import argparse
 import csv
+import os
 import signal
 import subprocess
 import sys
@@ -33,6 +35,10 @@ PUBLISHED = {  # mean solved rate over the suite after 30,000 updates, 10 runs: 
     "accel": (".83 ± .02", ".74 ± .04"),
     "parallel_accel": (".78 ± .03", ".79 ± .03"),
 }
+GRAPHS = {  # what XLA gathers in CUDA graphs: nothing, or more than by default
+    "none": "",
+    "loops": "FUSION,CUBLAS,CUBLASLT,CUDNN,CUSTOM_CALL,DYNAMIC_SLICE_FUSION,CONDITIONAL,WHILE",
+}
 ENV_SIZES = ("1", "32", "256", "1024", "4096", "65536", "262144", "1048576")
 
 
@@ -43,7 +49,7 @@ class Stages:
         self.out = out
         self.end = time.monotonic() + 3600 * hours
 
-    def run(self, name: str, *words: str) -> bool:
+    def run(self, name: str, *words: str, xla_flags: str = "") -> bool:
         """Whether the stage is done, now or already; its output is in NAME.log, how long it took in NAME.done."""
         done = self.out / f"{name}.done"
         if done.exists():
@@ -56,7 +62,9 @@ class Stages:
         print(f"{name}: {' '.join(words)}", flush=True)
         start = time.monotonic()
         with (self.out / f"{name}.log").open("a") as log:
-            process = subprocess.Popen([sys.executable, *words], stdout=log, stderr=subprocess.STDOUT)
+            flags = {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {xla_flags}".strip()}
+            command = [sys.executable, *words]
+            process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=os.environ | flags)
             try:
                 status = process.wait(timeout=left)
             except subprocess.TimeoutExpired:
@@ -67,7 +75,7 @@ class Stages:
         took = time.monotonic() - start
         print(f"{name}: status {status} after {took:.0f} s", flush=True)
         if status == 0:
-            done.write_text(f"{took:.1f} seconds: python {' '.join(words)}\n")
+            done.write_text(f"{took:.1f} seconds: {xla_flags} python {' '.join(words)}\n")
         return status == 0
 
 
@@ -85,6 +93,13 @@ def measure(stages: Stages) -> None:
         batch = ("--methods", "dr", "robust_plr", "--n-parallel", str(n))
         stages.run(f"train_batch_{n}", train, *batch, "--out", f"{out}/train_batch_{n}.json")
     stages.run("memory", "benchmarks/memory.py", "--out", f"{out}/memory.json")
+    stages.run("floor", "benchmarks/floor.py", "--out", f"{out}/floor.json")
+    stages.run(
+        "gaps", "benchmarks/gaps.py", "--models", "lstm", "s5", "--seeds", "1", "10", "--out", f"{out}/gaps.json"
+    )
+    for name, kinds in GRAPHS.items():
+        flag = f"--xla_gpu_enable_command_buffer={kinds}"
+        stages.run(f"graphs_{name}", train, "--methods", "dr", "--out", f"{out}/graphs_{name}.json", xla_flags=flag)
 
 
 def train(stages: Stages, name: str, config: str, n_seeds: int, n_updates: int) -> bool:
