@@ -16,7 +16,7 @@ SOURCES = {
     for path in sorted(PACKAGE.rglob("*.py"))
 }
 LAYERS = [  # each may import itself and what stands before it; the longest prefix counts
-    ["registry", "trees", "axes", "statistics", "envs"],
+    ["registry", "trees", "axes", "statistics", "loops", "envs"],
     ["gae", "rollout", "agents", "models", "curricula"],
     ["hosts", "runners"],
     ["config", "compilation"],
