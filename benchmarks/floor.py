@@ -84,7 +84,7 @@ def measured() -> dict[str, float]:
     first, carry = jnp.zeros((T, R), bool), LSTMCarry(hidden=jnp.zeros((R, H)), cell=jnp.zeros((R, H)))
 
     def run(weights: Weights, features: jax.Array) -> jax.Array:
-        return recur(LSTM_CELL, 1, weights, features, first, carry)[0]
+        return recur(LSTM_CELL, None, weights, features, first, carry)[0]
 
     def forward_products(features: jax.Array, weights: Weights) -> jax.Array:
         def step(h: jax.Array, x: jax.Array) -> tuple[jax.Array, None]:
