@@ -9,10 +9,8 @@ next, and the kernels that take the most time. On a GPU the kernels are those of
 threads. `benchmarks/kernels.py` counts the launches of the same programs without a GPU.
 """
 
-import argparse
 import collections
 import itertools
-import json
 import os
 import statistics
 import tempfile
@@ -24,7 +22,7 @@ os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_cpu_enable_x
 
 import jax
 from common import environment_facts
-from train_throughput import METHODS, MODELS, Trained, config_of, seconds
+from train_throughput import Trained, chosen, keep, parser_of_programs, seconds
 
 Kernel = tuple[float, float, str]  # (start, end, name); nanoseconds
 N_SLOWEST = 12
@@ -108,27 +106,16 @@ def traced(program: Trained, n_updates: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=["dr", "robust_plr", "paired"])
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=["lstm"])
-    parser.add_argument("--seeds", nargs="+", type=int, default=[1])
+    parser = parser_of_programs(__doc__)
+    parser.set_defaults(methods=["dr", "robust_plr", "paired"])
     parser.add_argument("--updates", type=int, default=3)
-    parser.add_argument("--n-parallel", type=int, help="rows, instead of the published 32")
-    parser.add_argument("--n-steps", type=int, help="steps of a rollout, instead of the published 256")
-    parser.add_argument("--capacity", type=int, help="slots of the level buffer, instead of the published 4,000")
-    parser.add_argument("--out", type=Path, help="file for the results as JSON, written after every program")
     args = parser.parse_args()
     facts, rows = environment_facts(), []
-    for method in args.methods:
-        for model in args.models:
-            for n_seeds in args.seeds:
-                config = config_of(method, model, args)
-                if config is not None:
-                    found = traced(Trained(method, model, n_seeds, config), args.updates)
-                    rows.append({"method": method, "model": model, "seeds": n_seeds, **found})
-                    print(rows[-1], flush=True)
-                    if args.out:
-                        args.out.write_text(json.dumps({"benchmark": "gaps", **facts, "rows": rows}, indent=1) + "\n")
+    for method, model, n_seeds, config in chosen(args):
+        found = traced(Trained(method, model, n_seeds, config), args.updates)
+        rows.append({"method": method, "model": model, "seeds": n_seeds, **found})
+        print(rows[-1], flush=True)
+        keep(args.out, {"benchmark": "gaps", **facts, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -11,15 +11,12 @@ loop of unknown length (walls to walk around, rows that still play) once. `waits
 look at a result before it goes on: branches, and loops of unknown length. Nothing is run, and no time is measured.
 """
 
-import argparse
 import collections
 import dataclasses
-import json
 import os
 import re
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -30,7 +27,7 @@ import jax
 import numpy as np
 from common import environment_facts
 from jax.experimental import topologies
-from train_throughput import METHODS, MODELS, config_of
+from train_throughput import chosen, keep, parser_of_programs
 
 from minimax_lib.runners.build import make_program
 
@@ -82,8 +79,8 @@ def computations(hlo: str) -> tuple[str, dict[str, Computation]]:
                 computation.n_waits += not times
             elif kind == "conditional":
                 branches = re.search(r"branch_computations=\{([^}]*)\}", line)
-                names = branches[1].replace("%", "").split(", ") if branches else [""]
-                names = names if branches else [attribute(line, f"{x}_computation") for x in ("true", "false")]
+                by_truth = [attribute(line, f"{truth}_computation") for truth in ("true", "false")]
+                names = branches[1].replace("%", "").split(", ") if branches else by_truth
                 computation.runs.append((1, names))
                 computation.n_waits += 1
             elif kind == "call":
@@ -151,14 +148,7 @@ def compiled_for(device: Any, config: Any) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--methods", nargs="+", default=METHODS)
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=["lstm"])
-    parser.add_argument("--seeds", nargs="+", type=int, default=[1])
-    parser.add_argument("--n-parallel", type=int, help="rows, instead of the published 32")
-    parser.add_argument("--n-steps", type=int, help="steps of a rollout, instead of the published 256")
-    parser.add_argument("--capacity", type=int, help="slots of the level buffer, instead of the published 4,000")
-    parser.add_argument("--out", type=Path, help="file for the results as JSON, written after every program")
+    parser = parser_of_programs(__doc__)
     args = parser.parse_args()
     try:
         device = topologies.get_topology_desc(platform="cuda", target_config=H200, topology="1x1x1").devices[0]
@@ -167,17 +157,11 @@ def main() -> None:
     facts = environment_facts() | {"device": "compiled for NVIDIA H200, not run"}
     jax.default_backend = lambda: "gpu"  # what the programs are made for
     rows = []
-    for method in args.methods:
-        for model in args.models:
-            for n_seeds in args.seeds:
-                config = config_of(method, model, args)
-                if config is None:
-                    continue
-                found = compiled_for(device, dataclasses.replace(config, n_seeds=n_seeds))
-                rows.append({"method": method, "model": model, "seeds": n_seeds, **found})
-                print({name: value for name, value in rows[-1].items() if name != "loops"}, flush=True)
-                if args.out:
-                    args.out.write_text(json.dumps({"benchmark": "kernels", **facts, "rows": rows}, indent=1) + "\n")
+    for method, model, n_seeds, config in chosen(args):
+        found = compiled_for(device, dataclasses.replace(config, n_seeds=n_seeds))
+        rows.append({"method": method, "model": model, "seeds": n_seeds, **found})
+        print({name: value for name, value in rows[-1].items() if name != "loops"}, flush=True)
+        keep(args.out, {"benchmark": "kernels", **facts, "rows": rows})
 
 
 if __name__ == "__main__":

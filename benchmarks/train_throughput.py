@@ -24,7 +24,7 @@ import itertools
 import json
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,14 @@ def config_of(method: str, model: str, args: argparse.Namespace) -> Config | Non
         sizes |= {"n_scored": 4 * args.n_parallel, "n_kept": args.n_parallel}
     config = dataclasses.replace(config, runner=dataclasses.replace(config.runner, **sizes))
     return dataclasses.replace(config, model=FeedForward()) if model == "ff" else config
+
+
+def chosen(args: argparse.Namespace) -> Iterator[tuple[str, str, int, Config]]:
+    """(method, model, number of seeds, configuration) of all that was asked for, as far as there is one."""
+    for method, model, n_seeds in itertools.product(args.methods, args.models, args.seeds):
+        config = config_of(method, model, args)
+        if config is not None:
+            yield method, model, n_seeds, config
 
 
 def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
@@ -209,12 +217,10 @@ def evaluation_share(trained: Trained) -> dict[str, Any]:
 
 def programs(args: argparse.Namespace) -> list[Trained]:
     found = []
-    for method in args.methods:
-        for model in args.models:
-            config = config_of(method, model, args)
-            for n_seeds, n_devices in itertools.product(args.seeds, args.devices) if config else []:
-                print(f"compiling {method}/{model}/{n_seeds}/{n_devices}", flush=True)
-                found.append(Trained(method, model, n_seeds, config, n_devices))
+    for method, model, n_seeds, config in chosen(args):
+        for n_devices in args.devices:
+            print(f"compiling {method}/{model}/{n_seeds}/{n_devices}", flush=True)
+            found.append(Trained(method, model, n_seeds, config, n_devices))
     return found
 
 
@@ -240,18 +246,24 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser_of_programs(description: str | None) -> argparse.ArgumentParser:
+    """A parser that knows the flags which say what is trained."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--methods", nargs="+", default=METHODS)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=["lstm"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[1])
-    parser.add_argument("--devices", nargs="+", type=int, default=[1])
-    parser.add_argument("--rounds", type=int, default=10, help="single steps of each program that are timed")
-    parser.add_argument("--breakdown", action="store_true", help="the parts of a step too")
     parser.add_argument("--n-parallel", type=int, help="rows, instead of the published 32")
     parser.add_argument("--n-steps", type=int, help="steps of a rollout, instead of the published 256")
     parser.add_argument("--capacity", type=int, help="slots of the level buffer, instead of the published 4,000")
-    parser.add_argument("--out", type=Path, help="file for the results as JSON, written after every round")
+    parser.add_argument("--out", type=Path, help="file for the results as JSON, kept up to date as they come")
+    return parser
+
+
+def main() -> None:
+    parser = parser_of_programs(__doc__)
+    parser.add_argument("--devices", nargs="+", type=int, default=[1])
+    parser.add_argument("--rounds", type=int, default=10, help="single steps of each program that are timed")
+    parser.add_argument("--breakdown", action="store_true", help="the parts of a step too")
     args = parser.parse_args()
     if args.breakdown and max(args.devices) > 1:
         parser.error("--breakdown times the parts of a step on one device: leave --devices out")
