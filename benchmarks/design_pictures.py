@@ -16,11 +16,10 @@ import numpy as np
 
 from minimax_lib.agents.ppo import PPO
 from minimax_lib.config import Config
+from minimax_lib.curricula.designed import PAIRED, Teacher
 from minimax_lib.envs.maze import AMaze, render
 from minimax_lib.models.settings import LSTM
 from minimax_lib.runners.build import make_runner
-from minimax_lib.runners.generators import Teacher
-from minimax_lib.runners.paired import PAIRED
 from minimax_lib.runners.seeds import SeedRunner
 
 SHOWN = 6
@@ -54,7 +53,7 @@ def main() -> None:
     def designs(state: Any) -> tuple[Any, Any]:
         one = jax.tree.map(lambda x: x[0], state)
         shared, key = runner.keys(one)
-        _, batch = runner.curriculum.propose(shared, key, one.clock, one.curriculum, runner.player(one))
+        _, batch = runner.curriculum.propose(shared, key, one.clock, one.curriculum, runner.students(one))
         return batch.levels, jax.vmap(runner.env.level_metrics)(batch.levels)
 
     state = program.init(args.seed)

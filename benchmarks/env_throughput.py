@@ -27,8 +27,8 @@ from minimax_lib.envs.base import Environment
 from minimax_lib.envs.batch import BatchEnv, FreshLevels, NoRestart, SameLevel
 from minimax_lib.envs.maze import AMaze, ood
 from minimax_lib.envs.registry import make_held_out
-from minimax_lib.hosts import make_devices_of_cores
 from minimax_lib.rollout import scan_restocked
+from minimax_lib.runners.hosts import make_devices_of_cores
 
 SIZES = (1, 32, 256, 1024, 4096, 65536)
 RESTARTS: dict[str, Callable[[Environment], Any]] = {

@@ -17,6 +17,7 @@ import jax
 from common import environment_facts
 
 from minimax_lib.config import load_yaml
+from minimax_lib.curricula.base import level_batch
 from minimax_lib.models.registry import MODELS
 from minimax_lib.runners.build import make_runner
 from minimax_lib.runners.seeds import SeedRunner, seed_keys
@@ -42,7 +43,7 @@ def plan(model: str, n_parallel: int, n_chunks: int, dtype: str = "float32") -> 
 
     def steps(key: jax.Array) -> Any:
         levels = jax.vmap(runner.env.sample_level)(jax.random.split(key, n_parallel))
-        return runner.player(runner.init(key))(key, levels).steps
+        return runner.students(runner.init(key)).play(key, level_batch(levels)).runs.steps
 
     kept = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(jax.eval_shape(steps, jax.random.key(0))))
     n_steps = n_parallel * config.runner.n_steps

@@ -35,11 +35,13 @@ from common import environment_facts
 
 from minimax_lib import axes
 from minimax_lib.config import Config, load_yaml
-from minimax_lib.hosts import make_devices_of_cores
+from minimax_lib.curricula.outcome import RolloutOutcome
+from minimax_lib.evaluation.held_out import evaluation_keys
+from minimax_lib.experiment.loop import evaluate_first_students
 from minimax_lib.models.settings import FeedForward
+from minimax_lib.rollout import episode_returns
 from minimax_lib.runners.build import make_agent, make_program
-from minimax_lib.runners.evaluation import evaluation_keys
-from minimax_lib.runners.experiment import evaluate_first_students
+from minimax_lib.runners.hosts import make_devices_of_cores
 from minimax_lib.runners.training import Runner, RunnerState, return_metrics
 from minimax_lib.trees import mapped
 
@@ -137,8 +139,7 @@ class Trained:
     def result(self) -> dict[str, Any]:
         """The medians, and what follows from them."""
         found = dict(self.facts)
-        steps = self.runner.env_steps(1) - self.runner.curriculum.extra_env_steps(1)  # of a seed and device's rollout
-        steps *= self.n_seeds * self.config.n_row_devices
+        steps = self.runner.env_steps_per_step * self.n_seeds * self.config.n_row_devices
         for kind, times in self.times.items():
             if times:
                 found[f"seconds_per_{kind}"] = round(statistics.median(times), 4)
@@ -162,14 +163,10 @@ def part_programs(runner: Runner) -> dict[str, Callable[..., Any]]:
         shared, local = runner.keys(state)
         k_propose = jax.random.split(local, 4)[0]
         clock = axes.common(state.clock)
-        return runner.curriculum.propose(shared, k_propose, clock, state.curriculum, runner.player(state))
+        return runner.curriculum.propose(shared, k_propose, clock, state.curriculum, runner.students(state))
 
     def play(state: RunnerState, batch: Any) -> Any:
-        runs = runner.player(state)(jax.random.split(runner.keys(state)[1], 4)[1], batch.levels)
-        if runner.looks:
-            logits, values = runner.agent.look(state.students.params, runs)
-            runs = runs.replace(logits=logits, values=values)
-        return runs
+        return runner.students(state).play(jax.random.split(runner.keys(state)[1], 4)[1], batch).runs
 
     def update(state: RunnerState, batch: Any, runs: Any) -> Any:
         key = jax.random.split(runner.keys(state)[1], 4)[2]
@@ -177,10 +174,11 @@ def part_programs(runner: Runner) -> dict[str, Callable[..., Any]]:
 
     def observe(state: RunnerState, curriculum: Any, batch: Any, runs: Any) -> Any:
         key = jax.random.split(runner.keys(state)[1], 4)[3]
-        return runner.curriculum.observe(key, axes.common(state.clock), curriculum, batch, runs)
+        outcome = RolloutOutcome(runner.agent, state.students.params, runs)
+        return runner.curriculum.observe(key, axes.common(state.clock), curriculum, batch, outcome)
 
     def metrics(batch: Any, runs: Any) -> Any:
-        return return_metrics(runs) | runner._level_metrics(batch)
+        return return_metrics(episode_returns(runs.steps)) | runner._level_metrics(batch)
 
     functions = {"propose": propose, "rollout": play, "update": update, "observe": observe, "metrics": metrics}
     return {name: jax.jit(mapped(function, axis_name=axes.SEED)) for name, function in functions.items()}

@@ -7,17 +7,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from minimax_lib.curricula.registry import register_curriculum as register_curriculum
+    from minimax_lib.curricula.registry import register_generator as register_generator
+    from minimax_lib.curricula.registry import register_runner as register_runner
     from minimax_lib.curricula.scores import register_score as register_score
-    from minimax_lib.envs.editing import register_editing as register_editing
     from minimax_lib.envs.registry import make_env as make_env
     from minimax_lib.envs.registry import make_held_out as make_held_out
     from minimax_lib.envs.registry import make_ued_env as make_ued_env
+    from minimax_lib.envs.registry import register_editing as register_editing
     from minimax_lib.envs.registry import register_env as register_env
     from minimax_lib.models.registry import register_model as register_model
     from minimax_lib.runners.build import make_runner as make_runner
-    from minimax_lib.runners.generators import register_generator as register_generator
-    from minimax_lib.runners.registry import register_curriculum as register_curriculum
-    from minimax_lib.runners.registry import register_runner as register_runner
 
 __version__ = "0.1.0"
 
@@ -26,15 +26,15 @@ HOMES = {
     "make_held_out": "envs.registry",
     "make_ued_env": "envs.registry",
     "register_env": "envs.registry",
-    "register_editing": "envs.editing",
+    "register_editing": "envs.registry",
     "register_model": "models.registry",
     "register_score": "curricula.scores",
-    "register_curriculum": "runners.registry",
-    "register_runner": "runners.registry",
-    "register_generator": "runners.generators",
+    "register_curriculum": "curricula.registry",
+    "register_runner": "curricula.registry",
+    "register_generator": "curricula.registry",
     "make_runner": "runners.build",
 }
-MODULES = ("agents", "config", "curricula", "envs", "gae", "models", "rollout", "runners")  # reached as attributes
+MODULES = ("agents", "config", "curricula", "envs", "evaluation", "experiment", "gae", "models", "rollout", "runners")
 
 __all__ = ["__version__", *HOMES]
 

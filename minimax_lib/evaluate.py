@@ -1,116 +1,34 @@
 """The command `minimax-evaluate`, which `evaluate.py` also is: evaluates trained runs on held-out tasks."""
 
 import csv
-import dataclasses
-import difflib
 import io
 import itertools
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any
 
 import jax
 from rich.console import Console
 from rich.progress import track
 
 from minimax_lib import axes
-from minimax_lib.checkpoint import CheckpointError, Checkpoints, one_line, placed, saved_updates
-from minimax_lib.compilation import keep_compiled_programs
-from minimax_lib.config import Config, load_yaml, to_dict
-from minimax_lib.config.flags import split_flags
-from minimax_lib.config.tree import Tree, build
-from minimax_lib.registry import unknown_name
-from minimax_lib.run_folder import RunFolder, differences
-from minimax_lib.runners.build import grid_of, make_agent, make_runner
-from minimax_lib.runners.devices import whole_state
-from minimax_lib.runners.evaluation import EvalRunner, Evaluation, evaluation_keys
-from minimax_lib.runners.report import Scores, level_scores, pooled, score_table, seed_table, task_scores, task_table
-from minimax_lib.runners.robustness import SHARES, RobustProtocol, RobustRunner, level_key
+from minimax_lib.config import to_dict
+from minimax_lib.config.evaluate import Settings, parse
+from minimax_lib.evaluation.held_out import EvalRunner, evaluation_keys
+from minimax_lib.evaluation.robustness import SHARES, RobustRunner, level_key
+from minimax_lib.evaluation.tables import Scores, level_scores, pooled, score_table, seed_table, task_scores, task_table
+from minimax_lib.experiment.checkpoint import CheckpointError, one_line
+from minimax_lib.experiment.compilation import keep_compiled_programs
+from minimax_lib.experiment.folder import differences
+from minimax_lib.experiment.saved import Run, find_run, restore
+from minimax_lib.runners.build import make_agent
 from minimax_lib.train import refuse
 from minimax_lib.trees import mapped
 
-USAGE = """Evaluates trained runs on held-out tasks: a table, and a CSV file in each run's folder.
-* evaluate.py --run runs/x                    the benchmark of the papers
-* evaluate.py --run runs/x --tasks all --greedy
-* evaluate.py --run runs/x --robust           win rate on the worst levels
-* evaluate.py --run runs/x-s0 runs/x-s1       several runs, pooled as seeds"""
-
-EPISODES_ON_TASKS, EPISODES_ON_LEVELS = 100, RobustProtocol.n_episodes
-Measure = Callable[["Run", Any], Scores]  # of the parameters [S, ...] of one student of each seed of a run
+Measure = Callable[[Run, Any], Scores]  # of the parameters [S, ...] of one student of each seed of a run
 POOLED = ("env", "model", "runner", "ppo", "n_updates")  # settings that must be alike in runs that are pooled as seeds
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """What to evaluate, on what, and how."""
-
-    run: tuple[str, ...] = ()
-    """Folders of runs; several are pooled as seeds, and must be runs of one configuration."""
-    tasks: tuple[str, ...] = ("benchmark",)
-    """Held-out tasks, or a group of them: benchmark (of the papers), validation, all."""
-    n_episodes: int | None = None
-    """Episodes on each task, for each seed; none: 100, and with --robust 10 on each level."""
-    greedy: bool = False
-    """Take the most likely action; otherwise actions are sampled, as in the published evaluations."""
-    protocol: str | None = None
-    """Published rules that the tasks follow, where there are several (AMaze: minimax, dcd); none: their default."""
-    checkpoint: int | Literal["latest"] = "latest"
-    """The checkpoint, by its number of updates."""
-    student: int = 0
-    """Which student of a population; 0 is the first (the protagonist of PAIRED)."""
-    robust: bool = False
-    """Instead of the tasks, play random levels that can be solved, and report the win rate on the worst of them: the
-    levels are ranked by one evaluation and reported from a second (CVaR; Rutherford et al. 2024)."""
-    n_levels: int = RobustProtocol.n_levels
-    """Levels with --robust."""
-    seed: int = 0
-    """Seed of the evaluation."""
-
-    def __post_init__(self) -> None:
-        if not self.run:
-            raise ValueError("no run is given: name its folder, as in --run runs/my-run")
-        for name in ("n_levels", "n_episodes"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} is {value}: it must be at least 1")
-        for name in ("seed", "student"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} is {getattr(self, name)}: it must be at least 0")
-
-    @property
-    def episodes(self) -> int:
-        """Episodes on each task, or on each level."""
-        return self.n_episodes or (EPISODES_ON_LEVELS if self.robust else EPISODES_ON_TASKS)
-
-    @property
-    def suite(self) -> Evaluation:
-        """The evaluation on tasks."""
-        return Evaluation(tasks=self.tasks, n_episodes=self.episodes, greedy=self.greedy, protocol=self.protocol)
-
-    @property
-    def robust_protocol(self) -> RobustProtocol:
-        """The evaluation on random levels."""
-        return RobustProtocol(self.n_levels, self.episodes)
-
-
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """A run on disk, and which of its checkpoints to take."""
-
-    folder: RunFolder
-    config: Config
-    update: int | None  # None: the newest that can be read
-
-    @property
-    def results(self) -> Path:
-        """Where its evaluations are kept."""
-        return self.folder.path / "evaluations"
-
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        return tuple(range(self.config.seed, self.config.seed + self.config.n_seeds))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -136,46 +54,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("interrupted", file=sys.stderr)
         return 130
     return 0
-
-
-def parse(words: Sequence[str]) -> Settings:
-    """The settings that the command line asks for; ValueError in one line for bad input. `--help` exits."""
-    if {"-h", "--help"} & set(words):
-        show_help()
-    tree: Tree = dict(split_flags(words))
-    return build(Settings, tree)
-
-
-def show_help() -> NoReturn:
-    """Prints every flag with its help and its default, and exits."""
-    import tyro
-
-    plain = (tyro.conf.AvoidSubcommands, tyro.conf.FlagConversionOff)
-    default = Settings(run=("runs/my-run",))
-    tyro.cli(Settings, default=default, description=USAGE, args=["--help"], use_underscores=True, config=plain)
-    raise SystemExit(0)
-
-
-def find_run(path: Path, checkpoint: int | Literal["latest"]) -> Run:
-    """The run in the folder `path`; ValueError in one line if there is none, or not that checkpoint of it."""
-    folder = RunFolder(path)
-    if not path.is_dir():
-        raise no_such_run(path)
-    if not folder.config.exists():
-        raise ValueError(f"{path} is not the folder of a run: it has no {folder.config.name}")
-    updates = saved_updates(folder.checkpoints)
-    if not updates:
-        raise ValueError(f"{path} holds no checkpoint: there is nothing to evaluate yet")
-    if checkpoint != "latest" and checkpoint not in updates:
-        raise ValueError(f"{path} has no checkpoint {checkpoint}: choose from {', '.join(map(str, updates))}, latest")
-    return Run(folder, load_yaml(folder.config), None if checkpoint == "latest" else checkpoint)
-
-
-def no_such_run(path: Path) -> ValueError:
-    """The error for a folder that does not exist, with the runs beside it whose names are nearest."""
-    runs = [str(config.parent) for config in path.parent.glob("*/config.yaml")]
-    nearest = difflib.get_close_matches(str(path), runs, n=5, cutoff=0.0)
-    return unknown_name("run", path, nearest) if nearest else ValueError(f"run {str(path)!r} does not exist")
 
 
 def check_poolable(runs: Sequence[Run]) -> None:
@@ -214,18 +92,6 @@ def evaluate(settings: Settings, runs: Sequence[Run], runner: EvalRunner, consol
     print_tables(settings, pooled(parts), console)
     for path in files:
         console.print(f"written: {path}", highlight=False, soft_wrap=True)
-
-
-def restore(run: Run, console: Console) -> tuple[int, Any]:
-    """(number of updates, parameters [S, A, ...]) of the run's checkpoint; CheckpointError if it cannot be read."""
-    shape = whole_state(make_runner(run.config), run.config.n_seeds, grid_of(run.config))
-    with Checkpoints(run.folder.checkpoints, read_only=True) as checkpoints:
-        restored = checkpoints.restore(placed(shape), run.update)
-    if restored is None:
-        raise CheckpointError(f"{run.folder.path} holds no checkpoint any more")
-    for update, why in restored.damaged.items():
-        console.print(f"the checkpoint of update {update} is damaged ({why}): taking {restored.update}", soft_wrap=True)
-    return restored.update, restored.state.students.params
 
 
 def task_measure(settings: Settings, runner: EvalRunner) -> Measure:

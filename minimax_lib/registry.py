@@ -1,7 +1,7 @@
 """Tables of name -> thing that third parties extend with a call, and the error for a name that is not in one."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -49,3 +49,18 @@ class Registry(Generic[T]):
         raise ValueError(
             f"{item!r} is not a registered {self.kind}: register it, or choose from {', '.join(self._table)}"
         )
+
+
+class View(Registry[T]):
+    """A registry that is read off something else, and follows it."""
+
+    def __init__(self, kind: str, read: Callable[[], dict[str, T]]):
+        self.kind = kind
+        self._read = read
+
+    @property
+    def _table(self) -> dict[str, T]:  # type: ignore[override]
+        return self._read()
+
+    def register(self, name: str, item: T) -> T:
+        raise TypeError(f"the {self.kind} {name!r} cannot be registered by itself: register what it belongs to")

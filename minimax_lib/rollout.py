@@ -42,8 +42,6 @@ class Rollout(struct.PyTreeNode):
     carry: Any  # [A, R, ...], the agents' memory before step 0
     last_value: jax.Array  # f32[A, R], value of the observation after the last step
     final: BatchState | None  # after the last step; None where only the experience is handed on
-    logits: jax.Array | None = None  # f32[T, A, R, n], the policies' parameters, where a score needs them
-    values: jax.Array | None = None  # f32[T, A, R, K], all estimates of the value, likewise
 
     def advantages(self, gamma: float, gae_lambda: float) -> tuple[jax.Array, jax.Array]:
         """(advantages, value targets), f32 in the shape of `steps.reward`."""
@@ -52,6 +50,15 @@ class Rollout(struct.PyTreeNode):
         if s.truncation_value is not None:
             next_value = jnp.where(s.done, s.truncation_value, next_value)
         return gae(s.reward, s.done, s.discount, s.value, next_value, gamma, gae_lambda)
+
+    def rows(self, rows: slice) -> "Rollout":
+        """The experience of some of the rows, for whoever learns from it."""
+        return Rollout(
+            steps=jax.tree.map(lambda x: x[:, :, rows], self.steps),
+            carry=jax.tree.map(lambda x: x[:, rows], self.carry),
+            last_value=self.last_value[:, rows],
+            final=None,
+        )
 
 
 def rollout(

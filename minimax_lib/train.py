@@ -3,10 +3,10 @@
 import sys
 from collections.abc import Sequence
 
-from minimax_lib.compilation import keep_compiled_programs
 from minimax_lib.config import Config, parse
-from minimax_lib.hosts import join, make_devices_of_cores
+from minimax_lib.experiment.compilation import keep_compiled_programs
 from minimax_lib.runners.build import grid_of, make_agent, make_runner
+from minimax_lib.runners.hosts import join, make_devices_of_cores
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -21,7 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         else:
             make_devices_of_cores(config.n_devices)
         check(config)
-        from minimax_lib.runners.experiment import ExperimentRunner  # slow to import: not before the checks
+        from minimax_lib.experiment.run import ExperimentRunner  # slow to import: not before the checks
 
         keep_compiled_programs(config.compilation_cache)
         experiment = ExperimentRunner(config)

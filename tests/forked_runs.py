@@ -22,7 +22,7 @@ from typing import Any
 
 from toy_program import EVALUATION, toy_config, toy_program
 
-from minimax_lib.runners.experiment import ExperimentRunner
+from minimax_lib.experiment.run import ExperimentRunner
 
 
 def plant(function: str, call: int, how: str) -> None:

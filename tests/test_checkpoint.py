@@ -11,7 +11,7 @@ import pytest
 from flax import struct
 from jax.sharding import NamedSharding, PartitionSpec
 
-from minimax_lib.checkpoint import CheckpointError, Checkpoints, fingerprint, on_host, placed
+from minimax_lib.experiment.checkpoint import CheckpointError, Checkpoints, fingerprint, on_host, placed
 
 
 @struct.dataclass

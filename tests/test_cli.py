@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from minimax_lib.compilation import keep_compiled_programs
 from minimax_lib.config import parse, to_dict
 from minimax_lib.config.tree import flat
+from minimax_lib.experiment.compilation import keep_compiled_programs
 from minimax_lib.train import main
 
 ROOT = Path(__file__).parent.parent
@@ -22,8 +22,8 @@ from minimax_lib.envs.maze import AMaze
 from minimax_lib.envs.registry import register_env
 from minimax_lib.models.registry import register_model
 from minimax_lib.models.settings import FeedForward
-from minimax_lib.runners.dr import DR
-from minimax_lib.runners.registry import register_runner
+from minimax_lib.curricula.dr import DR
+from minimax_lib.curricula.registry import register_runner
 
 @dataclasses.dataclass(frozen=True)
 class Ice(AMaze):
@@ -259,7 +259,7 @@ def experiments(monkeypatch):
             return 7
 
     module = types.SimpleNamespace(ExperimentRunner=ExperimentRunner)
-    monkeypatch.setitem(sys.modules, "minimax_lib.runners.experiment", module)
+    monkeypatch.setitem(sys.modules, "minimax_lib.experiment.run", module)
     return reached
 
 

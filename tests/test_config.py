@@ -15,10 +15,10 @@ from minimax_lib.config import Config, from_dict, load_yaml, parse, save_yaml, t
 from minimax_lib.config.files import read_yaml
 from minimax_lib.config.tree import build, overlay, registry_of, setting_hints, to_tree
 from minimax_lib.config.values import Words, convert
+from minimax_lib.curricula.registry import RUNNERS
 from minimax_lib.envs.registry import ENVS
 from minimax_lib.models.registry import MODELS
 from minimax_lib.registry import Registry
-from minimax_lib.runners.registry import RUNNERS
 from minimax_lib.train import check
 
 EXPERIMENTS = sorted((Path(__file__).parent.parent / "configs").rglob("*.yaml"))

@@ -13,22 +13,22 @@ import pytest
 from minimax_lib import axes
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, PPOAgent
-from minimax_lib.checkpoint import Checkpoints, placed
 from minimax_lib.config import load_yaml
-from minimax_lib.curricula.base import MUTATION, NEW, REPLAY
-from minimax_lib.curricula.finite import FiniteLevels
-from minimax_lib.curricula.sfl import SFL as SFLCurriculum
-from minimax_lib.envs.editing import Editing, editing_of, identity_of, register_editing, whole_level
+from minimax_lib.curricula.accel import ACCEL
+from minimax_lib.curricula.base import MUTATION, NEW, REPLAY, level_batch
+from minimax_lib.curricula.designed import PAIRED, Teacher
+from minimax_lib.curricula.finite import FiniteLevels, FiniteList
+from minimax_lib.curricula.outcome import RolloutOutcome
+from minimax_lib.curricula.plr import PLR, PLRSettings
+from minimax_lib.curricula.sfl import SFL, SFLCurriculum, SFLSettings
+from minimax_lib.envs.family import Editing, whole_level
 from minimax_lib.envs.maze.amaze import AMaze
+from minimax_lib.envs.registry import editing_of, identity_of, register_editing
+from minimax_lib.experiment.checkpoint import Checkpoints, placed
 from minimax_lib.models.registry import MODELS
-from minimax_lib.rollout import Rollout, Transition, episode_returns
-from minimax_lib.runners.accel import ACCEL
-from minimax_lib.runners.build import make_runner
-from minimax_lib.runners.generators import FiniteList, Teacher
-from minimax_lib.runners.paired import PAIRED
-from minimax_lib.runners.plr import PLR
+from minimax_lib.rollout import Rollout, Transition
+from minimax_lib.runners.build import make_runner, trained_with
 from minimax_lib.runners.seeds import SeedRunner
-from minimax_lib.runners.sfl import SFL
 from minimax_lib.runners.training import Runner
 
 CONFIGS = Path(__file__).parents[1] / "configs" / "maze"
@@ -48,7 +48,7 @@ SETTINGS = {
 
 def build(name: str) -> Runner:
     network = MODELS["ff"](conv_filters=4, head_width=8).build(ENV.observation_space, ENV.action_space)
-    return SETTINGS[name].build(ENV, AgentPop(PPOAgent(network, PPO(n_epochs=1)), 1))
+    return trained_with(ENV, AgentPop(PPOAgent(network, PPO(n_epochs=1)), 1), SETTINGS[name])
 
 
 @dataclasses.dataclass
@@ -89,7 +89,7 @@ def proposed(runner: Runner, state, clock):
     """The batch that `runner.step` is about to roll out."""
     shared, local = runner.keys(state)
     k_propose = jax.random.split(local, 4)[0]
-    return runner.curriculum.propose(shared, k_propose, clock, state.curriculum, runner.player(state))[1]
+    return runner.curriculum.propose(shared, k_propose, clock, state.curriculum, runner.students(state))[1]
 
 
 def params(state) -> np.ndarray:
@@ -197,20 +197,21 @@ def test_parents_can_be_selected_by_how_easy_they_are():
     curriculum = runner.curriculum
     reward = jnp.array([[[0.5, 0.0, 0.9, 0.0]]], jnp.float32)
     done = jnp.array([[[True, True, True, False]]])  # the last level has no finished episode
-    steps = make_steps(reward, done)
+    outcome = outcome_of(reward, done)
     for selection, expected in (("easy", [2, 0, 2, 0]), ("hard", [3, 1, 3, 1]), ("batch", [0, 1, 2, 3])):
         chosen = dataclasses.replace(curriculum, selection=selection, n_parents=2)
-        assert chosen.parents(steps).tolist() == expected
+        assert chosen.parents(outcome).tolist() == expected
 
 
-def make_steps(reward, done):
-    """A rollout [T, A, B] with these rewards and ends, episodes of one step, for what looks at nothing else."""
+def outcome_of(reward, done) -> RolloutOutcome:
+    """Of a rollout [T, A, B] with these rewards and ends, episodes of one step, for what looks at nothing else."""
     zeros = jnp.zeros_like(reward)
     steps = Transition(
         obs=(), action=zeros, reward=reward, done=done, episode_return=reward, discount=zeros, first=done,
         log_prob=zeros, value=zeros, truncation_value=None,
     )  # fmt: skip
-    return Rollout(steps=steps, carry=(), last_value=zeros[0], final=None)
+    agent = build("sfl").agent
+    return RolloutOutcome(agent, None, Rollout(steps=steps, carry=(), last_value=zeros[0], final=None))
 
 
 def test_parallel_accel_puts_all_kinds_side_by_side(parallel_accel):
@@ -234,11 +235,10 @@ def test_the_children_of_parallel_accel_are_those_of_its_replayed_levels(paralle
 
 def test_parallel_plr_learns_from_the_replayed_rows_alone():
     runner = build("parallel_plr")
-    assert runner.curriculum.train_rows == slice(0, 4)
-    assert runner.curriculum.n_rows == 8
-    assert SETTINGS["parallel_plr"].n_train_rows == 4
+    assert (runner.curriculum.plan.n_rows, runner.curriculum.plan.n_train_rows) == (8, 4)
     state = runner.init(jax.random.key(0))
-    runs = runner.player(state)(jax.random.key(1), jax.vmap(ENV.sample_level)(jax.random.split(jax.random.key(2), 8)))
+    levels = jax.vmap(ENV.sample_level)(jax.random.split(jax.random.key(2), 8))
+    runs = runner.students(state).play(jax.random.key(1), level_batch(levels)).runs
     spoilt = runs.replace(steps=runs.steps.replace(reward=runs.steps.reward.at[:, :, 4:].add(100.0)))
     update = jax.jit(runner._update)
     args = (jax.random.key(3), state.students)
@@ -299,8 +299,9 @@ def test_sfl_trains_half_on_what_it_kept_and_counts_the_scoring():
     spent = [float(m["sfl/scoring_steps"][0]) for m in t.metrics]
     assert spent == [16 * 24 if clock % 4 == 0 else 0 for clock in range(9)]
     for clock in range(1, 10):
-        in_rollouts = clock * 4 * 24
-        assert t.runner.env_steps(clock) == in_rollouts + sum(spent[:clock])
+        extra = t.runner.extra_env_steps(t.afters[clock - 1]).number()
+        assert extra.tolist() == [sum(spent[:clock])] * 2
+    assert t.runner.env_steps_per_step == 4 * 24
     assert isinstance(curriculum, SFLCurriculum)
     kept = np.asarray(t.afters[0].curriculum.learnability)
     assert (np.diff(kept, axis=1) <= 0).all()  # highest first
@@ -310,8 +311,8 @@ def test_sfl_trains_half_on_what_it_kept_and_counts_the_scoring():
 def test_sfl_never_keeps_a_level_without_a_finished_episode():
     reward = jnp.array([[[0.5, 0.0, 0.0, 0.9]], [[0.0, 0.0, 0.0, 0.9]]], jnp.float32)
     done = jnp.array([[[True, True, False, True]], [[True, False, False, True]]])
-    runs = make_steps(reward, done)
-    np.testing.assert_allclose(build("sfl").curriculum.score(runs), [0.25, 0.0, -np.inf, 0.0])
+    outcome = outcome_of(reward, done)
+    np.testing.assert_allclose(build("sfl").curriculum.score(outcome), [0.25, 0.0, -np.inf, 0.0])
 
 
 def test_a_finite_list_is_seen_once_through_before_it_repeats():
@@ -388,8 +389,6 @@ def test_max_mc_keeps_the_best_return_of_a_level():
     [
         ({"score": "max_mcc"}, "did you mean 'max_mc'"),
         ({"parallel": True, "robust": False}, "runner.robust is False"),
-        ({"generator": FiniteList(8), "parallel": True}, "runner.generator is 'finite' with runner.parallel"),
-        ({"generator": Teacher(), "parallel": True}, "runner.generator is 'teacher' with runner.parallel"),
         ({"generator": Teacher(ppo=PPO(lr_final=0.0))}, "runner.generator.ppo.lr_final is 0.0"),
         ({"n_students": 0}, "runner.n_students is 0"),
         ({"replay_prob": 1.5}, "replay_prob is 1.5"),
@@ -398,6 +397,23 @@ def test_max_mc_keeps_the_best_return_of_a_level():
 def test_impossible_plr_settings_are_refused_in_one_line(settings, message):
     with pytest.raises(ValueError, match=rf"^.*{message}.*$"):
         PLR(**settings)
+
+
+@pytest.mark.parametrize(
+    ("generator", "settings", "message"),
+    [
+        (FiniteList(8), {"parallel": True}, "runner.generator is 'finite' with runner.parallel"),
+        (Teacher(), {"parallel": True, "n_students": 2}, "runner.generator is 'teacher' with runner.parallel"),
+        (PLRSettings(parallel=True), {}, "runner.generator is 'plr', which makes 8 levels a batch: 4 are wanted"),
+        (SFLSettings(n_scored=30, n_kept=4), {}, "runner.n_scored is 30"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_generators_that_do_not_fit_are_refused_in_one_line(generator, settings, message):
+    network = MODELS["ff"](conv_filters=4, head_width=8).build(ENV.observation_space, ENV.action_space)
+    settings = PLR(**SMALL, generator=generator, **settings)
+    with pytest.raises(ValueError, match=rf"^.*{message}.*$"):
+        trained_with(ENV, AgentPop(PPOAgent(network, PPO()), settings.n_students), settings)
 
 
 @pytest.mark.parametrize(
@@ -411,7 +427,7 @@ def test_impossible_plr_settings_are_refused_in_one_line(settings, message):
         (lambda: ACCEL(parallel=True, selection="hard"), "runner.selection is 'hard'"),
         (lambda: ACCEL(n_edits=0), "runner.n_edits is 0"),
         (lambda: ACCEL(n_parents=33), "between 1 and 32"),
-        (lambda: SFL(n_scored=100), "as 96"),
+        (lambda: SFL(n_scored=100, n_kept=10), "as 96"),
         (lambda: SFL(n_parallel=3), "must be even"),
         (lambda: SFL(n_kept=10_000), "runner.n_kept is 10000"),
     ],
@@ -427,8 +443,7 @@ def test_episode_returns_are_what_the_students_got(robust):
     one = jax.tree.map(lambda x: x[0], state)
     k_rollout = jax.random.split(runner.keys(one)[1], 4)[1]
     batch = proposed(runner, one, one.clock)
-    runs = runner.player(one)(k_rollout, batch.levels)
-    episodes = episode_returns(runs.steps)
+    episodes = runner.students(one).play(k_rollout, batch).episodes
     buffer = jax.tree.map(lambda x: x[0], robust.afters[0].curriculum.buffer)
     finished = np.flatnonzero(np.asarray(episodes.count[0]) > 0)
     assert len(finished) == int(buffer.filled.sum())
@@ -502,11 +517,11 @@ def test_scores_that_look_at_the_network_again_reach_the_buffer(name):
     """They see what the students saw: the first batch's scores, computed from the rollout by hand."""
     network = MODELS["ff"](conv_filters=4, head_width=8, n_values=3).build(ENV.observation_space, ENV.action_space)
     agent = AgentPop(PPOAgent(network, PPO(n_epochs=1)), 1)
-    runner = PLR(**REPLAY_SMALL, score=name).build(ENV, agent)
+    runner = trained_with(ENV, agent, PLR(**REPLAY_SMALL, score=name))
     before = runner.init(jax.random.key(0))
     after, _ = jax.jit(runner.step)(before)
     batch = proposed(runner, before, before.clock)
-    runs = runner.player(before)(jax.random.split(runner.keys(before)[1], 4)[1], batch.levels)
+    runs = runner.students(before).play(jax.random.split(runner.keys(before)[1], 4)[1], batch).runs
     one = jax.tree.map(lambda x: x[0], before.students.params)
     obs = jax.tree.map(lambda x: x[:, 0], runs.steps.obs)
     _, values, _ = network.apply(one, obs, (), runs.steps.first[:, 0])
@@ -524,4 +539,4 @@ def test_scores_that_look_at_the_network_again_reach_the_buffer(name):
 def test_disagreement_needs_several_values():
     network = MODELS["ff"]().build(ENV.observation_space, ENV.action_space)
     with pytest.raises(ValueError, match=r"^model.n_values is 1: runner.score=value_disagreement needs 2$"):
-        PLR(score="value_disagreement").build(ENV, AgentPop(PPOAgent(network, PPO())))
+        PLR(score="value_disagreement").build(ENV, AgentPop(PPOAgent(network, PPO())), 32)

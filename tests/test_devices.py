@@ -14,16 +14,17 @@ from rich.console import Console
 from minimax_lib import axes, evaluate
 from minimax_lib.agents.base import TrainState
 from minimax_lib.agents.population import AgentPop
-from minimax_lib.checkpoint import Checkpoints, fingerprint, on_host, saved_updates
 from minimax_lib.config import Config
-from minimax_lib.config.schema import from_dict
-from minimax_lib.logging import read_table
+from minimax_lib.config.train import from_dict
+from minimax_lib.curricula.base import level_batch
+from minimax_lib.curricula.registry import RUNNERS
+from minimax_lib.experiment.checkpoint import Checkpoints, fingerprint, on_host, saved_updates
+from minimax_lib.experiment.folder import RunRefused
+from minimax_lib.experiment.run import ExperimentRunner
+from minimax_lib.experiment.writers.csv import read_table
 from minimax_lib.rollout import Rollout
-from minimax_lib.run_folder import RunRefused
 from minimax_lib.runners.build import grid_of, make_agent, make_program, make_runner
 from minimax_lib.runners.devices import DeviceRunner, Grid, whole_state
-from minimax_lib.runners.experiment import ExperimentRunner
-from minimax_lib.runners.registry import RUNNERS
 from minimax_lib.runners.seeds import SeedRunner, is_learner
 from minimax_lib.train import check
 
@@ -165,7 +166,8 @@ def test_counts_are_those_of_all_devices():
     several = program("dr")
     _, report = several.run(several.init(0), 1)
     assert float(report.metrics["episodes"][0]) >= 8
-    assert several.runner.env_steps(3) * 4 == 3 * 8 * 16
+    state, _ = several.run(several.init(0), 3)
+    assert several.env_steps(state).tolist() == [int(state.clock[0]) * 8 * 16]
 
 
 def test_a_teacher_that_is_not_finite_ends_the_dispatch():
@@ -185,7 +187,8 @@ def random_rollout(key: jax.Array, agent: AgentPop, n_rows: int, n_steps: int, v
     """Experience [T, 1, R] of the tiny maze, with rewards that vary."""
     env = dataclasses.replace(make_runner(config("dr")), agent=agent)
     state = env.init(key)
-    run = env.player(state)(key, jax.vmap(env.env.sample_level)(jax.random.split(key, n_rows)))
+    levels = jax.vmap(env.env.sample_level)(jax.random.split(key, n_rows))
+    run = env.students(state).play(key, level_batch(levels)).runs
     reward = jax.random.normal(key, run.steps.reward.shape)
     return run.replace(steps=run.steps.replace(reward=reward, valid=valid), final=None)
 

@@ -18,25 +18,16 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from minimax_lib.checkpoint import Checkpoints
 from minimax_lib.config import Config, from_dict, save_yaml
 from minimax_lib.envs.base import TimeStep
 from minimax_lib.envs.maze.render import draw_levels
 from minimax_lib.envs.spaces import Box, Discrete
 from minimax_lib.evaluate import main, write_new
+from minimax_lib.evaluation.held_out import EvalRunner, Evaluation, evaluation_keys
+from minimax_lib.evaluation.report import compare, draw_episodes, final_report, record_episodes
+from minimax_lib.evaluation.tables import Scores, comparison_table, pooled, score_table, task_table
+from minimax_lib.experiment.checkpoint import Checkpoints
 from minimax_lib.runners.build import make_agent, make_runner
-from minimax_lib.runners.evaluation import EvalRunner, Evaluation, evaluation_keys
-from minimax_lib.runners.report import (
-    Scores,
-    compare,
-    comparison_table,
-    draw_episodes,
-    final_report,
-    pooled,
-    record_episodes,
-    score_table,
-    task_table,
-)
 from minimax_lib.runners.seeds import SeedRunner
 from minimax_lib.runners.training import RunnerState
 
@@ -389,8 +380,8 @@ def test_an_environment_without_pictures_is_passed_over(tmp_path):
 
 
 def test_the_report_at_the_end_of_training(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("minimax_lib.runners.report.REPORTED", TASKS)
-    monkeypatch.setattr("minimax_lib.runners.report.REPORTED_EPISODES", 25)
+    monkeypatch.setattr("minimax_lib.evaluation.report.REPORTED", TASKS)
+    monkeypatch.setattr("minimax_lib.evaluation.report.REPORTED_EPISODES", 25)
     settings = config()
     before, after = (state_after(settings, update).students.params for update in (10, 20))
     agent = make_agent(settings).agent

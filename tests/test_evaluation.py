@@ -14,16 +14,9 @@ from minimax_lib import axes
 from minimax_lib.envs.base import TimeStep
 from minimax_lib.envs.maze.amaze import AMaze
 from minimax_lib.envs.spaces import Box, Discrete
-from minimax_lib.runners.evaluation import (
-    EvalRunner,
-    Evaluation,
-    Player,
-    evaluation_keys,
-    mode,
-    sample,
-    smaller_batches,
-)
-from minimax_lib.runners.robustness import RobustProtocol, RobustResult, RobustRunner, worst_levels
+from minimax_lib.episodes import Player, mode, sample, smaller_batches
+from minimax_lib.evaluation.held_out import EvalRunner, Evaluation, evaluation_keys
+from minimax_lib.evaluation.robustness import RobustProtocol, RobustResult, RobustRunner, worst_levels
 
 RIGHT, STAY = 0, 1
 

@@ -20,12 +20,14 @@ from rich.console import Console
 from toy_program import EVALUATION, ToyRunner, toy_config, toy_program
 
 from minimax_lib.agents.ppo import PPO
-from minimax_lib.checkpoint import saved_updates
 from minimax_lib.config import Config, load_yaml
-from minimax_lib.logging import CsvWriter, Progress, Standing, duration, read_table
-from minimax_lib.run_folder import RunFolder, RunRefused, differences
-from minimax_lib.runners.evaluation import Evaluation
-from minimax_lib.runners.experiment import ExperimentRunner, RunStopped, finished, free_settings
+from minimax_lib.evaluation.held_out import Evaluation
+from minimax_lib.experiment.checkpoint import saved_updates
+from minimax_lib.experiment.folder import RunFolder, RunRefused, differences
+from minimax_lib.experiment.loop import RunStopped, finished
+from minimax_lib.experiment.progress import Progress, Standing, duration
+from minimax_lib.experiment.run import ExperimentRunner, free_settings
+from minimax_lib.experiment.writers.csv import CsvWriter, read_table
 from minimax_lib.runners.seeds import SeedRunner
 
 
@@ -126,7 +128,7 @@ def test_without_evaluation(tmp_path):
 
 def test_the_report_compares_the_first_with_the_last_parameters(tmp_path, monkeypatch):
     reports = []
-    monkeypatch.setattr("minimax_lib.runners.experiment.final_report", lambda *args: reports.append(args))
+    monkeypatch.setattr("minimax_lib.experiment.run.final_report", lambda *args: reports.append(args))
     config = toy_config(tmp_path, n_updates=2, report=True)
     state = experiment(config).train()
     ((given, _, untrained, trained, folder, _),) = reports
@@ -138,7 +140,7 @@ def test_the_report_compares_the_first_with_the_last_parameters(tmp_path, monkey
 
 
 def test_a_report_that_fails_is_not_a_training_that_failed(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("minimax_lib.runners.experiment.final_report", lambda *_: 1 // 0)
+    monkeypatch.setattr("minimax_lib.experiment.run.final_report", lambda *_: 1 // 0)
     config = toy_config(tmp_path, n_updates=2, report=True)
     assert experiment(config).run() == 0
     assert "the run is finished and saved" in capsys.readouterr().err
@@ -154,6 +156,7 @@ class Recorder:
         self._program = toy_program(config)
         self.runner, self.shape = self._program.runner, self._program.shape
         self.init, self.lower = self._program.init, self._program.lower
+        self.env_steps = self._program.env_steps
         self._delay = jax.jit(lambda x: jax.pure_callback(lambda x: (time.sleep(seconds), x)[1], x, x))
 
     def run(self, state, target_updates):
@@ -273,7 +276,7 @@ def test_a_longer_run_is_refused_where_the_learning_rate_depends_on_its_length(t
 def test_a_folder_in_use_is_refused_with_the_process_that_uses_it(tmp_path, capsys):
     config = toy_config(tmp_path)
     code = f"""
-import sys, time; from pathlib import Path; from minimax_lib.run_folder import RunFolder
+import sys, time; from pathlib import Path; from minimax_lib.experiment.folder import RunFolder
 with RunFolder(Path({str(config.run_folder)!r})).owned():
     print("mine", flush=True); sys.stdin.read()
 """

@@ -14,9 +14,9 @@ import jax
 import numpy as np
 import pytest
 
-from minimax_lib.checkpoint import saved_updates
-from minimax_lib.hosts import Hosts, all_or_none, is_first, largest, n_cores, readable
-from minimax_lib.logging import read_table
+from minimax_lib.experiment.checkpoint import saved_updates
+from minimax_lib.experiment.writers.csv import read_table
+from minimax_lib.runners.hosts import Hosts, all_or_none, is_first, largest, n_cores, readable
 
 ROOT = Path(__file__).parent.parent
 LIMIT = 240  # seconds, for a machine that is busy
@@ -206,7 +206,7 @@ def test_the_cores_of_a_machine_without_accelerators_are_devices_when_asked_for(
     ],
 )
 def test_who_has_said_how_many_devices_there_are_is_obeyed(variables, expected):
-    code = "import jax; from minimax_lib.hosts import make_devices_of_cores as make; make(2); print(jax.device_count())"
+    code = "import jax; from minimax_lib.runners.hosts import make_devices_of_cores as make; make(2); print(jax.device_count())"
     environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"} | variables
     command = [sys.executable, "-c", code]
     found = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, check=True)

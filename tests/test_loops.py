@@ -7,10 +7,11 @@ import pytest
 
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, PPOAgent
+from minimax_lib.curricula.registry import RUNNERS
 from minimax_lib.envs.maze.amaze import AMaze
 from minimax_lib.loops import on_cpu, steps_at_once
 from minimax_lib.models.registry import MODELS
-from minimax_lib.runners.registry import RUNNERS
+from minimax_lib.runners.build import trained_with
 from minimax_lib.runners.seeds import SeedRunner
 
 ENV = AMaze(height=5, width=5, n_walls=6, max_steps=7)
@@ -23,7 +24,7 @@ def one_update(runner: str, model: str):
     network = MODELS[model](**MODEL, **({"n_blocks": 1, "state_size": 4} if model == "s5" else {}))
     agent = AgentPop(PPOAgent(network.build(ENV.observation_space, ENV.action_space), PPO(n_epochs=1)), 1)
     sizes = SIZES | ({"capacity": 16, "robust": False} if runner == "plr" else {})
-    program = SeedRunner(RUNNERS[runner](**sizes).build(ENV, agent))
+    program = SeedRunner(trained_with(ENV, agent, RUNNERS[runner](**sizes)))
     state, report = program.run(program.init(0), 1)
     return state.students.params, report.metrics
 

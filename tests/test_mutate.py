@@ -9,10 +9,10 @@ import pytest
 from scipy.stats import chisquare
 
 from minimax_lib.curricula.level_buffer import fingerprint
-from minimax_lib.envs.editing import editing_of, identity_of
 from minimax_lib.envs.maze.amaze import AMaze
 from minimax_lib.envs.maze.level import Level
 from minimax_lib.envs.maze.mutate import mutate
+from minimax_lib.envs.registry import editing_of, identity_of
 
 LEAST_P = 1e-4
 

@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 from toy_program import toy_config, toy_program
 
-from minimax_lib.checkpoint import Checkpoints, on_host, placed, saved_updates
 from minimax_lib.config import load_yaml
-from minimax_lib.logging import read_table
+from minimax_lib.experiment.checkpoint import Checkpoints, on_host, placed, saved_updates
+from minimax_lib.experiment.writers.csv import read_table
 from minimax_lib.runners.build import make_runner
 from minimax_lib.runners.seeds import SeedRunner
 
@@ -131,8 +131,8 @@ def test_killed_at_random_moments_and_resumed_it_is_the_same_run(runs, whole):
     assert_same_run(runs.folder / "killed", whole)
 
 
-APPEND, REPLACE = "minimax_lib.logging:append_durably", "minimax_lib.files:os.replace"
-SAVE = "minimax_lib.checkpoint:Checkpoints.save"
+APPEND, REPLACE = "minimax_lib.experiment.writers.csv:append_durably", "minimax_lib.experiment.files:os.replace"
+SAVE = "minimax_lib.experiment.checkpoint:Checkpoints.save"
 MOMENTS = {
     "before a row": [[APPEND, 6, "kill_before"]],
     "in the middle of a row": [[APPEND, 7, "kill_half"]],
@@ -191,7 +191,7 @@ def test_a_signal_before_the_first_update_leaves_nothing_to_lose(runs):
     assert runs({"name": "early"}) == 0  # no --resume needed
 
 
-@pytest.mark.parametrize(("function", "call"), [(APPEND, 8), ("minimax_lib.checkpoint:check_space", 3)])
+@pytest.mark.parametrize(("function", "call"), [(APPEND, 8), ("minimax_lib.experiment.checkpoint:check_space", 3)])
 def test_a_full_disk_ends_the_run_in_one_line_and_nothing_is_lost(runs, whole, function, call):
     settings = {"name": f"full-{call}", "resume": True}
     assert runs(settings, fault=[function, call, "no_space"]) == 1

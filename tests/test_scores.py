@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import struct
 
 from minimax_lib.curricula import scores
 from minimax_lib.curricula.scores import SCORES
@@ -12,7 +13,19 @@ from minimax_lib.rollout import Rollout, Transition
 ONE_STUDENT = [name for name in SCORES.names() if SCORES[name].n_students == 1]
 
 
-def rollouts(reward, done, value, last_value, logits=None, values=None) -> Rollout:
+class Seen(struct.PyTreeNode):
+    """A rollout, and what the network says of it."""
+
+    run: Rollout
+    logits: jax.Array | None
+    values: jax.Array | None
+
+    @property
+    def steps(self) -> Transition:
+        return self.run.steps
+
+
+def rollouts(reward, done, value, last_value, logits=None, values=None) -> Seen:
     """What students did: [T, A, B] each, `last_value` [A, B], `logits` [T, A, B, n], `values` [T, A, B, K]."""
     reward, done, value = np.asarray(reward, np.float32), np.asarray(done, bool), np.asarray(value, np.float32)
     running, returns = np.zeros(reward.shape[1:], np.float32), np.zeros_like(reward)
@@ -34,7 +47,8 @@ def rollouts(reward, done, value, last_value, logits=None, values=None) -> Rollo
     )
     logits, values = (None if x is None else jnp.asarray(x, jnp.float32) for x in (logits, values))
     last_value = jnp.asarray(last_value, jnp.float32)
-    return Rollout(steps=steps, carry=(), last_value=last_value, final=None, logits=logits, values=values)
+    run = Rollout(steps=steps, carry=(), last_value=last_value, final=None)
+    return Seen(run=run, logits=logits, values=values)
 
 
 def by_row(*rows) -> np.ndarray:
@@ -42,10 +56,13 @@ def by_row(*rows) -> np.ndarray:
     return np.asarray(rows).T[:, None]
 
 
-def score(name: str, runs: Rollout, best_return=None, gamma: float = 0.5, gae_lambda: float = 0.5) -> np.ndarray:
+def score(name: str, seen: Seen, best_return=None, gamma: float = 0.5, gae_lambda: float = 0.5) -> np.ndarray:
     if best_return is None:
-        best_return = jnp.zeros(runs.last_value.shape[-1])
-    return np.asarray(SCORES[name](scores.outcome(runs, jnp.asarray(best_return, jnp.float32), gamma, gae_lambda)))
+        best_return = jnp.zeros(seen.run.last_value.shape[-1])
+    best_return = jnp.asarray(best_return, jnp.float32)
+    return np.asarray(
+        SCORES[name](scores.experience(seen.run, best_return, gamma, gae_lambda, seen.logits, seen.values))
+    )
 
 
 # Row 0: two episodes of 2 and 3 steps, and a tail. Row 1: one that ends on the last step. Row 2: none that ends.
@@ -103,7 +120,7 @@ def test_learnability_counts_episodes():
 RETURNS = [[(0, 1), (0.5,), (1, 1), ()], [(0.75, 0.25), (0,), (), (1,)]]
 
 
-def played(returns) -> Rollout:
+def played(returns) -> Seen:
     """Students [A] on levels [B] whose one-step episodes had these returns."""
     n_students, n_levels, n_steps = len(returns), len(returns[0]), 3
     reward, done = np.zeros((2, n_steps, n_students, n_levels))
@@ -138,7 +155,7 @@ def test_population_regret_takes_any_number_of_students():
 # ------------------------------------------------------------------------------------------------ plain loops
 
 
-def random_rollouts(seed: int, n_steps: int = 40, n_students: int = 2, n_levels: int = 7) -> Rollout:
+def random_rollouts(seed: int, n_steps: int = 40, n_students: int = 2, n_levels: int = 7) -> Seen:
     rng = np.random.default_rng(seed)
     shape = (n_steps, n_students, n_levels)
     done = rng.random(shape) < 0.15
@@ -153,15 +170,15 @@ def random_rollouts(seed: int, n_steps: int = 40, n_students: int = 2, n_levels:
     )
 
 
-def episodes_of(runs: Rollout, a: int, b: int) -> list[slice]:
+def episodes_of(runs: Seen, a: int, b: int) -> list[slice]:
     """The steps of each finished episode of student a on level b."""
     ends = np.flatnonzero(np.asarray(runs.steps.done)[:, a, b]) + 1
     return [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def plain_advantages(runs: Rollout, a: int, b: int, gamma: float, gae_lambda: float) -> np.ndarray:
+def plain_advantages(runs: Seen, a: int, b: int, gamma: float, gae_lambda: float) -> np.ndarray:
     steps = jax.tree.map(lambda x: np.asarray(x, np.float64)[:, a, b], runs.steps)
-    following = np.append(steps.value[1:], float(runs.last_value[a, b]))
+    following = np.append(steps.value[1:], float(runs.run.last_value[a, b]))
     advantages, after = np.zeros_like(following), 0.0
     for t in reversed(range(len(following))):
         alive = 1 - steps.done[t]
@@ -170,7 +187,7 @@ def plain_advantages(runs: Rollout, a: int, b: int, gamma: float, gae_lambda: fl
     return advantages
 
 
-def plain_score(name: str, runs: Rollout, best: float, a: int, b: int) -> float:
+def plain_score(name: str, runs: Seen, best: float, a: int, b: int) -> float:
     gamma, gae_lambda = 0.9, 0.7
     advantage = plain_advantages(runs, a, b, gamma, gae_lambda)
     reward, value = (np.asarray(x, np.float64)[:, a, b] for x in (runs.steps.reward, runs.steps.value))
@@ -217,31 +234,27 @@ def test_scores_equal_plain_loops(many, name):
 
 @pytest.mark.parametrize("name", SCORES.names())
 def test_scores_follow_a_permutation_of_the_rows(many, name):
-    runs, best, found = many
+    seen, best, found = many
     order = np.random.default_rng(2).permutation(7)
-    shuffled = Rollout(
-        steps=jax.tree.map(lambda x: x[:, :, order], runs.steps),
-        carry=(),
-        last_value=runs.last_value[:, order],
-        final=None,
-        logits=runs.logits[:, :, order],
-        values=runs.values[:, :, order],
+    run = seen.run.replace(
+        steps=jax.tree.map(lambda x: x[:, :, order], seen.run.steps), last_value=seen.run.last_value[:, order]
     )
+    shuffled = Seen(run=run, logits=seen.logits[:, :, order], values=seen.values[:, :, order])
     np.testing.assert_allclose(score(name, shuffled, best[order], 0.9, 0.7), found[name][order], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", SCORES.names())
 def test_the_unfinished_tail_counts_for_nothing(many, name):
     """Whatever happens after the last end of an episode."""
-    runs, best, found = many
-    done = np.asarray(runs.steps.done)
+    seen, best, found = many
+    run, done = seen.run, np.asarray(seen.steps.done)
     tail = np.cumsum(done[::-1], axis=0)[::-1] == 0
-    steps = runs.steps.replace(
-        reward=jnp.where(tail, 99.0, runs.steps.reward), value=jnp.where(tail, -99.0, runs.steps.value)
+    steps = run.steps.replace(
+        reward=jnp.where(tail, 99.0, run.steps.reward), value=jnp.where(tail, -99.0, run.steps.value)
     )
-    logits = jnp.where(tail[..., None], 3.0, runs.logits)
-    values = jnp.where(tail[..., None], jnp.arange(3.0), runs.values)
-    changed = runs.replace(steps=steps, last_value=runs.last_value + 99.0, logits=logits, values=values)
+    logits = jnp.where(tail[..., None], 3.0, seen.logits)
+    values = jnp.where(tail[..., None], jnp.arange(3.0), seen.values)
+    changed = Seen(run=run.replace(steps=steps, last_value=run.last_value + 99.0), logits=logits, values=values)
     np.testing.assert_allclose(score(name, changed, best, 0.9, 0.7), found[name], rtol=1e-5, atol=1e-6)
 
 
@@ -277,12 +290,23 @@ def test_an_unknown_score_is_refused_with_the_nearest_name():
         SCORES["max_mcc"]
 
 
-def test_a_scorer_is_compiled_once():
-    scorer = scores.Scorer(SCORES["max_mc"], 0.9, 0.7)
-    jitted = jax.jit(scorer)
+def test_a_score_is_compiled_once():
+    jitted = jax.jit(lambda seen, best: SCORES["max_mc"](scores.experience(seen.run, best, 0.9, 0.7)))
     for seed in range(3):
         jitted(random_rollouts(seed), jnp.zeros(7))
     assert jitted._cache_size() == 1
+
+
+@pytest.mark.parametrize("name", [name for name in SCORES.names() if SCORES[name].quantity])
+def test_a_score_over_steps_is_the_mean_of_its_quantity(name):
+    """On a single episode that fills the rollout, the plain mean; over the students too."""
+    seen = random_rollouts(5)
+    done = jnp.zeros_like(seen.run.steps.done).at[-1].set(True)
+    seen = seen.replace(run=seen.run.replace(steps=seen.run.steps.replace(done=done)))
+    experience = scores.experience(seen.run, jnp.ones(7), 0.9, 0.7, seen.logits, seen.values)
+    quantity = SCORES[name].quantity(experience)
+    assert quantity.shape == seen.steps.reward.shape
+    np.testing.assert_allclose(SCORES[name](experience), np.asarray(quantity).mean(axis=(0, 1)), rtol=1e-4, atol=1e-5)
 
 
 def test_disagreement_without_the_values_is_refused():

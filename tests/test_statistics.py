@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from minimax_lib.statistics import bootstrap_interval, interquartile_mean, summarise
+from minimax_lib.evaluation.statistics import bootstrap_interval, interquartile_mean, summarise
 
 
 def test_interquartile_mean_by_hand():

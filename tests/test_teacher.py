@@ -13,21 +13,19 @@ import pytest
 
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, PPOAgent
-from minimax_lib.checkpoint import Checkpoints, placed
 from minimax_lib.config import Config, from_dict
-from minimax_lib.curricula.teacher import DesignedLevels
+from minimax_lib.curricula.accel import ACCEL
+from minimax_lib.curricula.designed import PAIRED, DesignedLevels, Teacher
+from minimax_lib.curricula.plr import PLR
+from minimax_lib.curricula.scores import SCORES, Score
 from minimax_lib.envs.base import Level
-from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.envs.maze.amaze import AMaze
 from minimax_lib.envs.maze.teacher import MazeDesign
 from minimax_lib.envs.ued import BatchUEDEnv, UEDEnvironment
+from minimax_lib.experiment.checkpoint import Checkpoints, placed
 from minimax_lib.models.settings import FeedForward
-from minimax_lib.rollout import Rollout, Transition
-from minimax_lib.runners.accel import ACCEL
+from minimax_lib.rollout import EpisodeReturns, Rollout
 from minimax_lib.runners.build import make_runner
-from minimax_lib.runners.generators import Teacher
-from minimax_lib.runners.paired import PAIRED
-from minimax_lib.runners.plr import PLR
 from minimax_lib.runners.seeds import Report, SeedRunner
 from minimax_lib.runners.training import Runner, RunnerState
 
@@ -40,6 +38,7 @@ GAME = PAIRED(n_parallel=16, n_steps=24, teacher=TEACHER)
 
 
 SEED = 3
+NOBODY: Any = None  # a teacher does not look at the students before it designs
 
 
 def runner_of(game: Any, ppo: PPO = STUDENT_PPO, env: AMaze = ENV) -> Runner:
@@ -80,33 +79,20 @@ def moves_from(start: tuple[int, int], free: set) -> dict[tuple[int, int], int]:
     return moves
 
 
-def looked_at(env: AMaze, levels: Any) -> Rollout:
-    """Stands for rollouts of students on `levels`: one step that ends an episode, and the levels."""
-    state, ts = BatchEnv(env).reset(jax.random.key(0), levels)
-    shape = (1, *ts.reward.shape)
-    zero = jnp.zeros(shape, jnp.float32)
-    steps = Transition(
-        obs=(),
-        action=jnp.zeros(shape, jnp.int32),
-        reward=zero,
-        done=jnp.ones(shape, bool),
-        episode_return=zero,
-        discount=zero,
-        first=jnp.ones(shape, bool),
-        log_prob=zero,
-        value=zero,
-        truncation_value=None,
-    )
-    return Rollout(steps=steps, carry=(), last_value=zero[0], final=state)
+@dataclasses.dataclass(frozen=True)
+class Judged:
+    """An `Outcome` without a rollout: nobody has played, and every level is worth what it is."""
 
+    worth: jax.Array  # f32[B]
 
-def fact_of_levels(env: AMaze, name: str) -> Callable[[Rollout, jax.Array], jax.Array]:
-    """A score f32[B] that is a fact about the levels."""
+    @property
+    def episodes(self) -> EpisodeReturns:
+        one = self.worth[None]
+        count = jnp.ones(one.shape, jnp.int32)
+        return EpisodeReturns(mean=one, best=one, count=count, solved=count)
 
-    def score(runs: Rollout, best_return: jax.Array) -> jax.Array:
-        return jax.vmap(env.level_metrics)(jax.vmap(env.get_level)(runs.final.env))[name]
-
-    return score
+    def score(self, score: Score, best_return: jax.Array) -> jax.Array:
+        return self.worth
 
 
 def rewards_of_a_teacher_paid_for(fact: str, env: AMaze, n_updates: int) -> np.ndarray:
@@ -115,7 +101,7 @@ def rewards_of_a_teacher_paid_for(fact: str, env: AMaze, n_updates: int) -> np.n
     network = dataclasses.replace(SMALL, conv_filters=8, dense_width=32)
     network = network.build(teacher.observation_space, teacher.action_space)
     agent = AgentPop(PPOAgent(network, PPO(lr=5e-3, entropy_coef=0.2, gamma=1.0, gae_lambda=1.0)))
-    designed = DesignedLevels(BatchUEDEnv(UEDEnvironment(env, teacher)), agent, 128, fact_of_levels(env, fact))
+    designed = DesignedLevels(BatchUEDEnv(UEDEnvironment(env, teacher)), agent, 128, SCORES["return"])
 
     @jax.jit
     def learn(key: jax.Array) -> jax.Array:
@@ -124,17 +110,14 @@ def rewards_of_a_teacher_paid_for(fact: str, env: AMaze, n_updates: int) -> np.n
 
         def update(state: Any, key: jax.Array) -> tuple[Any, jax.Array]:
             k_propose, k_observe = jax.random.split(key)
-            state, batch = designed.propose(key, k_propose, clock, state, no_students)
-            state, metrics = designed.observe(k_observe, clock, state, batch, looked_at(env, batch.levels))
+            state, batch = designed.propose(key, k_propose, clock, state, NOBODY)
+            worth = jax.vmap(env.level_metrics)(batch.levels)[fact]
+            state, metrics = designed.observe(k_observe, clock, state, batch, Judged(worth))
             return state, metrics["teacher/reward"]
 
         return jax.lax.scan(update, designed.init(k_init), jax.random.split(k_updates, n_updates))[1]
 
     return np.asarray(learn(jax.random.key(0)))
-
-
-def no_students(key: jax.Array, levels: Any) -> Rollout:
-    raise AssertionError("a teacher does not look at the students before it designs")
 
 
 @pytest.mark.parametrize(("fact", "n_walls", "start"), [("n_walls", 4, 0.75), ("shortest_path", 2, 0.5)])
@@ -204,13 +187,13 @@ def lesson(ppo: PPO) -> list[np.ndarray]:
     """The parameters of a teacher after its first update, for a fixed pay."""
     curriculum = runner_of(GAME).curriculum
     agent = AgentPop(dataclasses.replace(curriculum.agent.agent, config=ppo))
-    curriculum = dataclasses.replace(curriculum, agent=agent, score=lambda runs, best_return: jnp.arange(16.0))
+    curriculum = dataclasses.replace(curriculum, agent=agent)
 
     @jax.jit
     def learn(key: jax.Array) -> Any:
         clock = jnp.zeros((), jnp.int32)
-        state, batch = curriculum.propose(key, key, clock, curriculum.init(key), no_students)
-        return curriculum.observe(key, clock, state, batch, looked_at(ENV, batch.levels))[0].params
+        state, batch = curriculum.propose(key, key, clock, curriculum.init(key), NOBODY)
+        return curriculum.observe(key, clock, state, batch, Judged(jnp.arange(16.0)))[0].params
 
     return numbers(learn(jax.random.key(0)))
 
@@ -250,9 +233,9 @@ LONG = dataclasses.replace(ENV, max_steps=40)  # longer than a rollout: some lev
 class Watched(DesignedLevels):
     """The same curriculum; the levels and the rollouts on them are among the metrics."""
 
-    def observe(self, key, clock, state, batch, runs):
-        state, metrics = super().observe(key, clock, state, batch, runs)
-        return state, metrics | {"seen": (batch.levels, runs)}
+    def observe(self, key, clock, state, batch, outcome):
+        state, metrics = super().observe(key, clock, state, batch, outcome)
+        return state, metrics | {"seen": (batch.levels, outcome.runs)}
 
 
 class Played(NamedTuple):

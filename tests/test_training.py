@@ -14,7 +14,8 @@ from minimax_lib.agents.ppo import PPO, PPOAgent
 from minimax_lib.curricula.dr import DomainRandomisation
 from minimax_lib.envs.maze.amaze import AMaze
 from minimax_lib.models.registry import MODELS
-from minimax_lib.runners.dr import DRRunner
+from minimax_lib.runners import DRRunner
+from minimax_lib.runners.build import runner_of
 from minimax_lib.runners.seeds import SeedRunner
 from minimax_lib.runners.training import Runner, RunnerState
 
@@ -126,13 +127,13 @@ def test_domain_randomisation_learns_a_small_maze(two_seeds):
 class EverySecond(DomainRandomisation):
     """Trains on a batch if a coin says so that is the same for all seeds."""
 
-    def propose(self, shared, key, clock, state, play):
-        state, batch = super().propose(shared, key, clock, state, play)
+    def propose(self, shared, key, clock, state, students):
+        state, batch = super().propose(shared, key, clock, state, students)
         return state, batch.replace(train=jax.random.bernoulli(shared, 0.5))
 
 
 def test_a_batch_that_does_not_train_changes_no_parameter_and_stays_a_branch():
-    runner = Runner(ENV, make_agent(), EverySecond(ENV, 8), n_steps=16)
+    runner = runner_of(ENV, make_agent(), EverySecond(ENV, 8), n_steps=16)
     step = jax.vmap(runner.step, axis_name=axes.SEED)
     state = jax.vmap(runner.init)(jax.vmap(jax.random.key)(jnp.arange(2)))
     compiled = jax.jit(step).lower(state).compile()
@@ -157,5 +158,5 @@ def test_students_of_a_population_differ_and_all_learn():
     kernels = [x for x in jax.tree.leaves(after.students.params) if x.ndim > 2]
     assert all(bool((k[0] != k[1]).any()) for k in kernels[:1])
     assert after.students.n_updates.tolist() == [1, 1]
-    assert runner.env_steps(3) == 3 * 2 * 8 * 16
+    assert runner.env_steps_per_step == 2 * 8 * 16
     assert np.isfinite(metrics["loss"])

@@ -12,12 +12,12 @@ from flax import struct
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, PPOAgent
 from minimax_lib.config import from_dict
-from minimax_lib.curricula.teacher import mean_hamming_distance, paid
+from minimax_lib.curricula.designed import mean_hamming_distance, paid
 from minimax_lib.envs.base import TimeStep
 from minimax_lib.envs.conformance import check_environment
 from minimax_lib.envs.maze.amaze import AMaze
 from minimax_lib.envs.maze.teacher import MazeDesign, MazeTeacher
-from minimax_lib.envs.registry import _GROUPS, ENVS, TEACHERS, make_ued_env, register_env
+from minimax_lib.envs.registry import FAMILIES, make_ued_env, register_env
 from minimax_lib.envs.spaces import Discrete
 from minimax_lib.envs.ued import BatchUEDEnv, UEDEnvironment
 from minimax_lib.models.settings import FeedForward
@@ -252,9 +252,7 @@ def lights():
     """The pair, registered for one test."""
     register_env("Lights", Lights, teacher=LightsDesign)
     yield "Lights"
-    ENVS._table.pop("Lights")
-    TEACHERS._table.pop("Lights")
-    _GROUPS.pop(Lights)
+    FAMILIES.pop(Lights)
 
 
 def test_the_toy_pair_conforms():
@@ -293,8 +291,7 @@ def test_an_environment_that_has_no_teacher_is_refused_with_a_teacher():
         with pytest.raises(ValueError, match=r"^environment 'Dark' has no teacher here: .*AMaze .*teacher.design"):
             make_runner(from_dict({"env": "Dark", "runner": "paired", "model": "ff"}))
     finally:
-        ENVS._table.pop("Dark")
-        _GROUPS.pop(Dark)
+        FAMILIES.pop(Dark)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 
 from minimax_lib.agents.base import TrainState
 from minimax_lib.config import Config
-from minimax_lib.runners.evaluation import EvalResult, Evaluation
+from minimax_lib.counts import Count
+from minimax_lib.evaluation.held_out import EvalResult, Evaluation
 from minimax_lib.runners.seeds import Report, SeedRunner
 from minimax_lib.runners.training import RunnerState
 
@@ -24,8 +25,10 @@ class ToyRunner:
     not_finite_at: int = -1  # update at which the loss becomes NaN
     overflows_at: int = -1  # update that leaves the parameters infinite with a finite loss
 
-    def env_steps(self, clock: int) -> int:
-        return 5 * clock
+    env_steps_per_step = 5
+
+    def extra_env_steps(self, state: RunnerState) -> Count:
+        return Count.zero()
 
     def init(self, key: jax.Array) -> RunnerState:
         k_init, k_run = jax.random.split(key)
@@ -69,6 +72,7 @@ class SlowProgram:
         self.shape = program.shape
         self.init = program.init
         self.lower = program.lower
+        self.env_steps = program.env_steps
         self._program = program
         self._seconds = seconds
 

@@ -17,7 +17,7 @@ import train_throughput
 
 from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.envs.maze import AMaze
-from minimax_lib.hosts import make_devices_of_cores
+from minimax_lib.runners.hosts import make_devices_of_cores
 
 TRAINING = {"dr": ("dr", "lstm"), "s5_dr": ("dr", "s5"), "plr": ("robust_plr", "lstm"), "accel": ("accel", "lstm")}
 TRAINING |= {name: (name, "lstm") for name in ("parallel_plr", "parallel_accel", "paired")}

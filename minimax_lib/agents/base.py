@@ -18,10 +18,39 @@ class TrainState(struct.PyTreeNode):
 
 
 class Agent(Protocol):
-    """A single agent works on rows [R, ...]; `AgentPop` has the same methods on [A, R, ...].
+    """A single agent works on rows [R, ...]; `AgentPop` has the same members on [A, R, ...].
 
     `first` (bool[R]) says that `obs` opens an episode: the memory is cleared before it is used.
     """
+
+    @property
+    def gamma(self) -> float:
+        """Discount factor."""
+        ...
+
+    @property
+    def gae_lambda(self) -> float:
+        """Lambda of generalised advantage estimation."""
+        ...
+
+    @property
+    def bootstrap_truncated(self) -> bool:
+        """Whether an episode that ran into its time limit counts the value of its last observation."""
+        ...
+
+    @property
+    def n_values(self) -> int:
+        """K, estimates of the value that `look` gives."""
+        ...
+
+    @property
+    def n_total_updates(self) -> int | None:
+        """Rollouts that the whole run learns from; None where that is not known."""
+        ...
+
+    def check_batch(self, n_rows: int, n_steps: int) -> None:
+        """ValueError in one line where the agent cannot learn from rollouts of this size."""
+        ...
 
     def init(self, key: jax.Array, obs: Any) -> TrainState:
         """What learning starts from; `obs` is one observation, without leading axes."""

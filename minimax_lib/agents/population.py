@@ -6,11 +6,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from minimax_lib.agents.base import TrainState
-from minimax_lib.agents.ppo import PPOAgent
+from minimax_lib.agents.base import Agent, TrainState
 from minimax_lib.rollout import Rollout
 from minimax_lib.trees import mapped
 
+# Students lead [T, A, R, ...] behind the steps. The environments' last state is nobody's own.
 ROLLOUT_AXES: Any = Rollout(steps=1, carry=0, last_value=0, final=None)  # type: ignore[arg-type]
 
 
@@ -21,7 +21,7 @@ class AgentPop:
     Rollouts are [T, A, R, ...]. A population of one calls the agent itself: a product with a batch of one is slower.
     """
 
-    agent: PPOAgent
+    agent: Agent
     n: int = 1
 
     def __post_init__(self) -> None:
@@ -29,8 +29,24 @@ class AgentPop:
             raise ValueError(f"the population has {self.n} agents: it must have at least 1")
 
     @property
+    def gamma(self) -> float:
+        return self.agent.gamma
+
+    @property
+    def gae_lambda(self) -> float:
+        return self.agent.gae_lambda
+
+    @property
     def bootstrap_truncated(self) -> bool:
         return self.agent.bootstrap_truncated
+
+    @property
+    def n_values(self) -> int:
+        return self.agent.n_values
+
+    @property
+    def n_total_updates(self) -> int | None:
+        return self.agent.n_total_updates
 
     def check_batch(self, n_rows: int, n_steps: int) -> None:
         self.agent.check_batch(n_rows, n_steps)
@@ -54,19 +70,14 @@ class AgentPop:
 
     def look(self, params: Any, run: Rollout) -> tuple[jax.Array, jax.Array]:
         """(f32[T, A, R, n], f32[T, A, R, K]), for `run` [T, A, R]."""
-        seen = mapped(self.agent.look, (0, ROLLOUT_AXES))(params, experience(run))
+        seen = mapped(self.agent.look, (0, ROLLOUT_AXES))(params, run)
         return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), seen)
 
     def update(self, key: jax.Array, state: TrainState, run: Rollout) -> tuple[TrainState, dict[str, jax.Array]]:
         """Each agent learns from its own part of `run`; metrics are means over the agents."""
         update = mapped(self.agent.update, (0, 0, ROLLOUT_AXES))
-        state, metrics = update(self._keys(key), state, experience(run))
+        state, metrics = update(self._keys(key), state, run)
         return state, jax.tree.map(lambda x: x.mean(axis=0), metrics)
 
     def _keys(self, key: jax.Array) -> jax.Array:
         return jax.random.split(key, self.n)
-
-
-def experience(run: Rollout) -> Rollout:
-    """What an agent looks at: `run` without the environment's state and without what only scores read."""
-    return dataclasses.replace(run, final=None, logits=None, values=None)

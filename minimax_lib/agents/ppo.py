@@ -120,8 +120,20 @@ class PPOAgent:
         return bool(jax.tree.leaves(jax.eval_shape(lambda: self.init_carry((1,)))))
 
     @property
+    def gamma(self) -> float:
+        return self.config.gamma
+
+    @property
+    def gae_lambda(self) -> float:
+        return self.config.gae_lambda
+
+    @property
     def bootstrap_truncated(self) -> bool:
         return self.config.bootstrap_truncated
+
+    @property
+    def n_values(self) -> int:
+        return self.model.n_values
 
     @property
     def learning_rate(self) -> optax.Schedule:

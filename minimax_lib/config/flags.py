@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, NoReturn
 
 from minimax_lib.config.files import read_yaml
-from minimax_lib.config.schema import Config, from_dict
+from minimax_lib.config.train import Config, from_dict
 from minimax_lib.config.tree import NAME, Tree, as_group, overlay, registry_of, setting_hints
 from minimax_lib.config.values import Words
 

@@ -2,18 +2,26 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Literal
+from typing import Annotated, Any, Literal, Self, get_args
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 
 from minimax_lib import axes
-from minimax_lib.curricula.base import MUTATION, NEW, REPLAY, LevelBatch, Play, level_batch
-from minimax_lib.curricula.plr import PLR, PLRState, zeros
-from minimax_lib.envs.base import Level
-from minimax_lib.envs.batch import SameLevel
-from minimax_lib.rollout import Rollout, episode_returns
+from minimax_lib.agents.population import AgentPop
+from minimax_lib.counts import Count
+from minimax_lib.curricula.base import MUTATION, NEW, REPLAY, Curriculum, LevelBatch, Plan, Students, level_batch
+from minimax_lib.curricula.dr import SimplestLevels
+from minimax_lib.curricula.finite import FiniteList
+from minimax_lib.curricula.generators import GENERATORS
+from minimax_lib.curricula.outcome import Outcome
+from minimax_lib.curricula.parallel import Parallel
+from minimax_lib.curricula.plr import PLRCurriculum, PLRSettings, PLRState, zeros
+from minimax_lib.curricula.settings import RolloutSettings
+from minimax_lib.envs.base import Environment, Level
+from minimax_lib.envs.registry import editing_of
+from minimax_lib.registry import unknown_name
 
 Selection = Literal["batch", "easy", "hard"]
 
@@ -43,31 +51,28 @@ class ACCELState(struct.PyTreeNode):
 
 
 @dataclasses.dataclass(frozen=True)
-class ACCEL:
+class ACCELCurriculum(Curriculum):
     """After every replayed batch of `inner`, a batch of its levels' children, which is only scored.
 
     Parents are the whole batch, or its `n_parents` levels with the highest ("easy") or lowest ("hard") mean return,
     each the parent of as many children as it takes to fill a batch.
     """
 
-    inner: PLR
+    inner: PLRCurriculum
     mutation: Mutation
     selection: Selection = "batch"
     n_parents: int = 4
-    train_rows = slice(None)
-    sources = (NEW, REPLAY, MUTATION)
-    restart = SameLevel()
 
     @property
-    def n_rows(self) -> int:
-        return self.inner.n_rows
+    def plan(self) -> Plan:
+        return Plan(self.inner.plan.n_rows, sources=(NEW, REPLAY, MUTATION))
 
-    def extra_env_steps(self, clock: int) -> int:
-        return self.inner.extra_env_steps(clock)
+    def extra_env_steps(self, state: ACCELState) -> Count:
+        return self.inner.extra_env_steps(state.inner)
 
     def init(self, key: jax.Array) -> ACCELState:
         inner = self.inner.init(key)
-        slots = jnp.zeros(self.n_rows, jnp.int32)
+        slots = jnp.zeros(self.plan.n_rows, jnp.int32)
         return ACCELState(
             inner=inner,
             parents=jax.tree.map(lambda x: x[slots], inner.buffer.levels),
@@ -76,12 +81,12 @@ class ACCEL:
         )
 
     def propose(
-        self, shared: jax.Array, key: jax.Array, clock: jax.Array, state: ACCELState, play: Play
+        self, shared: jax.Array, key: jax.Array, clock: jax.Array, state: ACCELState, students: Students
     ) -> tuple[ACCELState, LevelBatch]:
-        due = axes.everywhere_all(state.due)
+        due = axes.everywhere_all(state.due)  # equal on every seed as it is, but only the reduction shows that to XLA
 
         def inner() -> tuple[PLRState, LevelBatch]:
-            return self.inner.propose(shared, key, clock, state.inner, play)
+            return self.inner.propose(shared, key, clock, state.inner, students)
 
         def children() -> tuple[PLRState, LevelBatch]:
             batch = self.mutation.children(key, state.parents, state.n_mutations)
@@ -93,10 +98,10 @@ class ACCEL:
         return state.replace(inner=inner_state), batch
 
     def observe(
-        self, key: jax.Array, clock: jax.Array, state: ACCELState, batch: LevelBatch, runs: Rollout
+        self, key: jax.Array, clock: jax.Array, state: ACCELState, batch: LevelBatch, outcome: Outcome
     ) -> tuple[ACCELState, dict[str, jax.Array]]:
-        inner, metrics = self.inner.observe(key, clock, state.inner, batch, runs)
-        chosen = self.parents(runs)
+        inner, metrics = self.inner.observe(key, clock, state.inner, batch, outcome)
+        chosen = self.parents(outcome)
         return ACCELState(
             inner=inner,
             parents=jax.tree.map(lambda x: x[chosen], batch.levels),
@@ -104,12 +109,81 @@ class ACCEL:
             due=(batch.source == REPLAY).all(),
         ), metrics
 
-    def parents(self, runs: Rollout) -> jax.Array:
+    def parents(self, outcome: Outcome) -> jax.Array:
         """i32[B], the row that is the parent of each child. A level without a finished episode counts as hardest."""
-        rows = jnp.arange(self.n_rows, dtype=jnp.int32)
+        rows = jnp.arange(self.plan.n_rows, dtype=jnp.int32)
         if self.selection == "batch":
             return rows
-        episodes = episode_returns(runs.steps)
+        episodes = outcome.episodes
         ease = jnp.where(episodes.count > 0, episodes.mean, -jnp.inf).mean(axis=0)
         order = jnp.argsort(-ease if self.selection == "easy" else ease).astype(jnp.int32)
         return order[rows % self.n_parents]
+
+
+@dataclasses.dataclass(frozen=True)
+class ACCELSettings(PLRSettings):
+    """ACCEL: replayed levels are mutated, and the children compete for the buffer."""
+
+    generator: Annotated[Any, GENERATORS] = SimplestLevels()
+    """Where new levels come from: the simplest there are (empty mazes), as published, or others."""
+    replay_prob: float = 0.8
+    """Probability of replaying levels rather than drawing new ones, once `min_fill` is reached."""
+    staleness: float = 0.5
+    """Share of the replay weight that goes to levels in proportion to how long ago they were played."""
+    n_edits: int = 20
+    """Edits that make a child of its parent."""
+    selection: Selection = "batch"
+    """Which replayed levels are mutated: all, or the n_parents with the highest (easy) or lowest (hard) return."""
+    n_parents: int = 4
+    """Parents of a batch of children, where they are selected."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.selection not in get_args(Selection):
+            raise unknown_name("runner.selection", self.selection, get_args(Selection))
+        if isinstance(self.generator, FiniteList):
+            raise ValueError(
+                "runner.generator is 'finite', whose buffer has no room for children: choose simplest or random"
+            )
+        if self.n_edits < 1:
+            raise ValueError(f"runner.n_edits is {self.n_edits}: it must be at least 1")
+        if self.parallel and self.selection != "batch":
+            raise ValueError(
+                f"runner.selection is {self.selection!r} with runner.parallel: children are made before the parents "
+                "have been played, choose batch"
+            )
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        return super().shared if self.selection == "batch" else (*super().shared, "n_parents")
+
+    def check_rows(self, n_rows: int) -> None:
+        """ValueError where a batch of `n_rows` levels has not so many parents."""
+        if not 1 <= self.n_parents <= n_rows:
+            raise ValueError(f"runner.n_parents is {self.n_parents}: it must be between 1 and {n_rows}")
+
+    def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
+        plr = self.plr(env, agent, n_rows)
+        mutation = Mutation(editing_of(env).mutate, self.n_edits)
+        if self.parallel:
+            return Parallel(plr, mutation)
+        if self.selection != "batch":
+            self.check_rows(n_rows)
+        return ACCELCurriculum(plr, mutation, self.selection, self.n_parents)
+
+
+@dataclasses.dataclass(frozen=True)
+class ACCEL(RolloutSettings, ACCELSettings):
+    """ACCEL: replayed levels are mutated, and the children compete for the buffer."""
+
+    n_students: int = 1
+    """Students that play every level side by side; a teacher that is paid regret needs two."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_rows(self.n_parallel)
+
+    def per_device(self, n: int) -> Self:
+        # Where they are not selected, n_parents means nothing and must not be what stops the rows from being shared.
+        settings = dataclasses.replace(self, n_parents=1) if self.selection == "batch" else self
+        return super(ACCEL, settings).per_device(n)

@@ -1,21 +1,21 @@
 """What a curriculum is: it proposes a batch of levels and observes the outcome; the training step does the rest."""
 
-from collections.abc import Callable
+import dataclasses
 from typing import Any, Protocol
 
+import chex
 import jax
 import jax.numpy as jnp
 from flax import struct
 
+from minimax_lib.counts import Count
+from minimax_lib.curricula.outcome import Outcome
 from minimax_lib.envs.base import Level
 from minimax_lib.envs.batch import FreshLevels, SameLevel
-from minimax_lib.rollout import Rollout
 from minimax_lib.trees import tree_size
 
 NEW, REPLAY, MUTATION = 0, 1, 2  # where a level came from
 SOURCE_NAMES = ("new", "replay", "mutation")
-
-Play = Callable[[jax.Array, Level], Rollout]
 
 
 class LevelBatch(struct.PyTreeNode):
@@ -28,8 +28,15 @@ class LevelBatch(struct.PyTreeNode):
     train: jax.Array  # bool[], whether the students learn from this batch; the same on every seed and device
     context: Any = ()  # what `propose` wants `observe` to see of it (PAIRED: the teacher's rollout)
 
+    def check_shapes(self, n_rows: int) -> None:
+        """AssertionError, while tracing, where this is no batch of `n_rows` levels."""
+        chex.assert_tree_shape_prefix(self.levels, (n_rows,))
+        chex.assert_shape([self.slots, self.source, self.n_mutations], (n_rows,))
+        chex.assert_shape(self.train, ())
+        chex.assert_type([self.slots, self.source, self.n_mutations, self.train], [jnp.int32] * 3 + [bool])
 
-def level_batch(levels: Level, source: int, train: jax.Array | bool) -> LevelBatch:
+
+def level_batch(levels: Level, source: int = NEW, train: jax.Array | bool = True) -> LevelBatch:
     """A batch whose levels all come from one source, and are in no buffer."""
     n = tree_size(levels)
     return LevelBatch(
@@ -41,46 +48,73 @@ def level_batch(levels: Level, source: int, train: jax.Array | bool) -> LevelBat
     )
 
 
-class Curriculum(Protocol):
-    """Pure and static. `shared` is the same key on every seed and device, `key` is this seed's and device's own.
+def joined(batches: list[LevelBatch], train: jax.Array) -> LevelBatch:
+    """One batch, the rows of all `batches` in their order; their contexts are dropped."""
+    parts = [b.replace(context=(), train=()) for b in batches]
+    return jax.tree.map(lambda *xs: jnp.concatenate(xs), *parts).replace(train=train)
 
-    `clock` (i32[]) counts the runner's steps and is the same on every seed.
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """The static side of a curriculum. The defaults are what most curricula want."""
+
+    n_rows: int
+    """B, levels in a batch."""
+    n_train_rows: int | None = None
+    """The students' gradient uses the first so many rows of the batch; None: all of them."""
+    sources: tuple[int, ...] = (NEW,)
+    """Where the levels of a batch may come from."""
+    restart: SameLevel | FreshLevels = SameLevel()
+    """What follows an episode's end inside a rollout."""
+
+
+class Students(Protocol):
+    """The current students, for curricula that look at them before they propose."""
+
+    @property
+    def params(self) -> Any:
+        """Their parameters, [A, ...]."""
+        ...
+
+    @property
+    def n_steps(self) -> int:
+        """T, environment steps that `play` takes in each row of each student."""
+        ...
+
+    def play(self, key: jax.Array, batch: LevelBatch) -> Outcome:
+        """What becomes of the batch in a rollout like those of training."""
+        ...
+
+
+class Curriculum(Protocol):
+    """Pure and static: a frozen dataclass. Derive from this class; `plan` and `propose` have no default.
+
+    `shared` is the same key on every seed and device, `key` is this seed's and device's own. `clock` (i32[]) counts
+    the runner's steps and is the same on every seed. Check your own with `curricula.conformance.check_curriculum`.
     """
 
     @property
-    def n_rows(self) -> int:
-        """B, levels in a batch."""
-        ...
+    def plan(self) -> Plan: ...
 
-    @property
-    def train_rows(self) -> slice:
-        """Rows of the batch that the students' gradient uses."""
-        ...
-
-    @property
-    def sources(self) -> tuple[int, ...]:
-        """Where the levels of a batch may come from."""
-        ...
-
-    @property
-    def restart(self) -> SameLevel | FreshLevels:
-        """What follows an episode's end inside a rollout."""
-        ...
-
-    def extra_env_steps(self, clock: int) -> int:
-        """Environment steps of the first `clock` steps that are in none of the runner's rollouts (see `play`)."""
-        ...
-
-    def init(self, key: jax.Array) -> Any: ...
+    def init(self, key: jax.Array) -> Any:
+        """What the curriculum remembers at the start: a pytree of arrays. By default, nothing."""
+        return ()
 
     def propose(
-        self, shared: jax.Array, key: jax.Array, clock: jax.Array, state: Any, play: Play
+        self, shared: jax.Array, key: jax.Array, clock: jax.Array, state: Any, students: Students
     ) -> tuple[Any, LevelBatch]:
-        """(new state, levels); `play(key, levels)` rolls out the current students, for curricula that look first."""
+        """(new state, `plan.n_rows` levels)."""
         ...
 
     def observe(
-        self, key: jax.Array, clock: jax.Array, state: Any, batch: LevelBatch, runs: Rollout
+        self, key: jax.Array, clock: jax.Array, state: Any, batch: LevelBatch, outcome: Outcome
     ) -> tuple[Any, dict[str, jax.Array]]:
-        """(new state, f32[] metrics) after the students' rollouts [T, A, B] on the batch."""
-        ...
+        """(new state, f32[] metrics) once the students have played the batch. By default, nothing is learnt from it."""
+        return state, {}
+
+    def extra_env_steps(self, state: Any) -> Count:
+        """Environment steps of the students so far that the runner has not seen (see `Students.play`).
+
+        `state` may have leading axes (seeds, devices), and so may the count: read it out, add it up. By default, none.
+        """
+        return Count.zero()

@@ -1,43 +1,53 @@
 """Domain randomisation: every level is fresh."""
 
 import dataclasses
+from typing import Any
 
 import jax
 
-from minimax_lib.curricula.base import NEW, LevelBatch, Play, level_batch
+from minimax_lib.agents.population import AgentPop
+from minimax_lib.curricula.base import Curriculum, LevelBatch, Plan, Students, level_batch
+from minimax_lib.curricula.settings import RolloutSettings
 from minimax_lib.envs.base import Environment
 from minimax_lib.envs.batch import FreshLevels
+from minimax_lib.envs.registry import editing_of
 from minimax_lib.loops import on_cpu
-from minimax_lib.rollout import Rollout
 
 
 @dataclasses.dataclass(frozen=True)
-class DomainRandomisation:
+class DomainRandomisation(Curriculum):
     """Levels from `env.sample_level`; an ended episode is followed by one on another fresh level."""
 
     env: Environment
     n_rows: int
-    train_rows = slice(None)
-    sources = (NEW,)
 
     @property
-    def restart(self) -> FreshLevels:
+    def plan(self) -> Plan:
         every = 4 if on_cpu() else 16  # an accelerator waits for the host, which decides whether to restock
-        return FreshLevels(self.env.sample_level, every)
-
-    def extra_env_steps(self, clock: int) -> int:
-        return 0
-
-    def init(self, key: jax.Array) -> tuple[()]:
-        return ()
+        return Plan(self.n_rows, restart=FreshLevels(self.env.sample_level, every))
 
     def propose(
-        self, shared: jax.Array, key: jax.Array, clock: jax.Array, state: tuple[()], play: Play
-    ) -> tuple[tuple[()], LevelBatch]:
-        levels = jax.vmap(self.env.sample_level)(jax.random.split(key, self.n_rows))
-        return state, level_batch(levels, NEW, train=True)
+        self, shared: jax.Array, key: jax.Array, clock: jax.Array, state: Any, students: Students
+    ) -> tuple[Any, LevelBatch]:
+        return state, level_batch(jax.vmap(self.env.sample_level)(jax.random.split(key, self.n_rows)))
 
-    def observe(
-        self, key: jax.Array, clock: jax.Array, state: tuple[()], batch: LevelBatch, runs: Rollout
-    ) -> tuple[tuple[()], dict[str, jax.Array]]:
-        return state, {}
+
+@dataclasses.dataclass(frozen=True)
+class RandomLevels:
+    """Random levels of the environment."""
+
+    def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
+        return DomainRandomisation(env, n_rows)
+
+
+@dataclasses.dataclass(frozen=True)
+class SimplestLevels:
+    """The simplest levels of the environment (empty mazes), from which mutations make others."""
+
+    def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
+        return DomainRandomisation(editing_of(env).base(env), n_rows)
+
+
+@dataclasses.dataclass(frozen=True)
+class DR(RolloutSettings, RandomLevels):
+    """Domain randomisation: every level is fresh."""

@@ -1,16 +1,16 @@
 """A finite training set: a fixed list of levels (Jiang et al. 2021a)."""
 
 import dataclasses
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 
 from minimax_lib import axes
-from minimax_lib.curricula.base import NEW, LevelBatch, Play, level_batch
+from minimax_lib.agents.population import AgentPop
+from minimax_lib.curricula.base import Curriculum, LevelBatch, Plan, Students, level_batch
 from minimax_lib.envs.base import Environment
-from minimax_lib.envs.batch import SameLevel
-from minimax_lib.rollout import Rollout
 
 LEVELS_SEED = 20210122  # the list is the same for every run
 
@@ -23,7 +23,7 @@ class FiniteState(struct.PyTreeNode):
 
 
 @dataclasses.dataclass(frozen=True)
-class FiniteLevels:
+class FiniteLevels(Curriculum):
     """New levels are unseen ones of a list of `n_levels`, uniformly; level i is that of seed i.
 
     When all have been seen, it begins again from the first. Of devices that share a batch, each has the next `n_levels`
@@ -33,12 +33,10 @@ class FiniteLevels:
     env: Environment
     n_rows: int
     n_levels: int
-    train_rows = slice(None)
-    sources = (NEW,)
-    restart = SameLevel()
 
-    def extra_env_steps(self, clock: int) -> int:
-        return 0
+    @property
+    def plan(self) -> Plan:
+        return Plan(self.n_rows)
 
     def init(self, key: jax.Array) -> FiniteState:
         order = jax.random.permutation(key, jnp.arange(self.n_levels, dtype=jnp.int32))
@@ -46,15 +44,28 @@ class FiniteLevels:
         return FiniteState(order=first + order, n_seen=jnp.zeros((), jnp.int32))
 
     def propose(
-        self, shared: jax.Array, key: jax.Array, clock: jax.Array, state: FiniteState, play: Play
+        self, shared: jax.Array, key: jax.Array, clock: jax.Array, state: FiniteState, students: Students
     ) -> tuple[FiniteState, LevelBatch]:
         places = (state.n_seen + jnp.arange(self.n_rows, dtype=jnp.int32)) % self.n_levels
         seeds = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(LEVELS_SEED), state.order[places])
         levels = jax.vmap(self.env.sample_level)(seeds)
-        n_seen = (state.n_seen + self.n_rows) % (self.n_levels * self.n_rows)  # a multiple of both: never overflows
-        return state.replace(n_seen=n_seen), level_batch(levels, NEW, train=True)
+        # Wrapping at a multiple of both numbers keeps the count small, and the next batch where it would have been.
+        n_seen = (state.n_seen + self.n_rows) % (self.n_levels * self.n_rows)
+        return state.replace(n_seen=n_seen), level_batch(levels)
 
-    def observe(
-        self, key: jax.Array, clock: jax.Array, state: FiniteState, batch: LevelBatch, runs: Rollout
-    ) -> tuple[FiniteState, dict[str, jax.Array]]:
-        return state, {}
+
+@dataclasses.dataclass(frozen=True)
+class FiniteList:
+    """Unseen levels of a fixed list of random ones; a level buffer then has a slot for each, whatever its capacity."""
+
+    n_levels: int = 4000
+    """Levels of the list; several devices have a part of it each."""
+
+    shared: ClassVar[tuple[str, ...]] = ("n_levels",)
+
+    def __post_init__(self) -> None:
+        if self.n_levels < 1:
+            raise ValueError(f"generator.n_levels is {self.n_levels}: it must be at least 1")
+
+    def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
+        return FiniteLevels(env, n_rows, self.n_levels)

@@ -20,7 +20,7 @@ import numpy as np
 from flax import struct
 
 from minimax_lib.envs.base import Level
-from minimax_lib.envs.editing import whole_level
+from minimax_lib.envs.family import whole_level
 from minimax_lib.registry import unknown_name
 
 MAX_TOTAL_AGE = 2**30  # ages saturate where their sum could reach this: after 268,435 levels at C = 4000

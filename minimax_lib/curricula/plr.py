@@ -2,20 +2,28 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 
 from minimax_lib import axes
+from minimax_lib.agents.population import AgentPop
+from minimax_lib.counts import Count
 from minimax_lib.curricula import level_buffer
-from minimax_lib.curricula.base import NEW, REPLAY, Curriculum, LevelBatch, Play
+from minimax_lib.curricula.base import NEW, REPLAY, Curriculum, LevelBatch, Plan, Students, level_batch
+from minimax_lib.curricula.designed import Teacher
+from minimax_lib.curricula.dr import RandomLevels
+from minimax_lib.curricula.finite import FiniteList
+from minimax_lib.curricula.generators import GENERATORS
 from minimax_lib.curricula.level_buffer import LevelBuffer, ReplaySettings
-from minimax_lib.curricula.scores import ScoreRows
-from minimax_lib.envs.base import Level
-from minimax_lib.envs.batch import SameLevel
-from minimax_lib.rollout import Rollout, episode_returns
+from minimax_lib.curricula.outcome import Outcome
+from minimax_lib.curricula.parallel import Parallel
+from minimax_lib.curricula.scores import SCORES, Score, check_score
+from minimax_lib.curricula.settings import RolloutSettings
+from minimax_lib.envs.base import Environment, Level
+from minimax_lib.envs.registry import identity_of
 
 
 class PLRState(struct.PyTreeNode):
@@ -26,51 +34,57 @@ class PLRState(struct.PyTreeNode):
 
 
 @dataclasses.dataclass(frozen=True)
-class PLR:
+class PLRCurriculum(Curriculum):
     """Every batch is either replayed from the level buffer or new from `generator`; every batch is scored.
 
     Students learn from replayed batches, and from new ones if `train_on_new` (PLR; without it, robust PLR).
     """
 
+    env: Environment
     generator: Curriculum
     settings: ReplaySettings
-    score: ScoreRows
+    score: Score
     train_on_new: bool = False
     identity: Callable[[Level], Any] = level_buffer.whole_level
-    train_rows = slice(None)
-    sources = (NEW, REPLAY)
-    restart = SameLevel()
 
     @property
     def n_rows(self) -> int:
-        return self.generator.n_rows
+        return self.generator.plan.n_rows
 
-    def extra_env_steps(self, clock: int) -> int:
-        return self.generator.extra_env_steps(clock)
+    @property
+    def plan(self) -> Plan:
+        return Plan(self.n_rows, sources=(NEW, REPLAY))
+
+    def extra_env_steps(self, state: PLRState) -> Count:
+        return self.generator.extra_env_steps(state.generator)
 
     def init(self, key: jax.Array) -> PLRState:
-        generator = self.generator.init(key)
-        clock = jnp.zeros((), jnp.int32)
-        batch = jax.eval_shape(lambda: self.generator.propose(key, key, clock, generator, never_play))[1]
-        placeholder = jax.tree.map(lambda x: x[0], zeros(batch.levels))
-        return PLRState(generator=generator, buffer=level_buffer.init(placeholder, self.settings.capacity))
+        placeholder = zeros(jax.eval_shape(self.env.sample_level, key))
+        buffer = level_buffer.init(placeholder, self.settings.capacity)
+        return PLRState(generator=self.generator.init(key), buffer=buffer)
 
     def propose(
-        self, shared: jax.Array, key: jax.Array, clock: jax.Array, state: PLRState, play: Play
+        self, shared: jax.Array, key: jax.Array, clock: jax.Array, state: PLRState, students: Students
     ) -> tuple[PLRState, LevelBatch]:
         k_coin, k_generator = jax.random.split(shared)
         k_new, k_replay = jax.random.split(key)
         replay = self.replays(k_coin, state.buffer)
-        fresh = jax.eval_shape(lambda: self.generator.propose(k_generator, k_new, clock, state.generator, play))[1]
+
+        def generated() -> tuple[Any, LevelBatch]:
+            generator, batch = self.generator.propose(k_generator, k_new, clock, state.generator, students)
+            return generator, adopted(batch)
 
         def new() -> tuple[Any, jax.Array, LevelBatch]:
-            generator, batch = self.generator.propose(k_generator, k_new, clock, state.generator, play)
+            generator, batch = generated()
             return generator, state.buffer.ages, batch
 
         def replayed() -> tuple[Any, jax.Array, LevelBatch]:
+            # Both branches must return the same types: a replayed batch carries zeros for what a generator remembers.
             ages, batch = self.replayed(k_replay, state.buffer, context=zeros(fresh.context))
             return state.generator, ages, batch
 
+        fresh = jax.eval_shape(generated)[1]
+        # Only the ages leave the branch, not the buffer: its levels would be copied.
         generator, ages, batch = jax.lax.cond(replay, replayed, new)
         state = PLRState(generator=generator, buffer=state.buffer.replace(ages=ages))
         return state, batch.replace(train=replay | self.train_on_new)
@@ -98,13 +112,13 @@ class PLR:
         return buffer.ages, batch
 
     def observe(
-        self, key: jax.Array, clock: jax.Array, state: PLRState, batch: LevelBatch, runs: Rollout
+        self, key: jax.Array, clock: jax.Array, state: PLRState, batch: LevelBatch, outcome: Outcome
     ) -> tuple[PLRState, dict[str, jax.Array]]:
-        buffer, scores = self.scored(state.buffer, batch, runs)
+        buffer, scores = self.scored(state.buffer, batch, outcome)
         is_new = axes.everywhere_all((batch.source == NEW).all())
 
         def taught() -> tuple[Any, dict[str, jax.Array]]:
-            return self.generator.observe(key, clock, state.generator, batch, runs)
+            return self.generator.observe(key, clock, state.generator, handed_back(batch), outcome)
 
         def untaught() -> tuple[Any, dict[str, jax.Array]]:
             return state.generator, jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), report_shape)
@@ -113,12 +127,12 @@ class PLR:
         generator, report = jax.lax.cond(is_new, taught, untaught)
         return PLRState(generator=generator, buffer=buffer), report | self.metrics(buffer, batch, scores)
 
-    def scored(self, buffer: LevelBuffer, batch: LevelBatch, runs: Rollout) -> tuple[LevelBuffer, jax.Array]:
+    def scored(self, buffer: LevelBuffer, batch: LevelBatch, outcome: Outcome) -> tuple[LevelBuffer, jax.Array]:
         """(the buffer with the batch in it where it is worth keeping, f32[B] scores)."""
         rows = level_buffer.locate(self.settings, buffer, batch.levels, batch.slots, self.identity)
-        reached = episode_returns(runs.steps).best.max(axis=0)
-        best = level_buffer.best_returns(buffer, rows, reached)
-        scores = self.score(runs, best)
+        # The score may depend on the best return, so that the returns of this batch come before its scores.
+        best = level_buffer.best_returns(buffer, rows, outcome.episodes.best.max(axis=0))
+        scores = outcome.score(self.score, best)
         return level_buffer.insert(self.settings, buffer, rows, scores, best, batch.n_mutations), scores
 
     def metrics(self, buffer: LevelBuffer, batch: LevelBatch, scores: jax.Array) -> dict[str, jax.Array]:
@@ -126,7 +140,8 @@ class PLR:
         weights = level_buffer.weights(self.settings, buffer)
         known = jnp.isfinite(scores)
         n_filled = buffer.filled.sum(dtype=jnp.int32)
-        descending = buffer.scores[level_buffer.highest_first(buffer.scores)]  # a sort that `weights` does too
+        # XLA computes this sort once: `weights` does the same.
+        descending = buffer.scores[level_buffer.highest_first(buffer.scores)]
 
         def weighted(values: jax.Array) -> jax.Array:
             return jnp.where(buffer.filled, weights * values.astype(jnp.float32), 0.0).sum()
@@ -149,17 +164,83 @@ class PLR:
         }
 
 
+def adopted(batch: LevelBatch) -> LevelBatch:
+    """A generator's batch as new levels of the curriculum around it; the generator's own view of it is the context."""
+    ours = level_batch(batch.levels, NEW)
+    return ours.replace(n_mutations=batch.n_mutations, context=batch.replace(levels=()))
+
+
+def handed_back(batch: LevelBatch) -> LevelBatch:
+    """What the generator proposed: the reverse of `adopted`."""
+    return batch.context.replace(levels=batch.levels)
+
+
 def zeros(shapes: Any) -> Any:
     """Zeros in the shapes of a tree of `ShapeDtypeStruct`."""
     return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
 
 
-def never_play(key: jax.Array, levels: Level) -> Rollout:
-    """Stands for the students where there are none yet."""
-    raise ValueError("this curriculum cannot generate levels for another: it has to see the students play first")
+@dataclasses.dataclass(frozen=True)
+class PLRSettings(ReplaySettings):
+    """Prioritised level replay: levels with a high score come back."""
+
+    generator: Annotated[Any, GENERATORS] = RandomLevels()
+    """Where new levels come from."""
+    score: str = "max_mc"
+    """What a level's replay weight is made of, by name."""
+    robust: bool = True
+    """New levels are only scored, never learnt from (robust PLR); otherwise both."""
+    parallel: bool = False
+    """Replayed and new levels (and mutations) side by side in one wider batch, with an update on every step."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        SCORES[self.score]  # ValueError for an unknown name
+        if self.parallel and not self.robust:
+            raise ValueError("runner.robust is False with runner.parallel: parallel PLR learns from replay only")
+        if isinstance(self.generator, Teacher) and self.generator.ppo.lr_final is not None:
+            raise ValueError(
+                f"runner.generator.ppo.lr_final is {self.generator.ppo.lr_final}: with replay, how often the teacher "
+                "learns is not known beforehand, choose none"
+            )
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """With a fixed list, the buffer's slots are as many as a device has of the list."""
+        return () if isinstance(self.generator, FiniteList) else ("capacity",)
+
+    def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
+        plr = self.plr(env, agent, n_rows)
+        return Parallel(plr) if self.parallel else plr
+
+    def plr(self, env: Environment, agent: AgentPop, n_rows: int) -> PLRCurriculum:
+        """The curriculum that replays what the generator has made."""
+        check_score("runner.score", self.score, agent.n, agent.n_values)
+        generator = self.generator.build(env, agent, n_rows)
+        check_generator(GENERATORS.name_of(type(self.generator)), generator, n_rows, self.parallel)
+        replay: ReplaySettings = self
+        if isinstance(self.generator, FiniteList):
+            replay = dataclasses.replace(self, capacity=self.generator.n_levels)
+        return PLRCurriculum(env, generator, replay, SCORES[self.score], not self.robust, identity_of(env))
 
 
-def joined(batches: list[LevelBatch], train: jax.Array) -> LevelBatch:
-    """One batch, the rows of all `batches` in their order; their contexts are dropped."""
-    parts = [b.replace(context=(), train=()) for b in batches]
-    return jax.tree.map(lambda *xs: jnp.concatenate(xs), *parts).replace(train=train)
+def check_generator(name: str, generator: Curriculum, n_rows: int, parallel: bool) -> None:
+    """ValueError where new levels cannot come from the curriculum called `name`."""
+    if generator.plan.n_rows != n_rows:
+        raise ValueError(
+            f"runner.generator is {name!r}, which makes {generator.plan.n_rows} levels a batch: {n_rows} are wanted, "
+            "choose one that is not parallel"
+        )
+    if parallel and jax.tree.leaves(jax.eval_shape(generator.init, jax.random.key(0))):
+        raise ValueError(
+            f"runner.generator is {name!r} with runner.parallel, which draws several batches of new levels in a step: "
+            "choose a generator without memory, as random"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class PLR(RolloutSettings, PLRSettings):
+    """Prioritised level replay: levels with a high score come back. With a teacher as the generator, REPAIRED."""
+
+    n_students: int = 1
+    """Students that play every level side by side; a teacher that is paid regret needs two."""

@@ -16,11 +16,9 @@ from minimax_lib.loops import steps_at_once
 from minimax_lib.registry import Registry
 from minimax_lib.rollout import EpisodeReturns, Rollout, episode_returns
 
-ScoreRows = Callable[[Rollout, jax.Array], jax.Array]  # (rollouts, best return ever f32[B]) -> f32[B], -inf if unknown
 
-
-class Outcome(struct.PyTreeNode):
-    """What became of B levels when A students played them for T steps."""
+class Experience(struct.PyTreeNode):
+    """What a score is a function of: A students played B levels for T steps."""
 
     done: jax.Array  # bool[T, A, B]
     value: jax.Array  # f32[T, A, B]
@@ -32,17 +30,24 @@ class Outcome(struct.PyTreeNode):
     best_return: jax.Array  # f32[B], the highest return ever reached on the level, these rollouts included
 
 
-def outcome(runs: Rollout, best_return: jax.Array, gamma: float, gae_lambda: float) -> Outcome:
-    """The outcome of rollouts [T, A, B]; the discounting is the students'."""
+def experience(
+    runs: Rollout,
+    best_return: jax.Array,
+    gamma: float,
+    gae_lambda: float,
+    logits: jax.Array | None = None,
+    values: jax.Array | None = None,
+) -> Experience:
+    """The experience of rollouts [T, A, B]; the discounting is the students'."""
     steps = runs.steps
     one_step, _ = runs.advantages(gamma, 0.0)
-    return Outcome(
+    return Experience(
         done=steps.done,
         value=steps.value,
         advantage=runs.advantages(gamma, gae_lambda)[0],
         td_error=one_step,
-        logits=runs.logits,
-        values=runs.values,
+        logits=logits,
+        values=values,
         episodes=episode_returns(steps),
         best_return=best_return,
     )
@@ -64,26 +69,29 @@ def episode_mean(values: jax.Array, done: jax.Array) -> jax.Array:
     return jnp.where(count > 0, total / jnp.maximum(count, 1.0), -jnp.inf)
 
 
-def step_mean(quantity: Callable[[Outcome], jax.Array]) -> Callable[[Outcome], jax.Array]:
-    """The score f32[B] that is the episodes' mean of `quantity` (f32[T, A, B]), and the mean over the students."""
+Quantity = Callable[[Experience], jax.Array]  # f32[T, A, B], of every step
 
-    def score(o: Outcome) -> jax.Array:
-        return episode_mean(quantity(o), o.done).mean(axis=0)
+
+def step_mean(quantity: Quantity) -> Callable[[Experience], jax.Array]:
+    """The score f32[B] that is the episodes' mean of `quantity`, and the mean over the students."""
+
+    def score(x: Experience) -> jax.Array:
+        return episode_mean(quantity(x), x.done).mean(axis=0)
 
     return score
 
 
-def finished(o: Outcome, score: jax.Array) -> jax.Array:
+def finished(x: Experience, score: jax.Array) -> jax.Array:
     """f32[B]: `score` where every student has finished an episode, -inf elsewhere."""
-    return jnp.where((o.episodes.count > 0).all(axis=0), score, -jnp.inf)
+    return jnp.where((x.episodes.count > 0).all(axis=0), score, -jnp.inf)
 
 
-def mean_return(o: Outcome) -> jax.Array:
-    return finished(o, o.episodes.mean.mean(axis=0))
+def mean_return(x: Experience) -> jax.Array:
+    return finished(x, x.episodes.mean.mean(axis=0))
 
 
-def neg_return(o: Outcome) -> jax.Array:
-    return finished(o, -o.episodes.mean.mean(axis=0))
+def neg_return(x: Experience) -> jax.Array:
+    return finished(x, -x.episodes.mean.mean(axis=0))
 
 
 def relative_regret(episodes: EpisodeReturns) -> jax.Array:
@@ -101,91 +109,84 @@ def population_regret(episodes: EpisodeReturns) -> jax.Array:
     return episodes.best.max(axis=0) - episodes.mean.mean(axis=0)
 
 
-def regret(formula: Callable[[EpisodeReturns], jax.Array]) -> Callable[[Outcome], jax.Array]:
+def regret(formula: Callable[[EpisodeReturns], jax.Array]) -> Callable[[Experience], jax.Array]:
     """The score f32[B] that is `formula` where every student has finished an episode."""
-    return lambda o: finished(o, formula(o.episodes))
+    return lambda x: finished(x, formula(x.episodes))
 
 
-def learnability(o: Outcome) -> jax.Array:
+def learnability(x: Experience) -> jax.Array:
     """p (1 - p), p the rate of finished episodes that were solved."""
-    p = o.episodes.solved / jnp.maximum(o.episodes.count, 1)
-    return finished(o, (p * (1.0 - p)).mean(axis=0))
+    p = x.episodes.solved / jnp.maximum(x.episodes.count, 1)
+    return finished(x, (p * (1.0 - p)).mean(axis=0))
 
 
-def log_probabilities(o: Outcome) -> jax.Array:
+def log_probabilities(x: Experience) -> jax.Array:
     """f32[T, A, B, n], of the actions."""
-    if o.logits is None:
-        raise ValueError("a score looks at the policy, which the outcome does not hold: declare needs_network=True")
-    return jax.nn.log_softmax(o.logits)
+    if x.logits is None:
+        raise ValueError("a score looks at the policy, which the experience does not hold: declare needs_network=True")
+    return jax.nn.log_softmax(x.logits)
 
 
-def entropy(o: Outcome) -> jax.Array:
+def entropy(x: Experience) -> jax.Array:
     """Of the policy, as a share of the highest there is."""
-    log_p = log_probabilities(o)
+    log_p = log_probabilities(x)
     return -(jnp.exp(log_p) * log_p).sum(axis=-1) / jnp.log(log_p.shape[-1])
 
 
-def doubt(o: Outcome) -> jax.Array:
+def doubt(x: Experience) -> jax.Array:
     """One less the probability of the likeliest action."""
-    return 1.0 - jnp.exp(log_probabilities(o).max(axis=-1))
+    return 1.0 - jnp.exp(log_probabilities(x).max(axis=-1))
 
 
-def confidence_margin(o: Outcome) -> jax.Array:
+def confidence_margin(x: Experience) -> jax.Array:
     """How much likelier the likeliest action is than the next."""
-    first, second = jnp.moveaxis(jax.lax.top_k(jnp.exp(log_probabilities(o)), 2)[0], -1, 0)
+    first, second = jnp.moveaxis(jax.lax.top_k(jnp.exp(log_probabilities(x)), 2)[0], -1, 0)
     return first - second
 
 
-def disagreement(o: Outcome) -> jax.Array:
+def disagreement(x: Experience) -> jax.Array:
     """Standard deviation of the estimates of the value."""
-    if o.values is None:
-        raise ValueError("a score looks at the values, which the outcome does not hold: declare needs_network=True")
-    return o.values.std(axis=-1)
+    if x.values is None:
+        raise ValueError("a score looks at the values, which the experience does not hold: declare needs_network=True")
+    return x.values.std(axis=-1)
 
 
 @dataclasses.dataclass(frozen=True)
 class Score:
-    """A function of an `Outcome`, and what it needs."""
+    """A function of an `Experience`, and what it needs."""
 
-    function: Callable[[Outcome], jax.Array]
+    function: Callable[[Experience], jax.Array]
     n_students: int = 1  # at least
     most_students: int | None = None
     needs_network: bool = False  # reads `logits` or `values`
     n_values: int = 1  # estimates of the value that the network must make, at least
+    quantity: Quantity | None = None  # what the score is the mean of, where it is a mean over steps
 
-    def __call__(self, o: Outcome) -> jax.Array:
+    def __call__(self, x: Experience) -> jax.Array:
         """f32[B]; -inf where no episode finished."""
-        return self.function(o)
+        return self.function(x)
 
 
-@dataclasses.dataclass(frozen=True)
-class Scorer:
-    """A score with the discounting of the students that it looks at."""
-
-    score: Score
-    gamma: float
-    gae_lambda: float
-
-    def __call__(self, runs: Rollout, best_return: jax.Array) -> jax.Array:
-        """f32[B] for rollouts [T, A, B]; `best_return` is the highest return ever reached on each level."""
-        return self.score(outcome(runs, best_return, self.gamma, self.gae_lambda))
+def per_step(quantity: Quantity, needs_network: bool = False, n_values: int = 1) -> Score:
+    """The score that is the mean of `quantity` over the steps of an episode, over episodes, and over students."""
+    return Score(step_mean(quantity), needs_network=needs_network, n_values=n_values, quantity=quantity)
 
 
 SCORES: Registry[Score] = Registry(
     "score",
     {
         # Jiang et al. 2021a (PLR), eq. 2 and table 1
-        "l1_value_loss": Score(step_mean(lambda o: jnp.abs(o.advantage))),
-        "gae": Score(step_mean(lambda o: o.advantage)),
-        "one_step_td": Score(step_mean(lambda o: jnp.abs(o.td_error))),
-        "policy_entropy": Score(step_mean(entropy), needs_network=True),
-        "least_confidence": Score(step_mean(doubt), needs_network=True),
-        "min_margin": Score(step_mean(lambda o: 1.0 - confidence_margin(o)), needs_network=True),
+        "l1_value_loss": per_step(lambda x: jnp.abs(x.advantage)),
+        "gae": per_step(lambda x: x.advantage),
+        "one_step_td": per_step(lambda x: jnp.abs(x.td_error)),
+        "policy_entropy": per_step(entropy, needs_network=True),
+        "least_confidence": per_step(doubt, needs_network=True),
+        "min_margin": per_step(lambda x: 1.0 - confidence_margin(x), needs_network=True),
         # Jiang et al. 2021b (DCD)
-        "positive_value_loss": Score(step_mean(lambda o: jnp.maximum(o.advantage, 0.0))),
-        "max_mc": Score(step_mean(lambda o: o.best_return[None, None] - o.value)),
+        "positive_value_loss": per_step(lambda x: jnp.maximum(x.advantage, 0.0)),
+        "max_mc": per_step(lambda x: x.best_return[None, None] - x.value),
         # Mead et al. 2025 (MNA)
-        "negative_advantage": Score(step_mean(lambda o: jnp.maximum(-o.advantage, 0.0))),
+        "negative_advantage": per_step(lambda x: jnp.maximum(-x.advantage, 0.0)),
         # Dennis et al. 2020 (PAIRED), Jiang et al. 2023 (minimax)
         "return": Score(mean_return),
         "neg_return": Score(neg_return),
@@ -193,7 +194,7 @@ SCORES: Registry[Score] = Registry(
         "mean_relative_regret": Score(regret(mean_relative_regret), n_students=2, most_students=2),
         "population_regret": Score(regret(population_regret), n_students=2),
         # Jiang et al. 2023 (minimax)
-        "value_disagreement": Score(step_mean(disagreement), needs_network=True, n_values=2),
+        "value_disagreement": per_step(disagreement, needs_network=True, n_values=2),
         # Rutherford et al. 2024 (SFL), eq. 2
         "learnability": Score(learnability),
     },
@@ -201,7 +202,28 @@ SCORES: Registry[Score] = Registry(
 
 
 def register_score(
-    name: str, function: Callable[[Outcome], jax.Array], n_students: int = 1, needs_network: bool = False
+    name: str, function: Callable[[Experience], jax.Array], n_students: int = 1, needs_network: bool = False
 ) -> Score:
     """Adds a score to the choices of `--runner.score`; `step_mean` and `finished` make the most of such functions."""
     return SCORES.register(name, Score(function, n_students, needs_network=needs_network))
+
+
+def check_score(which: str, name: str, n_students: int, n_values: int) -> None:
+    """ValueError where the score called `name`, used as `which`, cannot be computed.
+
+    There are `n_students`, whose network gives `n_values` estimates of the value.
+    """
+    score = SCORES[name]
+    if n_students < score.n_students:
+        bound = f"{'' if score.most_students else 'at least '}{score.n_students}"
+        raise ValueError(
+            f"{which} is {name!r}, which compares students: runner.n_students is {n_students}, "
+            f"choose {bound}, or another score"
+        )
+    if score.most_students is not None and n_students > score.most_students:
+        raise ValueError(
+            f"{which} is {name!r}, which compares {score.most_students} students: runner.n_students is {n_students}, "
+            "choose the score population_regret"
+        )
+    if n_values < score.n_values:
+        raise ValueError(f"model.n_values is {n_values}: {which}={name} needs {score.n_values}")

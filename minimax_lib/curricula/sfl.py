@@ -1,33 +1,35 @@
 """Sampling for learnability (Rutherford et al. 2024)."""
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 
 from minimax_lib import axes
-from minimax_lib.curricula.base import NEW, REPLAY, LevelBatch, Play, level_batch
-from minimax_lib.curricula.plr import joined
-from minimax_lib.curricula.scores import SCORES, outcome
+from minimax_lib.agents.population import AgentPop
+from minimax_lib.counts import Count
+from minimax_lib.curricula.base import NEW, REPLAY, Curriculum, LevelBatch, Plan, Students, joined, level_batch
+from minimax_lib.curricula.outcome import Outcome
+from minimax_lib.curricula.scores import SCORES
+from minimax_lib.curricula.settings import RolloutSettings
 from minimax_lib.envs.base import Environment, Level
-from minimax_lib.envs.batch import SameLevel
-from minimax_lib.rollout import Rollout
 
 
 class SFLState(struct.PyTreeNode):
-    """The K levels with the highest learnability at the last scoring."""
+    """The K levels with the highest learnability at the last scoring, and when the next one is due."""
 
     levels: Level  # [K, ...]
     learnability: jax.Array  # f32[K], p (1 - p); -inf where no level is known
+    wait: jax.Array  # i32[], batches before the next scoring; the same on every seed
+    env_steps: Count  # of all scorings
 
 
 @dataclasses.dataclass(frozen=True)
-class SFL:
+class SFLCurriculum(Curriculum):
     """Half of each batch uniformly from the most learnable of many random levels, half fresh ones.
 
-    Every `every` steps, `n_scored` random levels are played by the current students and the `n_kept` with the highest
+    Every `every` batches, `n_scored` random levels are played by the current students and the `n_kept` with the highest
     p (1 - p) are kept, p being the rate of completed episodes that were solved. A level none of whose episodes
     finished is never kept.
     """
@@ -37,67 +39,120 @@ class SFL:
     n_scored: int
     n_kept: int
     every: int
-    n_steps: int  # of a rollout, to count what scoring costs
-    train_rows = slice(None)
-    sources = (NEW, REPLAY)
-    restart = SameLevel()
+
+    @property
+    def plan(self) -> Plan:
+        return Plan(self.n_rows, sources=(NEW, REPLAY))
+
+    def extra_env_steps(self, state: SFLState) -> Count:
+        return state.env_steps
 
     def init(self, key: jax.Array) -> SFLState:
         level = self.env.sample_level(key)
         return SFLState(
             levels=jax.tree.map(lambda x: jnp.tile(x, (self.n_kept,) + (1,) * x.ndim), level),
             learnability=jnp.full(self.n_kept, -jnp.inf, jnp.float32),
+            wait=jnp.zeros((), jnp.int32),
+            env_steps=Count.zero(),
         )
 
     def propose(
-        self, shared: jax.Array, key: jax.Array, clock: jax.Array, state: SFLState, play: Play
+        self, shared: jax.Array, key: jax.Array, clock: jax.Array, state: SFLState, students: Students
     ) -> tuple[SFLState, LevelBatch]:
         k_score, k_fresh, k_kept = jax.random.split(key, 3)
-        due = clock % self.every == 0
-        state = jax.lax.cond(due, lambda: self.rescored(k_score, play), lambda: state)
+        due = axes.common(state.wait) == 0
+        # The clock does not decide: as another curriculum's generator, this one is not asked on every step.
+        state = state.replace(wait=jnp.where(due, self.every, state.wait) - 1)
+        state = jax.lax.cond(due, lambda: self.rescored(k_score, state, students), lambda: state)
 
         n_kept_rows = self.n_rows // 2
-        fresh = level_batch(self._fresh(k_fresh, self.n_rows), NEW, train=True)
+        fresh = level_batch(self._fresh(k_fresh, self.n_rows), NEW)
         known = jnp.isfinite(state.learnability)
         place = jax.random.randint(k_kept, (n_kept_rows,), 0, jnp.maximum(known.sum(dtype=jnp.int32), 1))
-        kept = level_batch(jax.tree.map(lambda x: x[place], state.levels), REPLAY, train=True)
+        kept = level_batch(jax.tree.map(lambda x: x[place], state.levels), REPLAY)
         rest = jax.tree.map(lambda x: x[n_kept_rows:], fresh.replace(train=()))
         first = jax.tree.map(lambda x: x[:n_kept_rows], fresh.replace(train=()))
         chosen = jax.tree.map(lambda a, b: jnp.where(known.any(), a, b), kept.replace(train=()), first)
-        return state, joined([chosen, rest], train=jnp.ones((), bool))
+        batch = joined([chosen, rest], train=jnp.ones((), bool))
+        cost = jnp.where(due, jnp.float32(self.n_scored * students.n_steps), 0.0)
+        return state, batch.replace(context=cost)
 
-    def rescored(self, key: jax.Array, play: Play) -> SFLState:
+    def rescored(self, key: jax.Array, state: SFLState, students: Students) -> SFLState:
         """The most learnable of `n_scored` random levels, the highest first; played `n_rows` at a time."""
 
         def score(key: jax.Array) -> tuple[Level, jax.Array]:
             k_levels, k_play = jax.random.split(key)
             levels = self._fresh(k_levels, self.n_rows)
-            return levels, self.score(play(k_play, levels))
+            return levels, self.score(students.play(k_play, level_batch(levels)))
 
         keys = jax.random.split(key, self.n_scored // self.n_rows)
         levels, scores = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), jax.lax.map(score, keys))
         best, place = jax.lax.top_k(scores, self.n_kept)
-        return SFLState(levels=jax.tree.map(lambda x: x[place], levels), learnability=best)
+        return state.replace(
+            levels=jax.tree.map(lambda x: x[place], levels),
+            learnability=best,
+            env_steps=state.env_steps.plus(self.n_scored * students.n_steps),
+        )
 
-    def extra_env_steps(self, clock: int) -> int:
-        n_scorings = -(-clock // self.every)
-        return n_scorings * self.n_scored * self.n_steps
-
-    def score(self, runs: Rollout) -> jax.Array:
+    def score(self, outcome: Outcome) -> jax.Array:
         """f32[B], p (1 - p); -inf where no episode finished."""
-        nowhere = jnp.full(runs.last_value.shape[-1], -jnp.inf, jnp.float32)
-        return SCORES["learnability"](outcome(runs, nowhere, gamma=0.0, gae_lambda=0.0))
+        nowhere = jnp.full(self.n_rows, -jnp.inf, jnp.float32)  # learnability needs no best return
+        return outcome.score(SCORES["learnability"], nowhere)
 
     def _fresh(self, key: jax.Array, n: int) -> Level:
         return jax.vmap(self.env.sample_level)(jax.random.split(key, n))
 
     def observe(
-        self, key: jax.Array, clock: jax.Array, state: SFLState, batch: LevelBatch, runs: Rollout
-    ) -> tuple[SFLState, dict[str, Any]]:
+        self, key: jax.Array, clock: jax.Array, state: SFLState, batch: LevelBatch, outcome: Outcome
+    ) -> tuple[SFLState, dict[str, jax.Array]]:
         known = jnp.isfinite(state.learnability)
-        cost = self.n_scored * self.n_steps
         return state, {
             "sfl/learnability": axes.mean_where(known, state.learnability),
             "sfl/kept": known.mean(dtype=jnp.float32),
-            "sfl/scoring_steps": axes.device_sum(jnp.where(clock % self.every == 0, jnp.float32(cost), 0.0)),
+            "sfl/scoring_steps": axes.device_sum(batch.context),
         }
+
+
+@dataclasses.dataclass(frozen=True)
+class SFLSettings:
+    """Sampling for learnability: train on the levels that are solved about half of the time."""
+
+    every: int = 50
+    """Updates between two scorings of random levels with the current students."""
+    n_scored: int = 4992
+    """Random levels in a scoring, a multiple of n_parallel."""
+    n_kept: int = 1000
+    """Most learnable levels of a scoring, from which half of each batch is drawn."""
+
+    def __post_init__(self) -> None:
+        if self.every < 1:
+            raise ValueError(f"runner.every is {self.every}: it must be at least 1")
+        if not 1 <= self.n_kept <= self.n_scored:
+            raise ValueError(f"runner.n_kept is {self.n_kept}: it must be between 1 and {self.n_scored}")
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        return ("n_scored", "n_kept")
+
+    def check_rows(self, n_rows: int) -> None:
+        """ValueError where batches of `n_rows` levels do not fit."""
+        if n_rows % 2:
+            raise ValueError(f"runner.n_parallel is {n_rows}: it must be even, half of the levels are fresh")
+        if self.n_scored < 1 or self.n_scored % n_rows:
+            nearest = n_rows * max(1, round(self.n_scored / n_rows))
+            raise ValueError(
+                f"runner.n_scored is {self.n_scored}: it must be a multiple of runner.n_parallel, as {nearest}"
+            )
+
+    def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
+        self.check_rows(n_rows)
+        return SFLCurriculum(env, n_rows, self.n_scored, self.n_kept, self.every)
+
+
+@dataclasses.dataclass(frozen=True)
+class SFL(RolloutSettings, SFLSettings):
+    """Sampling for learnability: train on the levels that are solved about half of the time."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_rows(self.n_parallel)

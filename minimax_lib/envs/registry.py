@@ -1,48 +1,77 @@
-"""The table of environments, and of the held-out tasks that belong to them."""
+"""The table of environments, and what is asked of it."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from minimax_lib.envs.base import Environment, HeldOut
-from minimax_lib.envs.held_out import NO_SUITE, TrainingDistribution
-from minimax_lib.envs.maze.amaze import AMaze
-from minimax_lib.envs.maze.ood import GROUPS, MazeSuite
-from minimax_lib.envs.maze.teacher import MazeDesign
+from minimax_lib.envs.base import Environment, HeldOut, Level
+from minimax_lib.envs.family import Editing, EnvironmentMaker, Family, HeldOutMaker, TaskGroups, whole_level
+from minimax_lib.envs.maze.family import FAMILY as MAZE
 from minimax_lib.envs.ued import UEDEnvironment
-from minimax_lib.registry import Registry, unknown_name
+from minimax_lib.registry import Registry, View, unknown_name
 
-EnvironmentMaker = Callable[..., Environment]
-HeldOutMaker = Callable[..., HeldOut]
-TaskGroups = Mapping[str, Sequence[str]]
-
-ENVS: Registry[EnvironmentMaker] = Registry("environment", {"AMaze": AMaze})
-TEACHERS: Registry[Any] = Registry("environment with a teacher", {"AMaze": MazeDesign})
-_HELD_OUT: dict[EnvironmentMaker, HeldOutMaker] = {AMaze: MazeSuite}
-_GROUPS: dict[EnvironmentMaker, TaskGroups] = {AMaze: GROUPS}
+FAMILIES: dict[EnvironmentMaker, Family] = {MAZE.cls: MAZE}
+ENVS: Registry[EnvironmentMaker] = View(
+    "environment", lambda: {family.name: family.cls for family in FAMILIES.values() if family.name}
+)
+TEACHERS: Registry[Any] = View(
+    "environment with a teacher", lambda: {f.name: f.teacher for f in FAMILIES.values() if f.name and f.teacher}
+)
 
 
 def register_env(
     name: str,
     cls: EnvironmentMaker,
     held_out: HeldOutMaker | None = None,
-    groups: TaskGroups = NO_SUITE,
+    groups: TaskGroups | None = None,
     teacher: Any = None,
+    editing: Editing | None = None,
 ) -> None:
-    """Adds an environment. `held_out(env, names, **options)` builds its held-out tasks, where it has any.
+    """Adds an environment; the arguments are the members of its `Family`.
 
-    `teacher` is a frozen dataclass of settings whose `build(env)` returns the MDP in which its levels are designed
-    (`TeacherEnvironment`), where there is one.
-
-    `groups` are names for several of them: "validation" is played during training, "benchmark" after it, and there
-    should be "all". Without them each is the training distribution alone.
+    `groups` need not name all three groups: those that are missing are the training distribution alone.
     """
-    ENVS.register(name, cls)
-    _GROUPS[cls] = NO_SUITE | dict(groups)
-    if held_out is not None:
-        _HELD_OUT[cls] = held_out
-    if teacher is not None:
-        TEACHERS.register(name, teacher)
+    if name in ENVS and ENVS[name] is not cls:
+        raise ValueError(f"environment {name!r} is registered already, as {ENVS[name]!r}")
+    known = FAMILIES.get(cls, Family(cls))
+    if known.name not in ("", name):
+        raise ValueError(f"environment {cls!r} is registered already, as {known.name!r}")
+    FAMILIES[cls] = Family(
+        cls,
+        name,
+        held_out or known.held_out,
+        {**known.groups, **(groups or {})},
+        teacher or known.teacher,
+        editing or known.editing,  # it may have been said before, by `register_editing`
+    )
+
+
+def register_editing(env_class: type, editing: Editing) -> None:
+    """Says how the levels of `env_class` are edited."""
+    family = FAMILIES.get(env_class, Family(env_class))
+    if family.editing not in (None, editing):
+        raise ValueError(f"how levels of {env_class.__name__} are edited is registered already")
+    FAMILIES[env_class] = dataclasses.replace(family, editing=editing)
+
+
+def family_of(env: Environment) -> Family:
+    """What belongs to `env`; the defaults where nothing is registered."""
+    return FAMILIES.get(type(env), Family(type(env)))
+
+
+def editing_of(env: Environment) -> Editing:
+    """How the levels of `env` are edited; ValueError where nobody has registered it."""
+    editing = family_of(env).editing
+    if editing is None:
+        known = ", ".join(cls.__name__ for cls, family in FAMILIES.items() if family.editing)  # type: ignore[attr-defined]
+        raise ValueError(f"no mutation is registered for {type(env).__name__} (register_editing): choose from {known}")
+    return editing
+
+
+def identity_of(env: Environment) -> Callable[[Level], Any]:
+    """What makes two levels of `env` equal; all of the level where nothing else is registered."""
+    editing = family_of(env).editing
+    return editing.identity if editing else whole_level
 
 
 def make_env(name: str, **settings: Any) -> Environment:
@@ -67,11 +96,10 @@ def make_held_out(env: Environment, names: Sequence[str], **options: Any) -> Hel
     """
     if not names:
         raise ValueError("no held-out task is named: give at least one")
-    maker = _HELD_OUT.get(type(env), TrainingDistribution)
-    _check_options("option of held-out tasks", maker, options)
-    groups = _GROUPS.get(type(env), NO_SUITE)
-    tasks = dict.fromkeys(task for name in names for task in groups.get(name, [name]))
-    return maker(env, tuple(tasks), **options)
+    family = family_of(env)
+    _check_options("option of held-out tasks", family.held_out, options)
+    tasks = dict.fromkeys(task for name in names for task in family.groups.get(name, [name]))
+    return family.held_out(env, tuple(tasks), **options)
 
 
 def _check_options(kind: str, maker: Callable, options: dict[str, Any]) -> None:

@@ -16,8 +16,9 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from minimax_lib import axes, hosts
-from minimax_lib.runners.seeds import MAX_STEPS, Report, SeedRunner, is_learner, seed_keys
+from minimax_lib import axes
+from minimax_lib.runners import hosts
+from minimax_lib.runners.seeds import MAX_STEPS, Report, SeedRunner, counted_env_steps, is_learner, seed_keys
 from minimax_lib.runners.training import Runner, RunnerState
 from minimax_lib.trees import mapped
 
@@ -152,6 +153,9 @@ class DeviceRunner:
 
     def run(self, state: RunnerState, target_updates: int, max_steps: int = MAX_STEPS) -> tuple[RunnerState, Report]:
         return self._run(state, np.int32(target_updates), np.int32(max_steps))
+
+    def env_steps(self, state: RunnerState) -> np.ndarray:
+        return counted_env_steps(self.runner, state, self.grid.n_rows)
 
     def _on_mesh(self, function: Callable[..., Any], in_specs: Any, out_specs: Any) -> Callable[..., Any]:
         return jax.shard_map(function, mesh=self.grid.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)

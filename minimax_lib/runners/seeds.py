@@ -9,6 +9,7 @@ from flax import struct
 
 from minimax_lib import axes
 from minimax_lib.agents.base import TrainState
+from minimax_lib.runners import hosts
 from minimax_lib.runners.training import Runner, RunnerState
 from minimax_lib.trees import mapped
 
@@ -48,6 +49,10 @@ class Program(Protocol):
         """
         ...
 
+    def env_steps(self, state: RunnerState) -> np.ndarray:
+        """i64[S], environment steps that the students have taken so far, on all devices; all processes have to ask."""
+        ...
+
 
 class SeedRunner:
     """A `Program` on one device."""
@@ -73,6 +78,9 @@ class SeedRunner:
 
     def run(self, state: RunnerState, target_updates: int, max_steps: int = MAX_STEPS) -> tuple[RunnerState, Report]:
         return self._run(state, np.int32(target_updates), np.int32(max_steps))
+
+    def env_steps(self, state: RunnerState) -> np.ndarray:
+        return counted_env_steps(self.runner, state)
 
     def run_until(
         self, state: RunnerState, target_updates: jax.Array, max_steps: jax.Array
@@ -103,6 +111,14 @@ class SeedRunner:
         _, state, (total, count, n_steps, nonfinite, broken) = jax.lax.while_loop(lambda loop: loop[0], one_step, start)
         means = jax.tree.map(lambda t, c: t / c, total, count)
         return state, Report(metrics=means, n_steps=n_steps, nonfinite=nonfinite, broken_curriculum=broken)
+
+
+def counted_env_steps(runner: Runner, state: RunnerState, n_row_devices: int = 1) -> np.ndarray:
+    """i64[S]; `n_row_devices` share the rows of a batch, and each has counted what its part of the curriculum added."""
+    clock, extra = hosts.readable((state.clock, runner.extra_env_steps(state)))
+    added = extra.number()
+    of_seeds = added.sum(axis=1) if added.ndim > 1 else added
+    return np.asarray(clock, np.int64) * (runner.env_steps_per_step * n_row_devices) + of_seeds
 
 
 def seed_keys(seed: int | jax.Array, n_seeds: int) -> jax.Array:

@@ -8,12 +8,15 @@ import jax.numpy as jnp
 from flax import struct
 
 from minimax_lib import axes
-from minimax_lib.agents.base import Agent, TrainState
-from minimax_lib.curricula.base import SOURCE_NAMES, Curriculum, LevelBatch, Play
+from minimax_lib.agents.base import TrainState
+from minimax_lib.agents.population import AgentPop
+from minimax_lib.counts import Count
+from minimax_lib.curricula.base import SOURCE_NAMES, Curriculum, LevelBatch
+from minimax_lib.curricula.outcome import RolloutOutcome
 from minimax_lib.curricula.scores import population_regret, relative_regret
-from minimax_lib.envs.base import Environment, Level
+from minimax_lib.envs.base import Environment
 from minimax_lib.envs.batch import BatchEnv
-from minimax_lib.rollout import Rollout, episode_returns, rollout
+from minimax_lib.rollout import EpisodeReturns, Rollout, rollout
 
 SHARED_SEED = 20230713  # decisions that are common to all seeds and devices come from this, never from a run's seed
 
@@ -28,32 +31,46 @@ class RunnerState(struct.PyTreeNode):
 
 
 @dataclasses.dataclass(frozen=True)
+class CurrentStudents:
+    """The students as a curriculum sees them (`curricula.base.Students`)."""
+
+    env: BatchEnv
+    agent: AgentPop
+    params: Any
+    n_steps: int
+
+    def play(self, key: jax.Array, batch: LevelBatch) -> RolloutOutcome:
+        bootstraps = self.agent.bootstrap_truncated
+        runs = rollout(key, self.env, self.agent, self.params, batch.levels, self.n_steps, bootstraps)
+        return RolloutOutcome(self.agent, self.params, runs)
+
+
+@dataclasses.dataclass(frozen=True)
 class Runner:
-    """A curriculum, a population of students and an environment, as two pure functions: `init` and `step`.
+    """A curriculum, a population of students and their environment, as two pure functions: `init` and `step`.
 
     `step` is written for one seed on one device. Scan over updates, vmap over seeds (`axis_name=axes.SEED`) and
     shard_map over devices wrap it.
     """
 
-    env: Environment
-    agent: Agent  # an AgentPop
+    batch_env: BatchEnv
+    agent: AgentPop
     curriculum: Curriculum
     n_steps: int
-    bootstrap_truncated: bool = False
-    looks: bool = False  # the curriculum reads `logits` and `values` of the rollouts
 
     @property
-    def n_students(self) -> int:
-        return self.agent.n  # type: ignore[attr-defined]
+    def env(self) -> Environment:
+        """One instance of the environment."""
+        return self.batch_env.env
 
     @property
-    def batch_env(self) -> BatchEnv:
-        return BatchEnv(self.env, n_students=self.n_students, restart=self.curriculum.restart)
+    def env_steps_per_step(self) -> int:
+        """Environment steps that the students take in one step of the runner, but for what the curriculum adds."""
+        return self.agent.n * self.curriculum.plan.n_rows * self.n_steps
 
-    def env_steps(self, clock: int) -> int:
-        """Environment steps that the students have taken in the first `clock` steps of the runner."""
-        in_rollouts = self.n_students * self.curriculum.n_rows * self.n_steps
-        return clock * in_rollouts + self.curriculum.extra_env_steps(clock)
+    def extra_env_steps(self, state: RunnerState) -> Count:
+        """What the curriculum has added; with the leading axes of `state`."""
+        return self.curriculum.extra_env_steps(state.curriculum)
 
     def init(self, key: jax.Array) -> RunnerState:
         """The state before the first step; `key` is the run's seed."""
@@ -72,17 +89,15 @@ class Runner:
         clock = axes.common(state.clock)
         shared, local = self.keys(state)
         k_propose, k_rollout, k_update, k_observe = jax.random.split(local, 4)
-        play = self.player(state)
+        players = self.students(state)
 
-        curriculum, batch = self.curriculum.propose(shared, k_propose, clock, state.curriculum, play)
-        runs = play(k_rollout, batch.levels)
-        if self.looks:
-            logits, values = self.agent.look(state.students.params, runs)
-            runs = runs.replace(logits=logits, values=values)
-        students, losses = self._update(k_update, state.students, runs, batch.train)
-        curriculum, report = self.curriculum.observe(k_observe, clock, curriculum, batch, runs)
+        curriculum, batch = self.curriculum.propose(shared, k_propose, clock, state.curriculum, players)
+        batch.check_shapes(self.curriculum.plan.n_rows)
+        outcome = players.play(k_rollout, batch)
+        students, losses = self._update(k_update, state.students, outcome.runs, batch.train)
+        curriculum, report = self.curriculum.observe(k_observe, clock, curriculum, batch, outcome)
 
-        metrics = losses | return_metrics(runs) | self._level_metrics(batch) | report
+        metrics = losses | return_metrics(outcome.episodes) | self._level_metrics(batch) | report
         next_state = state.replace(clock=state.clock + 1, students=students, curriculum=curriculum)
         return next_state, axes.device_mean(metrics)
 
@@ -92,48 +107,37 @@ class Runner:
         shared = jax.random.fold_in(jax.random.key(SHARED_SEED), clock)
         return shared, axes.device_key(jax.random.fold_in(state.seed, clock))
 
-    def player(self, state: RunnerState) -> Play:
-        """Rolls out the students of `state` on any levels [B, ...]: (key, levels) -> rollouts [T, A, B]."""
-
-        def play(key: jax.Array, levels: Level) -> Rollout:
-            params = state.students.params
-            return rollout(key, self.batch_env, self.agent, params, levels, self.n_steps, self.bootstrap_truncated)
-
-        return play
+    def students(self, state: RunnerState) -> CurrentStudents:
+        """The students of `state`, who can play any levels."""
+        return CurrentStudents(self.batch_env, self.agent, state.students.params, self.n_steps)
 
     def _update(
         self, key: jax.Array, students: TrainState, runs: Rollout, train: jax.Array
     ) -> tuple[TrainState, dict[str, jax.Array]]:
-        """The students after learning from the curriculum's `train_rows`, or unchanged with losses NaN."""
-        rows = self.curriculum.train_rows
-        runs = Rollout(
-            steps=jax.tree.map(lambda x: x[:, :, rows], runs.steps),
-            carry=jax.tree.map(lambda x: x[:, rows], runs.carry),
-            last_value=runs.last_value[:, rows],
-            final=None,
-        )
+        """The students after learning from the rows that the plan says, or unchanged with losses NaN."""
+        runs = runs.rows(slice(self.curriculum.plan.n_train_rows))
         learn = jax.jit(self.agent.update)  # traced once for the shapes of its losses and the branch
         shapes = jax.eval_shape(learn, key, students, runs)[1]
         no_losses = jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), shapes)
+        # `train` is the same on every seed, so that this stays a branch: scoring steps pay for no gradient.
         return jax.lax.cond(train, lambda: learn(key, students, runs), lambda: (students, no_losses))
 
     def _level_metrics(self, batch: LevelBatch) -> dict[str, jax.Array]:
         """Means over the levels of each source; NaN for a source that the batch has none of."""
         facts = jax.vmap(self.env.level_metrics)(batch.levels)
         means = {}
-        for source in self.curriculum.sources:
+        for source in self.curriculum.plan.sources:
             rows = batch.source == source
             for name, value in facts.items():
                 means[f"level/{SOURCE_NAMES[source]}/{name}"] = axes.mean_where(rows, value)
         return means
 
 
-def return_metrics(runs: Rollout) -> dict[str, jax.Array]:
+def return_metrics(episodes: EpisodeReturns) -> dict[str, jax.Array]:
     """Return, solved rate and number of the first student's completed episodes (each counts once; NaN if none).
 
     With several students, those of each as well, and the mean regret of the levels on which all finished an episode.
     """
-    episodes = episode_returns(runs.steps)
     n = axes.device_sum(episodes.count.sum(axis=1).astype(jnp.float32))
     returns = axes.device_sum((episodes.mean * episodes.count).sum(axis=1)) / n
     solved = axes.device_sum(episodes.solved.sum(axis=1)) / n

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 
-from minimax_lib import hosts
+from minimax_lib.runners import hosts
 
 ASIDE = "damaged_checkpoints"
 

@@ -15,7 +15,7 @@ import numpy as np
 from minimax_lib import axes
 from minimax_lib.agents.base import Agent
 from minimax_lib.envs.base import Environment, Level
-from minimax_lib.runners.evaluation import Choose, Player, sample
+from minimax_lib.episodes import Choose, Player, sample
 from minimax_lib.trees import mapped
 
 SHARES = (1.0, 0.1, 0.05, 0.02, 0.01, 0.001)  # of the levels, those with the lowest win rates

@@ -1,9 +1,22 @@
-"""Settings that all runners share, and how they are shared out among devices."""
+"""Settings that all methods share, and how they are shared out among devices."""
 
 import dataclasses
+import functools
 from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
+from minimax_lib.agents.population import AgentPop
+from minimax_lib.curricula.base import Curriculum
+from minimax_lib.envs.base import Environment
+
 Settings = TypeVar("Settings")
+
+
+class CurriculumSettings(Protocol):
+    """What `register_curriculum` takes: a frozen dataclass, whose fields are the flags of the curriculum."""
+
+    def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
+        """A curriculum of `n_rows` levels a batch; ValueError in one line where the parts do not fit together."""
+        ...
 
 
 @runtime_checkable
@@ -35,9 +48,12 @@ def shared_out(settings: Settings, n: int, name: str) -> Settings:
         raise ValueError(f"on each of {n} devices, {error}") from error
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class RolloutSettings:
-    """The size of a batch of experience."""
+    """The size of a batch of experience: what a curriculum's settings need beside their own to be trained with.
+
+    A mixin, named before the curriculum's own settings: `class PLR(RolloutSettings, PLRSettings)`.
+    """
 
     n_parallel: int = 32
     """Levels that a student learns from in one update (rows of a rollout), on all devices together."""
@@ -46,21 +62,27 @@ class RolloutSettings:
 
     n_students = 1
 
-    @property
-    def n_train_rows(self) -> int:
-        """Rows that the students' gradient uses."""
-        return self.n_parallel
+    def __post_init__(self) -> None:
+        for name in ("n_parallel", "n_steps", "n_students"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"runner.{name} is {getattr(self, name)}: it must be at least 1")
+        getattr(super(), "__post_init__", lambda: None)()  # of the curriculum's own settings, if they check anything
 
     @property
     def shared(self) -> tuple[str, ...]:
         """The settings of which each device has an equal part."""
-        return ("n_parallel",)
+        return ("n_parallel", *getattr(super(), "shared", ()))
 
     def per_device(self, n: int) -> Self:
         """The settings of one of `n` devices that share a batch; ValueError where they cannot share it equally."""
         return shared_out(self, n, "runner")
 
-    def __post_init__(self) -> None:
-        for name in ("n_parallel", "n_steps"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"runner.{name} is {getattr(self, name)}: it must be at least 1")
+
+@functools.cache  # one class for one class: registering the same settings twice is no conflict
+def with_rollouts(settings: type) -> type:
+    """A class with the fields of `settings` and those of `RolloutSettings`: a choice of --runner."""
+    if issubclass(settings, RolloutSettings):
+        return settings
+    return dataclasses.make_dataclass(
+        settings.__name__, [], bases=(RolloutSettings, settings), frozen=True, namespace={"__doc__": settings.__doc__}
+    )

@@ -9,10 +9,10 @@ from typing import Any
 import filelock
 import yaml
 
-from minimax_lib.checkpoint import saved_updates
 from minimax_lib.config.files import read_yaml
 from minimax_lib.config.tree import flat
-from minimax_lib.files import write_atomically
+from minimax_lib.experiment.checkpoint import saved_updates
+from minimax_lib.experiment.files import write_atomically
 
 UNSET = "not set"
 

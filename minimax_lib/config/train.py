@@ -11,11 +11,11 @@ from minimax_lib.agents.ppo import PPO
 from minimax_lib.config.files import read_yaml, write_yaml
 from minimax_lib.config.tree import Tree, build, to_tree
 from minimax_lib.config.values import MAX_INTEGER, convert
+from minimax_lib.curricula.registry import RUNNERS
 from minimax_lib.envs.registry import ENVS
-from minimax_lib.hosts import Hosts
+from minimax_lib.evaluation.held_out import Evaluation
 from minimax_lib.models.registry import MODELS
-from minimax_lib.runners.evaluation import Evaluation
-from minimax_lib.runners.registry import RUNNERS
+from minimax_lib.runners.hosts import Hosts
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,89 @@
+"""The settings of an evaluation of trained runs, from the command line."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Literal, NoReturn
+
+from minimax_lib.config.flags import split_flags
+from minimax_lib.config.tree import Tree, build
+from minimax_lib.evaluation.held_out import Evaluation
+from minimax_lib.evaluation.robustness import RobustProtocol
+
+USAGE = """Evaluates trained runs on held-out tasks: a table, and a CSV file in each run's folder.
+* evaluate.py --run runs/x                    the benchmark of the papers
+* evaluate.py --run runs/x --tasks all --greedy
+* evaluate.py --run runs/x --robust           win rate on the worst levels
+* evaluate.py --run runs/x-s0 runs/x-s1       several runs, pooled as seeds"""
+
+EPISODES_ON_TASKS, EPISODES_ON_LEVELS = 100, RobustProtocol.n_episodes
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What to evaluate, on what, and how."""
+
+    run: tuple[str, ...] = ()
+    """Folders of runs; several are pooled as seeds, and must be runs of one configuration."""
+    tasks: tuple[str, ...] = ("benchmark",)
+    """Held-out tasks, or a group of them: benchmark (of the papers), validation, all."""
+    n_episodes: int | None = None
+    """Episodes on each task, for each seed; none: 100, and with --robust 10 on each level."""
+    greedy: bool = False
+    """Take the most likely action; otherwise actions are sampled, as in the published evaluations."""
+    protocol: str | None = None
+    """Published rules that the tasks follow, where there are several (AMaze: minimax, dcd); none: their default."""
+    checkpoint: int | Literal["latest"] = "latest"
+    """The checkpoint, by its number of updates."""
+    student: int = 0
+    """Which student of a population; 0 is the first (the protagonist of PAIRED)."""
+    robust: bool = False
+    """Instead of the tasks, play random levels that can be solved, and report the win rate on the worst of them: the
+    levels are ranked by one evaluation and reported from a second (CVaR; Rutherford et al. 2024)."""
+    n_levels: int = RobustProtocol.n_levels
+    """Levels with --robust."""
+    seed: int = 0
+    """Seed of the evaluation."""
+
+    def __post_init__(self) -> None:
+        if not self.run:
+            raise ValueError("no run is given: name its folder, as in --run runs/my-run")
+        for name in ("n_levels", "n_episodes"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is {value}: it must be at least 1")
+        for name in ("seed", "student"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} is {getattr(self, name)}: it must be at least 0")
+
+    @property
+    def episodes(self) -> int:
+        """Episodes on each task, or on each level."""
+        return self.n_episodes or (EPISODES_ON_LEVELS if self.robust else EPISODES_ON_TASKS)
+
+    @property
+    def suite(self) -> Evaluation:
+        """The evaluation on tasks."""
+        return Evaluation(tasks=self.tasks, n_episodes=self.episodes, greedy=self.greedy, protocol=self.protocol)
+
+    @property
+    def robust_protocol(self) -> RobustProtocol:
+        """The evaluation on random levels."""
+        return RobustProtocol(self.n_levels, self.episodes)
+
+
+def parse(words: Sequence[str]) -> Settings:
+    """The settings that the command line asks for; ValueError in one line for bad input. `--help` exits."""
+    if {"-h", "--help"} & set(words):
+        show_help()
+    tree: Tree = dict(split_flags(words))
+    return build(Settings, tree)
+
+
+def show_help() -> NoReturn:
+    """Prints every flag with its help and its default, and exits."""
+    import tyro
+
+    plain = (tyro.conf.AvoidSubcommands, tyro.conf.FlagConversionOff)
+    default = Settings(run=("runs/my-run",))
+    tyro.cli(Settings, default=default, description=USAGE, args=["--help"], use_underscores=True, config=plain)
+    raise SystemExit(0)

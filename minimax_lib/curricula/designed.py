@@ -1,0 +1,141 @@
+"""Levels designed by a teacher that learns: PAIRED (Dennis et al. 2020) and its relatives.
+
+Which game it is depends on what the teacher is paid and on the number of students: the regret of two (PAIRED) or more
+(population PAIRED), or minus the return of one (the minimax adversary).
+"""
+
+import dataclasses
+from typing import Annotated, Any
+
+import jax
+import jax.numpy as jnp
+
+from minimax_lib.agents.base import TrainState
+from minimax_lib.agents.population import AgentPop
+from minimax_lib.agents.ppo import PPO, PPOAgent
+from minimax_lib.curricula.base import Curriculum, LevelBatch, Plan, Students, level_batch
+from minimax_lib.curricula.outcome import Outcome
+from minimax_lib.curricula.scores import SCORES, Score, check_score
+from minimax_lib.curricula.settings import RolloutSettings
+from minimax_lib.envs.base import Environment, Level
+from minimax_lib.envs.registry import TEACHERS
+from minimax_lib.envs.ued import BatchUEDEnv, UEDEnvironment
+from minimax_lib.models.registry import MODELS
+from minimax_lib.models.settings import LSTM
+from minimax_lib.rollout import Rollout, rollout
+
+
+@dataclasses.dataclass(frozen=True)
+class DesignedLevels(Curriculum):
+    """Every level is designed by the teacher, with an empty memory, in an MDP of its own.
+
+    On its last step the teacher is paid the `score` of what the students made of the level; then it learns, with its
+    own settings. A design on which no episode finished pays nothing.
+    """
+
+    env: BatchUEDEnv
+    agent: AgentPop  # the teacher, a population of one
+    n_rows: int
+    score: Score
+
+    @property
+    def plan(self) -> Plan:
+        return Plan(self.n_rows)
+
+    def init(self, key: jax.Array) -> TrainState:
+        k_canvas, k_reset, k_agent = jax.random.split(key, 3)
+        teacher = self.env.env.teacher
+        _, ts = teacher.reset(k_reset, teacher.sample_level(k_canvas))
+        return self.agent.init(k_agent, ts.obs)
+
+    def propose(
+        self, shared: jax.Array, key: jax.Array, clock: jax.Array, state: TrainState, students: Students
+    ) -> tuple[TrainState, LevelBatch]:
+        k_canvas, k_rollout = jax.random.split(key)
+        canvases = self.env.canvases(k_canvas, self.n_rows)
+        n_steps, bootstraps = self.env.env.teacher.max_steps, self.agent.bootstrap_truncated
+        design = rollout(k_rollout, self.env.teacher, self.agent, state.params, canvases, n_steps, bootstraps)
+        assert design.final is not None
+        # The teacher learns when the students have played: what it did until then waits in the batch.
+        batch = level_batch(self.env.designs(design.final))
+        return state, batch.replace(context=design.replace(final=None))
+
+    def observe(
+        self, key: jax.Array, clock: jax.Array, state: TrainState, batch: LevelBatch, outcome: Outcome
+    ) -> tuple[TrainState, dict[str, jax.Array]]:
+        scores = outcome.score(self.score, outcome.episodes.best.max(axis=0))
+        known = jnp.isfinite(scores)
+        reward = jnp.where(known, scores, 0.0)
+        state, metrics = self.agent.update(key, state, paid(batch.context, reward))
+        metrics = metrics | {
+            "reward": reward.mean(),
+            "unpaid": 1.0 - known.mean(dtype=jnp.float32),
+            "diversity": mean_hamming_distance(batch.levels),
+        }
+        return state, {f"teacher/{name}": value for name, value in metrics.items()}
+
+
+def paid(design: Rollout, reward: jax.Array) -> Rollout:
+    """The teacher's rollout [T, 1, B] with `reward` (f32[B]) on the last step of each design."""
+    steps = design.steps
+    assert steps.valid is not None  # its environment restarts nothing
+    last = steps.done & steps.valid  # a design that is over says so in every step that follows
+    return design.replace(steps=steps.replace(reward=jnp.where(last, reward[None, None], 0.0)))
+
+
+def mean_hamming_distance(levels: Level) -> jax.Array:
+    """f32[]: in how many entries (cells, coordinates) two different rows of `levels` [B, ...] differ; NaN if B is 1."""
+    rows = [x.reshape(x.shape[0], -1) for x in jax.tree.leaves(levels)]
+    n = rows[0].shape[0]
+
+    def differing(i: jax.Array) -> jax.Array:
+        return sum((x != x[i][None]).sum(dtype=jnp.float32) for x in rows)
+
+    total = jax.lax.map(differing, jnp.arange(n, dtype=jnp.int32)).sum()  # one row at a time: no B x B levels in memory
+    return total / jnp.float32(n * (n - 1))
+
+
+@dataclasses.dataclass(frozen=True)
+class Teacher:
+    """Levels designed by a teacher that is paid for what the students make of them."""
+
+    score: str = "relative_regret"
+    """What the teacher is paid on the last step of a design, by name."""
+    design: Annotated[Any, TEACHERS] = dataclasses.field(default_factory=TEACHERS["AMaze"])
+    """The teacher's own environment; goes by the name of the students'."""
+    model: Annotated[Any, MODELS] = LSTM(conv_filters=128, embedding_width=10, slow_images=True)
+    """The teacher's network."""
+    ppo: PPO = PPO(entropy_coef=0.05)
+    """How the teacher learns; the default is the high entropy bonus of Mediratta et al. 2023."""
+
+    def __post_init__(self) -> None:
+        SCORES[self.score]  # ValueError for an unknown name
+
+    def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
+        """The curriculum; ValueError where the teacher, the students and the environment do not fit together."""
+        check_score("the teacher's score", self.score, agent.n, agent.n_values)
+        pair = UEDEnvironment(env, self.design.build(env))
+        network = self.model.build(pair.teacher.observation_space, pair.teacher.action_space)
+        teacher = AgentPop(PPOAgent(network, self.ppo, agent.n_total_updates))
+        try:
+            teacher.check_batch(n_rows, pair.teacher.max_steps)
+        except ValueError as error:
+            raise ValueError(f"the teacher's {error}") from None
+        return DesignedLevels(BatchUEDEnv(pair, agent.n), teacher, n_rows, SCORES[self.score])
+
+
+@dataclasses.dataclass(frozen=True)
+class PAIRED(RolloutSettings):
+    """PAIRED: a teacher designs every level and is paid the regret of two students (protagonist, antagonist).
+
+    Population PAIRED with `n_students` of 2 or more and `teacher.score` population_regret; the minimax adversary with
+    one student and neg_return. The first student is the one that is evaluated.
+    """
+
+    n_students: int = 2
+    """Students that play every level side by side."""
+    teacher: Teacher = Teacher()
+    """Who designs the levels."""
+
+    def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
+        return self.teacher.build(env, agent, n_rows)

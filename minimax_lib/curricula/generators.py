@@ -1,0 +1,13 @@
+"""Curricula that a curriculum with a level buffer may take its new levels from, by name."""
+
+from typing import Any
+
+from minimax_lib.curricula.designed import Teacher
+from minimax_lib.curricula.dr import RandomLevels, SimplestLevels
+from minimax_lib.curricula.finite import FiniteList
+from minimax_lib.registry import Registry
+
+# The settings of these have no rows: how many levels make a batch is up to the curriculum that takes them.
+GENERATORS: Registry[Any] = Registry(
+    "generator", {"random": RandomLevels, "simplest": SimplestLevels, "finite": FiniteList, "teacher": Teacher}
+)

@@ -1,0 +1,49 @@
+"""What a curriculum is told of the levels that it proposed."""
+
+import dataclasses
+from typing import Any, Protocol
+
+import jax
+
+from minimax_lib.agents.population import AgentPop
+from minimax_lib.curricula.scores import Score, experience
+from minimax_lib.rollout import EpisodeReturns, Rollout, episode_returns
+
+
+class Outcome(Protocol):
+    """What became of a batch of B levels that A students played: all that a curriculum is told."""
+
+    @property
+    def episodes(self) -> EpisodeReturns:
+        """Statistics of the finished episodes, [A, B]."""
+        ...
+
+    def score(self, score: Score, best_return: jax.Array) -> jax.Array:
+        """f32[B]; -inf where no episode finished.
+
+        `best_return` (f32[B]) is the highest return ever reached on each level, this batch included.
+        """
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class RolloutOutcome:
+    """The outcome of a rollout [T, A, B].
+
+    Everything is worked out when it is asked for, and nothing is kept: a value that was first computed inside
+    `eval_shape` or a branch must not leak out of it. So it never crosses the boundary of a `jit` either.
+    """
+
+    agent: AgentPop
+    params: Any  # [A, ...], of the students that played
+    runs: Rollout
+
+    @property
+    def episodes(self) -> EpisodeReturns:
+        return episode_returns(self.runs.steps)
+
+    def score(self, score: Score, best_return: jax.Array) -> jax.Array:
+        """See `Outcome`. Only a score that needs the network pays for a second look at it."""
+        logits, values = self.agent.look(self.params, self.runs) if score.needs_network else (None, None)
+        agent = self.agent
+        return score(experience(self.runs, best_return, agent.gamma, agent.gae_lambda, logits, values))

@@ -1,0 +1,33 @@
+"""Curricula by name."""
+
+from typing import Any
+
+from minimax_lib.curricula.accel import ACCEL, ACCELSettings
+from minimax_lib.curricula.designed import PAIRED
+from minimax_lib.curricula.dr import DR
+from minimax_lib.curricula.generators import GENERATORS
+from minimax_lib.curricula.plr import PLR, PLRSettings
+from minimax_lib.curricula.settings import RolloutSettings, with_rollouts
+from minimax_lib.curricula.sfl import SFL, SFLSettings
+from minimax_lib.registry import Registry
+
+RUNNERS: Registry[Any] = Registry("runner", {"dr": DR, "plr": PLR, "accel": ACCEL, "sfl": SFL, "paired": PAIRED})
+
+# These take a generator themselves, so that they cannot be part of the literal table that they are defined after.
+for _name, _settings in {"plr": PLRSettings, "accel": ACCELSettings, "sfl": SFLSettings}.items():
+    GENERATORS.register(_name, _settings)
+
+
+def register_curriculum(name: str, settings: Any) -> Any:
+    """Adds a curriculum: a frozen dataclass of settings whose `build(env, agent, n_rows)` returns a `Curriculum`.
+
+    It becomes a choice of `--runner`, with the settings of a rollout (`n_parallel`, `n_steps`) beside its own, and of
+    every setting that takes a curriculum (`--runner.generator`). Returns the class that `--runner` builds.
+    """
+    runner = RUNNERS.register(name, with_rollouts(settings))
+    if not issubclass(settings, RolloutSettings):  # else it has rows of its own, and cannot stand inside another
+        GENERATORS.register(name, settings)
+    return runner
+
+
+register_runner = register_generator = register_curriculum

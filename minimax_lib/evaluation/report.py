@@ -1,0 +1,83 @@
+"""The report at the end of training: what it was good for, and the agent's way through a few levels."""
+
+import dataclasses
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from PIL import Image
+from rich.console import Console
+
+from minimax_lib import axes
+from minimax_lib.agents.base import Agent
+from minimax_lib.envs.base import Drawable
+from minimax_lib.envs.batch import EpisodeStats
+from minimax_lib.envs.held_out import TRAINING_DISTRIBUTION
+from minimax_lib.episodes import Recording
+from minimax_lib.evaluation.held_out import EvalRunner, evaluation_keys
+from minimax_lib.evaluation.tables import Scores, comparison_table, task_scores
+from minimax_lib.trees import mapped
+
+REPORTED = (TRAINING_DISTRIBUTION, "benchmark")  # tasks of the report at the end of training
+REPORTED_EPISODES = 50
+PICTURE_SEED = 20230716
+
+
+def final_report(
+    config: Any, agent: Agent, initial_params: Any, params: Any, folder: Path, console: Console
+) -> tuple[Scores, Scores]:
+    """Prints what training was good for, draws the agent's way through a few levels, and returns the scores.
+
+    The table compares the untrained with the trained agent on the training distribution and the benchmark, the picture
+    `levels/agent.png` in `folder` shows the first seed's agent. `agent` is a single one; both parameters are of
+    populations, [S, A, ...], of which the first student counts.
+    """
+    seeds = range(config.seed, config.seed + config.n_seeds)
+    first = [jax.tree.map(lambda x: x[:, 0], each) for each in (initial_params, params)]
+    settings = dataclasses.replace(config.eval, tasks=REPORTED, n_episodes=REPORTED_EPISODES)
+    untrained, trained = compare(settings.build(config.env, agent), seeds, *first)
+    how = f"{REPORTED_EPISODES} {'greedy' if settings.greedy else 'sampled'} episodes on each"
+    console.print(comparison_table(f"Held-out tasks solved, {how}", untrained, trained))
+    shown = jax.tree.map(lambda x: x[0], first[1])
+    console.print(draw_episodes(config.eval.build(config.env, agent), shown, folder / "levels" / "agent.png"))
+    return untrained, trained
+
+
+def compare(runner: EvalRunner, seeds: Sequence[int], *several: Any) -> list[Scores]:
+    """The scores of each of several lots of parameters [S, ...], on the same levels; one compilation, one dispatch."""
+    keys = jnp.concatenate([evaluation_keys(seeds)] * len(several))
+    params = jax.tree.map(lambda *lots: jnp.concatenate(lots), *several)
+    result = jax.jit(mapped(runner.evaluate, axis_name=axes.SEED))(keys, params)
+    lots = [slice(i * len(seeds), (i + 1) * len(seeds)) for i in range(len(several))]
+    return [task_scores(runner.names, seeds, jax.tree.map(lambda x, lot=lot: x[lot], result)) for lot in lots]
+
+
+def draw_episodes(runner: EvalRunner, params: Any, path: Path, n_episodes: int = 3) -> str:
+    """Draws one agent's first episodes on every task, a column a task; returns a line that says where, or why not."""
+    env, n_tasks = runner.held_out.env, len(runner.names)
+    if not isinstance(env, Drawable):
+        return f"no picture: {type(env).__name__} has no method to draw its episodes"
+    recording = jax.device_get(jax.jit(partial(record_episodes, runner, n_episodes))(params))
+    by_episode = np.arange(n_tasks * n_episodes).reshape(n_tasks, n_episodes).T.reshape(-1).tolist()
+    states, running = jax.tree.map(lambda x: x[:, by_episode], (recording.states, recording.running))
+    captions = [caption(runner.names[row // n_episodes], recording.stats, row) for row in by_episode]
+    picture = env.draw_episodes(states, running, captions, columns=n_tasks)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(picture).save(path)
+    return f"the agent's way through a few levels: {path}"
+
+
+def caption(task: str, stats: EpisodeStats, row: Any) -> str:
+    """What became of one episode."""
+    solved, length = stats.returns[row] > 0, stats.lengths[row]
+    return f"{task}: " + (f"solved in {length} steps" if solved else f"not solved in {length} steps")
+
+
+def record_episodes(runner: EvalRunner, n_episodes: int, params: Any) -> Recording:
+    """`n_episodes` of each task, row m * n_episodes + e."""
+    k_levels, k_play = jax.random.split(jax.random.key(PICTURE_SEED))
+    return runner.player.record(k_play, params, runner.rows(k_levels, n_episodes))

@@ -1,0 +1,273 @@
+"""A run under way: the loop over log intervals, and what happens on the host between two dispatches."""
+
+import dataclasses
+import functools
+import signal
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar
+
+import jax
+import numpy as np
+
+from minimax_lib import axes
+from minimax_lib.config import Config
+from minimax_lib.evaluation.held_out import EvalResult, EvalRunner, evaluation_keys
+from minimax_lib.experiment.checkpoint import Checkpoints
+from minimax_lib.experiment.folder import RunFolder
+from minimax_lib.experiment.interrupts import StopRequest, exit_status
+from minimax_lib.experiment.progress import Progress, Standing
+from minimax_lib.experiment.writers.base import Row, Writer
+from minimax_lib.experiment.writers.csv import CsvWriter
+from minimax_lib.runners import hosts
+from minimax_lib.runners.devices import Grid
+from minimax_lib.runners.seeds import Program, Report, finite, learnt_parameters
+from minimax_lib.runners.training import RunnerState
+from minimax_lib.trees import mapped
+
+T = TypeVar("T")
+
+
+class RunStopped(RuntimeError):
+    """The run ended before its last update; one line. What its folder holds can be resumed."""
+
+    def __init__(self, message: str, status: int = 1):
+        super().__init__(message)
+        self.status = status  # of the process
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """Where a process takes a run up."""
+
+    state: RunnerState
+    update: int
+    is_fresh: bool  # from the beginning, not from a checkpoint
+    compiling: "Future[None] | None" = None  # None: nothing is left to do
+
+
+class Run(Protocol):
+    """What the loop asks of the run that it is part of."""
+
+    config: Config
+    folder: RunFolder
+    program: Program
+    held_out: "HeldOutEvaluation | None"
+
+
+class Training:
+    """A run under way: its state, and what happens on the host between two dispatches."""
+
+    def __init__(
+        self,
+        run: Run,
+        start: Start,
+        stop: StopRequest,
+        progress: Progress,
+        checkpoints: Checkpoints,
+        curves: Sequence[Writer],
+    ):
+        """Opens the tables without the rows that come after `start`, which are about to be written again."""
+        self.config, self.folder, self.program, self.held_out = run.config, run.folder, run.program, run.held_out
+        self.stop, self.progress, self.checkpoints = stop, progress, checkpoints
+        self.start, self.state, self.update = start, start.state, start.update
+        self.env_steps = self.program.env_steps(start.state)
+        clock, update = (-1, -1) if start.is_fresh else (clock_of(start.state), start.update)
+        self.metrics: list[Writer] = [*curves]
+        self.evaluations: list[Writer] = [*curves]
+        self.began = self.first_interval = time.perf_counter()
+        if hosts.is_first():
+            metrics = CsvWriter(self.folder.metrics, "clock", clock)
+            self.metrics.append(metrics)
+            self.evaluations.append(CsvWriter(self.folder.evaluations, "update", update))
+            self.began -= float(metrics.kept[-1]["seconds"]) if metrics.kept else 0.0
+
+    def run(self) -> RunnerState:
+        """The state after the last update. RunStopped if it does not come to that."""
+        self._compile()
+        if self.start.is_fresh:
+            self._evaluate()
+        else:
+            self.progress.say(f"{self.folder.path} goes on from update {self.update:,}")
+        self.first_interval = time.perf_counter()
+        while self.update < self.config.n_updates and not self._stopping():
+            self._interval()
+        self._leave()
+        return self.state
+
+    def _stopping(self) -> int:
+        """The number of the signal that any process has been sent; 0 for none."""
+        return hosts.largest(self.stop.signal or 0)
+
+    def _compile(self) -> None:
+        """Waits for the compilation, and dispatches no work at all: the intervals are timed without either."""
+        self.progress.doing("compiling")
+        if self.start.compiling:
+            self.start.compiling.result()
+        self.state, _ = finished(lambda: self.program.run(self.state, self.update))
+
+    def _interval(self) -> None:
+        """Trains up to the next multiple of `log_every` and does what is due there."""
+        before = self.update
+        target = min(self.config.n_updates, (before // self.config.log_every + 1) * self.config.log_every)
+        self.progress.doing("training")
+        began = time.perf_counter()
+        self.state, report = finished(lambda: self.program.run(self.state, target))
+        seconds = time.perf_counter() - began
+        self.update = int(np.min(hosts.readable(self.state.students.n_updates)))
+        self._check(report, before)
+        self._log(report, seconds)
+        if self.held_out and self._due(self.config.eval.every, before):
+            self._evaluate()
+        if self._due(self.config.checkpoint_every, before):
+            self._save()
+        self.checkpoints.check()
+
+    def _due(self, every: int, before: int) -> bool:
+        """Whether the run has come past a multiple of `every` since update `before`, or to its end."""
+        return self.update // every > before // every or self.update >= self.config.n_updates
+
+    def _check(self, report: Report, before: int) -> None:
+        """Raises RunStopped where going on makes no sense."""
+        for bad, what in ((report.nonfinite, "loss"), (report.broken_curriculum, "teacher")):
+            if np.any(bad):
+                seed = self.config.seed + np.flatnonzero(bad)[0]
+                self._break_off(f"the {what} of seed {seed} is not finite at update {self.update:,}")
+        if self.update == before:
+            self._break_off(f"no student has learnt anything in {int(report.n_steps):,} steps after update {before:,}")
+
+    def _break_off(self, why: str) -> None:
+        self.checkpoints.wait()
+        raise RunStopped(f"error: {why}; {self.folder.newest()}")
+
+    def _log(self, report: Report, seconds: float) -> None:
+        """Writes the interval's rows and moves the progress line."""
+        env_steps, before = self.program.env_steps(self.state), self.env_steps
+        self.env_steps = env_steps
+        speed = float((env_steps - before).sum()) / seconds
+        metrics = {name: np.asarray(report.metrics[name], np.float32) for name in sorted(report.metrics)}
+        position = {"update": self.update, "clock": clock_of(self.state)}
+        measured = {"seconds": time.perf_counter() - self.began, "steps_per_second": speed}
+        rows = [
+            position
+            | {"seed": seed, "env_steps": int(env_steps[i])}
+            | measured
+            | {name: values[i] for name, values in metrics.items()}
+            for i, seed in enumerate(seeds(self.config))
+        ]
+        write(self.metrics, rows)
+        self.progress.stands(self._standing(speed, metrics))
+
+    def _standing(self, speed: float, metrics: dict[str, np.ndarray]) -> Standing:
+        per_update = (time.perf_counter() - self.first_interval) / (self.update - self.start.update)
+        return Standing(
+            update=self.update,
+            n_updates=self.config.n_updates,
+            steps_per_second=speed,
+            seconds_left=per_update * (self.config.n_updates - self.update),
+            training_return=float(np.mean(metrics["return"])),
+            solved_rate=float(np.mean(metrics["solved_rate"])),
+        )
+
+    def _evaluate(self) -> None:
+        """One row a seed and task in eval.csv, if the run is evaluated at all."""
+        if self.held_out is None:
+            return
+        self.progress.doing("evaluating")
+        result = finished(functools.partial(self.held_out.evaluate, self.update, self.state.students.params))
+        rows = self.held_out.rows(self.update, result)
+        write(self.evaluations, rows)
+        solved = np.mean([row["solved"] for row in rows])
+        self.progress.say(f"update {self.update:,}: {solved:.0%} of the held-out episodes solved")
+
+    def _save(self) -> None:
+        """Starts to write a checkpoint, unless the parameters are of no use."""
+        self.progress.doing("saving")
+        learnt = {"": self.state.students.params, "teacher's ": learnt_parameters(self.state.curriculum)}
+        for whose, params in learnt.items():
+            if not np.all(hosts.readable(all_finite(params, self.config.n_seeds))):
+                self._break_off(f"the {whose}parameters are not finite at update {self.update:,}")
+        self.checkpoints.save(self.update, self.state)
+
+    def _leave(self) -> None:
+        """Returns when everything is on disk; raises RunStopped if a signal was the reason to leave."""
+        if self.update:
+            self._save()
+            self.checkpoints.wait()
+        number = self._stopping()
+        if number:
+            stop = signal.Signals(number)
+            done = f"saved at update {self.update:,} of {self.config.n_updates:,}" if self.update else "nothing to save"
+            raise RunStopped(f"{stop.name}: {done}; --resume continues {self.folder.path}", exit_status(stop))
+        self.progress.say(f"{self.folder.path} is finished: {self.update:,} updates")
+
+
+class HeldOutEvaluation:
+    """Evaluates the first student of every seed; the same update of the same run is always evaluated alike."""
+
+    def __init__(self, eval_runner: EvalRunner, config: Config, grid: Grid):
+        self.names = eval_runner.names
+        self.seeds = seeds(config)
+        evaluated = grid.per_seed(functools.partial(evaluate_first_students, eval_runner))
+
+        def evaluate_update(update: jax.Array, params: Any) -> EvalResult:
+            return evaluated(evaluation_keys(self.seeds, update), params)
+
+        self._evaluate = grid.compiled(evaluate_update)
+
+    def lower(self, params: Any) -> jax.stages.Lowered:
+        """`evaluate` of parameters like these (shapes will do), traced; once compiled, it is not compiled again."""
+        return self._evaluate.lower(np.int32(0), params)
+
+    def evaluate(self, update: int, params: Any) -> EvalResult:
+        """[S, M, E] with `params` [S, A, ...]; the update serves as the seed of the evaluation."""
+        return self._evaluate(np.int32(update), params)
+
+    def rows(self, update: int, result: EvalResult) -> list[Row]:
+        """One row a seed and task: the means over the episodes."""
+        returns, solved = (np.asarray(x, np.float32).mean(axis=-1) for x in (result.returns, result.solved))
+        return [
+            {"update": update, "seed": seed, "maze": name, "return": returns[i, m], "solved": solved[i, m]}
+            for i, seed in enumerate(self.seeds)
+            for m, name in enumerate(self.names)
+        ]
+
+
+def evaluate_first_students(eval_runner: EvalRunner, keys: jax.Array, params: Any) -> EvalResult:
+    """[S, M, E] with `keys` [S] and `params` [S, A, ...]."""
+    first = jax.tree.map(lambda leaf: leaf[:, 0], params)
+    return mapped(eval_runner.evaluate, axis_name=axes.SEED)(keys, first)
+
+
+def seeds(config: Config) -> range:
+    """The seeds of a run."""
+    return range(config.seed, config.seed + config.n_seeds)
+
+
+def clock_of(state: RunnerState) -> int:
+    """Steps of the runner so far, which are the same for all seeds."""
+    return int(np.max(hosts.readable(state.clock)))
+
+
+all_finite = jax.jit(finite, static_argnums=1)
+
+
+def write(writers: Iterable[Writer], rows: Sequence[Row]) -> None:
+    """The same rows to all."""
+    for writer in writers:
+        writer.write(rows)
+
+
+def begun(work: Callable[[], T]) -> "Future[T]":
+    """What `work` will return, from a thread of its own."""
+    worker = ThreadPoolExecutor(max_workers=1)
+    try:
+        return worker.submit(work)
+    finally:
+        worker.shutdown(wait=False)
+
+
+def finished(work: Callable[[], T]) -> T:
+    """What `work` returns, once it is computed; this thread goes on hearing signals, as it would not inside XLA."""
+    return begun(lambda: jax.block_until_ready(work())).result()

@@ -1,0 +1,67 @@
+"""Runs on disk, for whoever reads them: nothing in their folders is changed."""
+
+import dataclasses
+import difflib
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.console import Console
+
+from minimax_lib.config import Config, load_yaml
+from minimax_lib.experiment.checkpoint import CheckpointError, Checkpoints, placed, saved_updates
+from minimax_lib.experiment.folder import RunFolder
+from minimax_lib.registry import unknown_name
+from minimax_lib.runners.build import grid_of, make_runner
+from minimax_lib.runners.devices import whole_state
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A run on disk, and which of its checkpoints to take."""
+
+    folder: RunFolder
+    config: Config
+    update: int | None  # None: the newest that can be read
+
+    @property
+    def results(self) -> Path:
+        """Where its evaluations are kept."""
+        return self.folder.path / "evaluations"
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return tuple(range(self.config.seed, self.config.seed + self.config.n_seeds))
+
+
+def find_run(path: Path, checkpoint: int | Literal["latest"]) -> Run:
+    """The run in the folder `path`; ValueError in one line if there is none, or not that checkpoint of it."""
+    folder = RunFolder(path)
+    if not path.is_dir():
+        raise no_such_run(path)
+    if not folder.config.exists():
+        raise ValueError(f"{path} is not the folder of a run: it has no {folder.config.name}")
+    updates = saved_updates(folder.checkpoints)
+    if not updates:
+        raise ValueError(f"{path} holds no checkpoint: there is nothing to evaluate yet")
+    if checkpoint != "latest" and checkpoint not in updates:
+        raise ValueError(f"{path} has no checkpoint {checkpoint}: choose from {', '.join(map(str, updates))}, latest")
+    return Run(folder, load_yaml(folder.config), None if checkpoint == "latest" else checkpoint)
+
+
+def no_such_run(path: Path) -> ValueError:
+    """The error for a folder that does not exist, with the runs beside it whose names are nearest."""
+    runs = [str(config.parent) for config in path.parent.glob("*/config.yaml")]
+    nearest = difflib.get_close_matches(str(path), runs, n=5, cutoff=0.0)
+    return unknown_name("run", path, nearest) if nearest else ValueError(f"run {str(path)!r} does not exist")
+
+
+def restore(run: Run, console: Console) -> tuple[int, Any]:
+    """(number of updates, parameters [S, A, ...]) of the run's checkpoint; CheckpointError if it cannot be read."""
+    shape = whole_state(make_runner(run.config), run.config.n_seeds, grid_of(run.config))
+    with Checkpoints(run.folder.checkpoints, read_only=True) as checkpoints:
+        restored = checkpoints.restore(placed(shape), run.update)
+    if restored is None:
+        raise CheckpointError(f"{run.folder.path} holds no checkpoint any more")
+    for update, why in restored.damaged.items():
+        console.print(f"the checkpoint of update {update} is damaged ({why}): taking {restored.update}", soft_wrap=True)
+    return restored.update, restored.state.students.params

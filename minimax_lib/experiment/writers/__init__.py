@@ -1,0 +1,1 @@
+"""Where the measurements of a run go."""
