@@ -1,6 +1,18 @@
 """A fully jitted JAX framework for autocurricula (unsupervised environment design).
 
 The public names are imported when they are first used, so that a command line is refused before jax has to load.
+
+Shapes in docstrings and comments are given in these letters, the outermost axis first (`f32[T, A, B]`):
+
+    A   students of a population, which play the same levels
+    B   levels of a batch
+    R   rows that an agent acts on: B levels times the evaluations of each, which is one unless said otherwise
+    T   steps of a rollout
+    C   slots of a level buffer
+    K   estimates that a network makes of one value
+    N   everything flat: all rows of all students, or all entries of a list
+    S   seeds, each a run of its own
+    M   held-out tasks, with E episodes on each
 """
 
 import importlib

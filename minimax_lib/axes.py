@@ -18,6 +18,7 @@ DEVICE = "device"  # of a mesh: devices that share the rows of one batch
 
 def is_bound(axis: str) -> bool:
     """Whether the code runs inside a vmap or shard_map that names `axis`."""
+    # Costs nothing in the compiled program, as nobody uses the index.
     try:
         jax.lax.axis_index(axis)
     except NameError:
@@ -44,6 +45,7 @@ def device_sum(tree: Any) -> Any:
 
 def mean_where(counts: jax.Array, values: jax.Array) -> jax.Array:
     """f32[]: the mean of `values` where `counts`, over the entries of all devices together; NaN if there are none."""
+    # Not the mean of the devices' means: a device on which few entries count would weigh as much as the others.
     total = jnp.where(counts, values, 0.0).sum()
     return device_sum(total) / device_sum(counts.sum(dtype=jnp.float32))
 
@@ -54,7 +56,7 @@ def everywhere_all(predicate: jax.Array) -> jax.Array:
 
 
 def common(value: jax.Array) -> jax.Array:
-    """`value`, which is known to be equal on every seed: unbatched, so that what follows from it stays a branch."""
+    """`value`, unbatched: a branch on it stays a branch. It must be equal on every seed, which vmap cannot see."""
     return _over(jax.lax.pmax, value, (SEED,))
 
 

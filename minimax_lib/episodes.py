@@ -17,7 +17,9 @@ from minimax_lib.trees import tree_size, tree_where
 if TYPE_CHECKING:
     import distrax
 
-SMALL_BATCH, SHRINK = 256, 4  # rows that are not worth a smaller program of their own; how much smaller it would be
+# A batch is cut to a quarter while at least so many rows would be left: each size is a loop to compile, and with fewer
+# rows a step is cheap as it is.
+SMALL_BATCH, SHRINK = 256, 4
 Choose = Callable[[jax.Array, "distrax.Distribution"], jax.Array]
 
 
@@ -62,13 +64,15 @@ class Player:
         """Return and length of one episode on each of `levels` [R, ...]; both [R].
 
         Runs until every row has ended (on every seed of a vmap that names `axes.SEED`), `env.max_steps` at most. Rows
-        that have ended are dropped along the way, so that a few long episodes do not cost what all of them would.
+        that have ended are dropped along the way, so that steps of the last few episodes do not cost those of all rows.
         """
         episodes = self.start(key, levels)
         rows, stats = jnp.arange(tree_size(levels)), episodes.stats
+        # Sizes must be known to the compiler, so that the batch shrinks in a few steps and not with every episode.
         for n_left in (*smaller_batches(len(rows)), 0):
             episodes = self.play_until(n_left, params, episodes)
             stats = jax.tree.map(lambda x, own, rows=rows: x.at[rows].set(own), stats, episodes.stats)
+            # False sorts before True: the rows under way come first, and those after them have just been recorded.
             left = jnp.argsort(episodes.ended)[:n_left]
             rows, episodes = jax.tree.map(lambda x, left=left: x[left], (rows, episodes))
         return stats
@@ -79,6 +83,7 @@ class Player:
 
         def one_step(episodes: Episodes, _: None) -> tuple[Episodes, tuple[Any, jax.Array]]:
             after = self.step(params, episodes)
+            # The state that ends an episode still belongs to it: what counts is whether the row had ended before.
             return after, (after.state, ~episodes.ended)
 
         end, later = jax.lax.scan(one_step, start, None, self.env.max_steps)
@@ -86,7 +91,7 @@ class Player:
         return Recording(states=states, running=running, stats=end.stats)
 
     def start(self, key: jax.Array, levels: Level) -> Episodes:
-        """Before the first step on `levels` [R, ...]."""
+        """The episodes before their first step, on `levels` [R, ...]."""
         n = tree_size(levels)
         k_reset, k_steps = jax.random.split(key)
         state, ts = jax.vmap(self.env.reset)(jax.random.split(k_reset, n), levels)
@@ -103,7 +108,9 @@ class Player:
         """Steps until at most `n_left` episodes are under way, on every seed of a vmap."""
 
         def too_many(episodes: Episodes) -> jax.Array:
+            # The limit holds even for an environment that forgets to end its episodes: the loop always ends.
             under_way = ~episodes.ended & (episodes.stats.lengths < self.env.max_steps)
+            # One answer for all seeds: with one for each, JAX would select between two whole states in every step.
             return axes.any_seed(under_way.sum(dtype=jnp.int32) > n_left)
 
         return jax.lax.while_loop(too_many, lambda episodes: self.step(params, episodes), episodes)
@@ -111,6 +118,7 @@ class Player:
     def step(self, params: Any, episodes: Episodes) -> Episodes:
         """One step of every row."""
         time = episodes.stats.lengths
+        # An episode's randomness is its own key and its own time: rows that are dropped beside it change nothing in it.
         keys = jax.vmap(jax.random.split)(jax.vmap(jax.random.fold_in)(episodes.key, time))
         policy, _, carry = self.agent.policy(params, episodes.obs, episodes.carry, time == 0)
         action = jax.vmap(self.choose)(keys[:, 0], policy)
@@ -127,7 +135,7 @@ class Player:
 
 
 def smaller_batches(n_rows: int) -> list[int]:
-    """The sizes that a batch of `n_rows` is cut to one after another; none where a step is cheap as it is."""
+    """The sizes that a batch of `n_rows` is cut to, one after another; none for a small batch."""
     sizes = []
     while n_rows >= SHRINK * SMALL_BATCH:
         n_rows //= SHRINK

@@ -32,7 +32,7 @@ POOLED = ("env", "model", "runner", "ppo", "n_updates")  # settings that must be
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Evaluates, and returns the exit status; 2 after one line on stderr where what is asked for cannot be done.
+    """The exit status, after the evaluation; 2 after one line on stderr where what is asked for cannot be done.
 
     Nothing is compiled or written before all of it has been found possible.
     """
@@ -44,6 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         runner = settings.suite.build(runs[0].config.env, make_agent(runs[0].config).agent)
     except ValueError as error:
         return refuse(error)
+    # Nothing is refused from here on: what fails now is a failure of the work, with status 1.
     try:
         keep_compiled_programs(runs[0].config.compilation_cache)
         evaluate(settings, runs, runner, Console())
@@ -82,10 +83,12 @@ def check_student(run: Run, student: int) -> None:
 def evaluate(settings: Settings, runs: Sequence[Run], runner: EvalRunner, console: Console) -> None:
     """Plays every run, writes a file for each, and prints the tables of all of them together."""
     for run in runs:
-        run.results.mkdir(exist_ok=True)  # now, rather than after the work
+        run.results.mkdir(exist_ok=True)  # now: after the work, a folder that cannot be made would lose the results
+    # One measure for all runs, which are of one configuration: it is compiled once.
     measure = level_measure(settings, runs[0], runner, console) if settings.robust else task_measure(settings, runner)
     parts, files = [], []
     for run in runs:
+        # Each file is written as soon as its run is measured: what fails in a later run costs nothing of this one.
         update, params = restore(run, console)
         parts.append(measure(run, jax.tree.map(lambda x: x[:, settings.student], params)))
         files.append(write_new(run.results, file_name(settings, update), csv_text(settings, update, parts[-1])))
@@ -107,6 +110,7 @@ def task_measure(settings: Settings, runner: EvalRunner) -> Measure:
 
 def level_measure(settings: Settings, run: Run, runner: EvalRunner, console: Console) -> Measure:
     """Plays random levels of the training distribution, the same for all runs."""
+    # `run` stands for all of them: the runs that are pooled have one environment.
     program = RobustRunner(run.config.env, runner.agent, settings.robust_protocol, runner.choose)
     if not program.knows_solvable:
         console.print("The environment does not tell which levels can be solved: all of them are played.")
@@ -120,7 +124,7 @@ def level_measure(settings: Settings, run: Run, runner: EvalRunner, console: Con
 
 
 def print_tables(settings: Settings, scores: Scores, console: Console) -> None:
-    """What was found, over all seeds and for each."""
+    """Prints the scores over all seeds, and those of each seed."""
     how = f"{settings.episodes} {'greedy' if settings.greedy else 'sampled'} episodes"
     if settings.robust:
         console.print(score_table(f"{settings.n_levels:,} random levels, {how} on each", scores))
@@ -164,9 +168,11 @@ def write_new(folder: Path, name: str, text: str) -> Path:
     for number in itertools.count(1):
         path = folder / (f"{name}.csv" if number == 1 else f"{name}-{number}.csv")
         if not path.exists():
+            # Mode "x" fails where another process has made the file since.
             with path.open("x", encoding="utf-8", newline="") as file:
                 file.write(text)
             return path
+        # The same evaluation gives the same text: doing it again makes no second file.
         if path.read_text(encoding="utf-8") == text:
             return path
     raise AssertionError("unreachable")

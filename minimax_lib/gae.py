@@ -1,5 +1,6 @@
 """Generalised advantage estimation."""
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -21,7 +22,10 @@ def gae(
     All arguments but the last two are [T, ...]; `discount` is 0 where nothing may be bootstrapped past the step,
     `next_value_t` the value of the observation that action t led to. The target is advantage plus value.
     """
+    chex.assert_equal_shape([reward, done, discount, value, next_value])
+    # All that does not depend on the step after is done for all steps at once, outside of the loop.
     delta = reward + gamma * discount * next_value - value
+    # `done`, not `discount`: a time limit may bootstrap, but no advantage runs on into the next episode.
     decay = gamma * gae_lambda * (1.0 - done.astype(jnp.float32))
 
     def backwards(advantage: jax.Array, step: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -35,5 +39,9 @@ def gae(
 
 
 def next_values(value: jax.Array, last_value: jax.Array) -> jax.Array:
-    """f32[T, ...], the value one step later: `value` [T, ...] shifted, then `last_value` [...]."""
+    """f32[T, ...], the value one step later: `value` [T, ...] shifted, then `last_value` [...].
+
+    Where an episode ends, it is that of the next episode's first observation. There, `gae` needs a `discount` of 0 or
+    another value in its place.
+    """
     return jnp.concatenate([value[1:], last_value[None]])

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 from flax import struct
@@ -108,6 +109,8 @@ def rollout(
     keys = jax.vmap(jax.random.split)(jax.random.split(k_steps, n_steps))
     (state, obs, first, last_carry), steps = scan_restocked(env, one_step, loop, keys)
     last_value = agent.value(params, obs, last_carry, first)
+    chex.assert_shape([steps.reward, steps.done, steps.value, steps.log_prob], (n_steps, *ts.reward.shape))
+    chex.assert_shape(last_value, ts.reward.shape)
     goes_on = not isinstance(env.restart, NoRestart)
     return Rollout(steps=transitions(steps, opening, goes_on), carry=carry, last_value=last_value, final=state)
 

@@ -10,12 +10,13 @@ from minimax_lib.runners.hosts import join, make_devices_of_cores
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Trains, and returns the exit status; 2 after one line on stderr for a command line that asks for what cannot be.
+    """The exit status, after the training; 2 after one line on stderr for a command line that asks for the impossible.
 
     Until the whole configuration has been found possible, nothing is compiled and nothing written.
     """
     try:
         config = parse(argv)
+        # Before the checks, which count the devices: from then on their number is fixed.
         if config.distributed:
             join(config.hosts)
         else:
@@ -41,7 +42,10 @@ def check(config: Config) -> None:
 
 
 def refuse(error: ValueError) -> int:
-    """Prints bad input as one line. An error of several lines is none of ours but a bug, and keeps its traceback."""
+    """2, the exit status for bad input, which is printed as one line.
+
+    All of this package's messages are one line. An error of several lines is a bug, and keeps its traceback.
+    """
     if "\n" in str(error):
         raise error
     print(f"error: {error}", file=sys.stderr)

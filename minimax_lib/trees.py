@@ -22,10 +22,11 @@ def tree_where(predicate: jax.Array, on_true: Any, on_false: Any) -> Any:
 
 
 def mapped(function: Callable[..., Any], in_axes: Any = 0, axis_name: str | None = None) -> Callable[..., Any]:
-    """`jax.vmap`, or the same result by one call where the axis has the length one; the first argument leads with it.
+    """`jax.vmap(function)`, but where the axis has length one, `function` is called once without it: the same result.
 
     An axis of length one is not free under XLA: products with a batch of one, some sums (seventy times slower on a CPU)
-    and layouts suffer. Inside the single call `axis_name` is not bound.
+    and layouts suffer. The length is read off the first argument, whose leaves must lead with the axis. In the single
+    call `axis_name` is not bound.
     """
 
     def call(*args: Any) -> Any:
@@ -39,9 +40,10 @@ def mapped(function: Callable[..., Any], in_axes: Any = 0, axis_name: str | None
 
 
 def squeezed(tree: Any, axis: Any) -> Any:
-    """`tree` without its axis of length one; `axis` is an int, None for none, or a tree prefix of these."""
+    """`tree` without its axis of length one. `axis` is an int, None for no axis, or a tree prefix of these."""
 
     def squeeze(axis: int | None, part: Any) -> Any:
         return part if axis is None else jax.tree.map(lambda x: x.squeeze(axis), part)
 
+    # `is_leaf`: JAX takes None for a tree without leaves, and here it says that there is no axis.
     return jax.tree.map(squeeze, axis, tree, is_leaf=lambda axis: axis is None)

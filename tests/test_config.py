@@ -17,7 +17,9 @@ from minimax_lib.config.tree import build, overlay, registry_of, setting_hints, 
 from minimax_lib.config.values import Words, convert
 from minimax_lib.curricula.registry import RUNNERS
 from minimax_lib.envs.registry import ENVS
+from minimax_lib.experiment.folder import differences
 from minimax_lib.models.registry import MODELS
+from minimax_lib.models.settings import S5
 from minimax_lib.registry import Registry
 from minimax_lib.train import check
 
@@ -284,3 +286,12 @@ def test_the_experiments_in_the_repository_are_possible(path):
 
 def test_there_are_experiments_to_check():
     assert EXPERIMENTS
+
+
+def test_a_setting_of_an_earlier_version_is_accepted_and_means_nothing():
+    old = {"model": {"name": "lstm", "slow_images": True}}
+    teacher = {"name": "paired", "teacher": {"model": {"name": "s5", "slow_images": True}}}
+    assert from_dict(old) == from_dict({"model": "lstm"})
+    now = to_dict(from_dict({}))
+    assert not differences(now | {"model": now["model"] | old["model"]}, now)  # a run with such a file can be resumed
+    assert from_dict({"runner": teacher}).runner.teacher.model == S5()

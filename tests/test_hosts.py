@@ -206,7 +206,9 @@ def test_the_cores_of_a_machine_without_accelerators_are_devices_when_asked_for(
     ],
 )
 def test_who_has_said_how_many_devices_there_are_is_obeyed(variables, expected):
-    code = "import jax; from minimax_lib.runners.hosts import make_devices_of_cores as make; make(2); print(jax.device_count())"
+    code = (
+        "import jax; from minimax_lib.runners import hosts; hosts.make_devices_of_cores(2); print(jax.device_count())"
+    )
     environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"} | variables
     command = [sys.executable, "-c", code]
     found = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, check=True)

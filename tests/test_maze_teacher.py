@@ -275,7 +275,8 @@ def test_the_published_task():
     teacher = MazeTeacher()
     assert teacher.max_steps == 62
     assert teacher.action_space == Discrete(169)
-    image, time = ("image", Box(0, 10, (15, 15, 3), "uint8")), ("time", Discrete(63))
+    image = ("image", Box(0, 10, (15, 15, 3), "uint8", changes_slowly=True))
+    time = ("time", Discrete(63))
     assert teacher.observation_space == Dict((image, time, ("noise", Box(0, 1, (50,), "float32"))))
     assert dataclasses.replace(teacher, noise_dim=0).observation_space == Dict((image, time))
     lengths = [

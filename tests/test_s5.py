@@ -214,10 +214,9 @@ def test_seeds_side_by_side_are_each_seed_alone():
 
 
 def test_slow_images_are_taken_as_they_are():
-    space = Box(0, 10, (6, 6, 3), "uint8")
+    settings = S5(conv_filters=2, memory_width=W, state_size=N, head_width=4)
     plain, slow = (
-        S5(conv_filters=2, memory_width=W, state_size=N, head_width=4, slow_images=s).build(space, Discrete(3))
-        for s in (False, True)
+        settings.build(Box(0, 10, (6, 6, 3), "uint8", changes_slowly=slowly), Discrete(3)) for slowly in (False, True)
     )
     image = jax.random.randint(jax.random.key(0), (5, R, 6, 6, 3), 0, 10).astype(jnp.uint8)
     args = (image, plain.init_carry((R,)), starts(5))

@@ -53,7 +53,7 @@ class Agent(Protocol):
         ...
 
     def init(self, key: jax.Array, obs: Any) -> TrainState:
-        """What learning starts from; `obs` is one observation, without leading axes."""
+        """The state before the first update; `obs` is one observation, without leading axes."""
         ...
 
     def init_carry(self, shape: tuple[int, ...]) -> Any:

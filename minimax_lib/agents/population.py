@@ -16,7 +16,7 @@ ROLLOUT_AXES: Any = Rollout(steps=1, carry=0, last_value=0, final=None)  # type:
 
 @dataclasses.dataclass(frozen=True)
 class AgentPop:
-    """`n` agents alike but for their parameters; the methods of `agent`, with a leading axis A = n throughout.
+    """`n` agents that differ only in their parameters; the methods are those of `agent`, with a leading axis A = n.
 
     Rollouts are [T, A, R, ...]. A population of one calls the agent itself: a product with a batch of one is slower.
     """
@@ -70,6 +70,7 @@ class AgentPop:
 
     def look(self, params: Any, run: Rollout) -> tuple[jax.Array, jax.Array]:
         """(f32[T, A, R, n], f32[T, A, R, K]), for `run` [T, A, R]."""
+        # A vmap puts the students first; a rollout has the steps first.
         seen = mapped(self.agent.look, (0, ROLLOUT_AXES))(params, run)
         return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), seen)
 

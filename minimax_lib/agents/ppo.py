@@ -104,11 +104,16 @@ class PPOAgent:
             raise ValueError(f"ppo.lr_final is {self.config.lr_final}: the agent must be told its n_total_updates")
 
     def check_batch(self, n_rows: int, n_steps: int) -> None:
-        """ValueError where the rows (steps, without memory) that one device learns from do not make minibatches."""
+        """ValueError where the rows of one device cannot be divided into minibatches and chunks.
+
+        Without memory, minibatches are made of the steps of those rows.
+        """
         count, unit = (n_rows, "rows") if self.is_recurrent else (n_rows * n_steps, "steps")
         n = self.config.n_minibatches
+        # Equal parts only: of unequal ones, a scan would need padding and the mean over them weights.
         if count % n:
             raise ValueError(f"ppo.n_minibatches is {n}: it must divide the {count} {unit} (try {divisor(count, n)})")
+        # A batch that is not cut keeps its rows even without memory (see `_epoch`), so that its chunks are of rows.
         size, parts = n_rows if n == 1 else count // n, self.config.n_chunks
         if size % parts:
             what = "rows" if n == 1 else f"{unit} of a minibatch"
@@ -142,6 +147,8 @@ class PPOAgent:
         if c.lr_final is None:
             return optax.constant_schedule(c.lr)
         assert self.n_total_updates is not None
+        # Optax counts gradient steps, and only those that are taken: steps that merely score levels do not move the
+        # schedule, so that it ends with the last update of the run.
         return optax.linear_schedule(c.lr, c.lr_final, self.n_total_updates * c.n_epochs * c.n_minibatches)
 
     @property
@@ -153,6 +160,7 @@ class PPOAgent:
 
     def init(self, key: jax.Array, obs: Any) -> TrainState:
         """Fresh parameters; `obs` is one observation, without leading axes."""
+        # Networks work on sequences [T, R, ...]: one step of one row.
         sequence = jax.tree.map(lambda x: x[None, None], obs)
         params = self.model.init(key, sequence, self.init_carry((1,)), jnp.ones((1, 1), bool))
         return TrainState(params=params, opt_state=self.optimizer.init(params), n_updates=jnp.zeros((), jnp.int32))
@@ -184,6 +192,8 @@ class PPOAgent:
     def update(self, key: jax.Array, state: TrainState, run: Rollout) -> tuple[TrainState, dict[str, jax.Array]]:
         """Learns from `run`, whose steps are [T, R, ...]; metrics are means over the gradient steps."""
         c = self.config
+        # Once for all epochs, from the values of the rollout, as in the published code: the targets stay where they are
+        # while the network moves.
         advantage, target = run.advantages(c.gamma, c.gae_lambda)
         batch = Batch(steps=run.steps, carry=run.carry, advantage=advantage, target=target)
 
@@ -196,19 +206,24 @@ class PPOAgent:
         return TrainState(params=learnt[0], opt_state=learnt[1], n_updates=state.n_updates + 1), metrics
 
     def _epoch(self, key: jax.Array, learnt: tuple[Any, Any], batch: Batch) -> tuple[tuple[Any, Any], dict]:
-        """One pass over the batch: every row (or step) in one gradient step."""
+        """One pass over the batch: every row (or step) is in exactly one gradient step."""
         n = self.config.n_minibatches
+        # The order does not matter for a gradient over everything: no shuffle, and no copy of the batch.
         if n == 1:
             return self._gradient_step(learnt, batch)
+        # With memory, a row is kept in one piece: its memory is computed anew from step 0.
         batch = batch if self.is_recurrent else batch.single_steps()
         order = jax.random.permutation(key, batch.advantage.shape[1]).reshape(n, -1)
         return jax.lax.scan(lambda learnt, rows: self._gradient_step(learnt, batch.rows(rows)), learnt, order)
 
     def _gradient_step(self, learnt: tuple[Any, Any], batch: Batch) -> tuple[tuple[Any, Any], dict[str, jax.Array]]:
         params, opt_state = learnt
+        # Before the batch is cut into chunks, which thus share one mean and one deviation.
         if self.config.normalize_advantages:
             batch = dataclasses.replace(batch, advantage=normalized(batch.advantage, batch.steps.valid))
         gradients, metrics = self._gradient(params, batch)
+        # Outside `jax.grad`, and before the norm: a mean inside the loss would have a gradient of its own, and all
+        # devices must scale the same gradient by the same norm.
         gradients = axes.device_mean(gradients)
         metrics["grad_norm"] = optax.tree.norm(gradients)
         steps, opt_state = self.optimizer.update(gradients, opt_state, params)
@@ -220,6 +235,7 @@ class PPOAgent:
         if self.config.n_chunks == 1:
             return gradient(params, batch)
 
+        # Chunks with few valid steps weigh less: the sum is then the mean over the valid steps of the whole minibatch.
         def weight(part: Batch) -> jax.Array:
             valid = part.steps.valid
             return jnp.float32(part.advantage.size) if valid is None else axes.device_mean(valid.sum(dtype=jnp.float32))
@@ -241,6 +257,8 @@ class PPOAgent:
         policy = distribution(self.model.action_space, parameters)
         log_ratio = policy.log_prob(steps.action) - steps.log_prob
         policy_loss = clipped_policy_loss(log_ratio, batch.advantage, c.clip_eps, valid)
+        # Every estimate of the value has a loss of its own, against the same target. With the loss of their mean they
+        # would not have to agree, and their disagreement (the score) would mean nothing.
         value_loss = clipped_value_loss(values, steps.value[..., None], batch.target[..., None], c.clip_eps, valid)
         entropy = mean_over(policy.entropy(), valid)
         loss = policy_loss + c.value_coef * value_loss - c.entropy_coef * entropy
@@ -262,6 +280,8 @@ def mean_over(x: jax.Array, valid: jax.Array | None) -> jax.Array:
     """
     if valid is None:
         return x.mean()
+    # Devices may have unequal numbers of valid steps: each divides its sum by the mean number, not by its own. The
+    # number has no gradient, so that this mean over devices may stand inside a loss.
     per_step = x.reshape(*valid.shape, -1).mean(axis=-1)
     count = axes.device_mean(valid.sum(dtype=jnp.float32))
     return jnp.where(valid, per_step, 0.0).sum() / jnp.where(count > 0, count, 1.0)
@@ -279,13 +299,18 @@ def clipped_policy_loss(
 def clipped_value_loss(
     value: jax.Array, old_value: jax.Array, target: jax.Array, clip_eps: float, valid: jax.Array | None = None
 ) -> jax.Array:
-    """f32[]: half the mean of the higher squared error of the value, and of it kept near the rollout's value."""
+    """f32[]: half the mean of the higher of two squared errors: of `value`, and of `value` clipped near `old_value`.
+
+    The higher one takes away the gain from moving further than `clip_eps` from the rollout's value, as in the policy's
+    loss.
+    """
     clipped = old_value + jnp.clip(value - old_value, -clip_eps, clip_eps)
     return 0.5 * mean_over(jnp.maximum((value - target) ** 2, (clipped - target) ** 2), valid)
 
 
 def moments(x: jax.Array, valid: jax.Array | None = None) -> tuple[jax.Array, jax.Array]:
     """(mean, variance) of the (valid) entries of all devices together, each f32[]."""
+    # In two passes: the mean of squares less the square of the mean would lose its digits where the mean is large.
     mean = axes.device_mean(mean_over(x, valid))
     return mean, axes.device_mean(mean_over((x - mean) ** 2, valid))
 

@@ -84,6 +84,7 @@ def show_help() -> NoReturn:
     import tyro
 
     plain = (tyro.conf.AvoidSubcommands, tyro.conf.FlagConversionOff)
+    # The name of some run, since there are no settings without one.
     default = Settings(run=("runs/my-run",))
     tyro.cli(Settings, default=default, description=USAGE, args=["--help"], use_underscores=True, config=plain)
     raise SystemExit(0)

@@ -13,6 +13,7 @@ class _Loader(yaml.SafeLoader):
     """Plain values only, and no key twice."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        # PyYAML would take the last of equal keys without a word, and the settings under the others would be lost.
         keys = [str(key.value) for key, _ in node.value]
         for key in keys:
             if keys.count(key) > 1:

@@ -1,6 +1,6 @@
 """The command line: experiment files and flags in any order, and the help.
 
-Flags and files say the same things and go the same way, through `tree.build`: `--env.height 9` is `env: {height: 9}`.
+Flags and files can say the same things, and both go through `tree.build`: `--env.height 9` is `env: {height: 9}`.
 """
 
 import dataclasses
@@ -32,6 +32,7 @@ def parse(argv: Sequence[str] | None = None) -> Config:
     """
     words = list(sys.argv[1:] if argv is None else argv)
     flags = [word for word in words if word not in ("-h", "--help")]
+    # The help shows the settings of what is chosen, so that the rest of the command line is read first.
     config = from_dict(read_command_line(flags))
     if len(flags) < len(words):
         show_help(config)
@@ -40,6 +41,7 @@ def parse(argv: Sequence[str] | None = None) -> Config:
 
 def read_command_line(words: Sequence[str]) -> Tree:
     """What the files and flags among `words` say; flags override files, in whatever order they stand."""
+    # Two trees, laid over each other at the end: a file that stands behind a flag must not override it.
     tree: Tree = {}
     flags: Tree = {}
     for name, values in split_flags(words):
@@ -55,6 +57,7 @@ def split_flags(words: Sequence[str]) -> list[tuple[str, Words]]:
     """(dotted name, the words that follow) of every flag; a negation that nothing follows becomes the word false."""
     flags: list[tuple[str, list[str]]] = []
     for word in words:
+        # Two hyphens: a word that begins with one may be a value, as -1 is.
         if word.startswith("--"):
             name, equals, value = word[2:].partition("=")
             flags.append((name.replace("-", "_"), [value] if equals else []))
@@ -67,6 +70,7 @@ def split_flags(words: Sequence[str]) -> list[tuple[str, Words]]:
 
 def _without_negation(name: str, values: Words) -> tuple[str, Words]:
     group, dot, last = name.rpartition(".")
+    # With a value it is no negation: a setting may itself have a name that begins with no_.
     if values or not last.startswith("no_"):
         return name, values
     return group + dot + last.removeprefix("no_"), Words(("false",))
@@ -74,6 +78,7 @@ def _without_negation(name: str, values: Words) -> tuple[str, Words]:
 
 def put(tree: Tree, path: Sequence[str], value: Words) -> None:
     """Writes `value` into the tree at `path`, where it may be the name that chooses a group."""
+    # `--env AMaze` and `--env.height 9` may come in either order: a bare name becomes a group, and keeps its name.
     for group in path[:-1]:
         tree[group] = as_group(tree.get(group, {}))
         tree = tree[group]
@@ -86,8 +91,10 @@ def put(tree: Tree, path: Sequence[str], value: Words) -> None:
 
 def show_help(config: Config) -> NoReturn:
     """Prints every flag with its type, its help and its value in `config`, grouped, and exits."""
-    import tyro
+    import tyro  # only the help needs it, and no training should wait for it
 
+    # Tyro would choose by subcommands, whose order matters. So it gets what has been chosen already, with a plain flag
+    # beside each group that names the choices.
     arg = tyro.conf.arg
     files = Annotated[tuple[str, ...], arg(name=FILES, metavar="FILE ...", help="Files of settings (YAML).")]
     fields: list[Any] = [("files", files, ())]

@@ -73,6 +73,7 @@ class Config:
         for name in (*counts, "log_every", "checkpoint_every", "keep_checkpoints"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be at least 1")
+        # The seeds are seed, seed + 1, ...: the last of them must fit in 32 bits too.
         if not 0 <= self.seed <= MAX_INTEGER - self.n_seeds:
             raise ValueError(f"seed is {self.seed}: it must be between 0 and {MAX_INTEGER - self.n_seeds}")
         for name in ("n_devices", "n_seeds"):
@@ -109,6 +110,7 @@ def from_dict(tree: Tree) -> Config:
 
     ValueError in one line, with the nearest valid name, for what is unknown, of the wrong type or impossible.
     """
+    # Before all else: plugins register names that the rest of the tree may choose from.
     import_plugins(convert(tree.get("plugins", ()), tuple[str, ...], "plugins"))
     return build(Config, tree)
 
@@ -125,9 +127,12 @@ def load_yaml(path: str | Path) -> Config:
 
 def import_plugins(modules: tuple[str, ...]) -> None:
     """Imports the modules, from the current folder too; ValueError for one that is not there."""
+    # The installed command does not look in the current folder by itself. At the end of the path, a file there cannot
+    # take the place of a package.
     if modules and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     for module in modules:
+        # importlib would take "./mine.py" for a relative import, and fail with an error about packages.
         if not all(part.isidentifier() for part in module.split(".")):
             raise ValueError(f"plugin {module!r} is not the name of a module: give it as package.module")
         try:

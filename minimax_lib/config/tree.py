@@ -12,6 +12,7 @@ from minimax_lib.config.values import Words, convert, plain
 from minimax_lib.registry import Registry, unknown_name
 
 NAME = "name"
+RETIRED = frozenset({"slow_images"})  # settings that files of earlier versions hold; they no longer mean anything
 Tree = dict[str, Any]
 
 
@@ -90,7 +91,7 @@ def build(cls: type, tree: Tree, path: str = "", default: Any = None) -> Any:
     except ValueError as error:
         raise ValueError(in_full(str(error), path)) from None
     for name in tree:
-        if name not in hints:
+        if name not in hints and name not in RETIRED:
             raise _unknown_setting(name, path, settings)
     return settings
 
@@ -145,10 +146,11 @@ def _build_chosen(tree: Tree, registry: Registry[Any], path: str, default: Any) 
 
 
 def flat(tree: Tree, path: str = "") -> dict[str, Any]:
-    """The tree's values by dotted name."""
+    """The tree's values by dotted name, but for what is retired."""
     values: dict[str, Any] = {}
     for name, value in tree.items():
-        values |= flat(value, f"{path}{name}.") if isinstance(value, dict) else {f"{path}{name}": value}
+        if name not in RETIRED:
+            values |= flat(value, f"{path}{name}.") if isinstance(value, dict) else {f"{path}{name}": value}
     return values
 
 

@@ -1,4 +1,4 @@
-"""From what a YAML file or a flag says to a value of the type that a setting declares."""
+"""Turns what a YAML file or a flag says into a value of the type that a setting declares."""
 
 import math
 from collections.abc import Callable
@@ -18,11 +18,11 @@ class Words(tuple[str, ...]):
 
 
 class Misfit(Exception):
-    """The value is not of the type; says what it must be, where that is more than the type."""
+    """The value is not of the type. The message says what it must be, where that is more than the type."""
 
 
 def convert(value: Any, hint: Any, path: str) -> Any:
-    """`value` as the type `hint`; ValueError in one line, which names the setting `path`, where it is not one.
+    """`value` as a value of the type `hint`; ValueError in one line, which names the setting `path`, where it is none.
 
     Types are bool, int, float, str, Literal, tuple, None, and unions of these. Words are read as the type asks, and no
     word at all means True; a value from YAML must have the type, except that 1e-4, text to YAML, is a number.
@@ -61,6 +61,7 @@ def _fit(value: Any, hint: Any) -> Any:
     if origin is tuple:
         return _tuple(value, arguments)
     if hint not in _SCALARS:
+        # Not bad input but a setting that is declared wrongly: no message for the user of the command.
         raise TypeError(f"a setting cannot be of type {hint}: minimax_lib.config.values.convert lists what it can be")
     try:
         return _SCALARS[hint][1](value)
@@ -69,6 +70,7 @@ def _fit(value: Any, hint: Any) -> Any:
 
 
 def _first_fit(value: Any, hints: tuple[Any, ...]) -> Any:
+    # In the order in which the union is written: of `int | str`, 7 is the number.
     for hint in hints:
         try:
             return _fit(value, hint)
@@ -78,6 +80,7 @@ def _first_fit(value: Any, hints: tuple[Any, ...]) -> Any:
 
 
 def _choice(value: Any, choices: tuple[Any, ...]) -> Any:
+    # Each choice is compared in its own type: the word 2 is the number 2 where that is a choice.
     for choice in choices:
         try:
             if _fit(value, type(choice)) == choice:
@@ -116,6 +119,7 @@ def _boolean(value: Any) -> bool:
 def _integer(value: Any) -> int:
     if isinstance(value, Words):
         value = int(_word(value))
+    # Not `isinstance`, to which True is an integer.
     if type(value) is not int:
         raise Misfit
     if abs(value) > MAX_INTEGER:
@@ -126,7 +130,9 @@ def _integer(value: Any) -> int:
 def _number(value: Any) -> float:
     if isinstance(value, bool):
         raise Misfit
+    # From YAML too, text is read as a number: YAML 1.1 takes 1e-4 (without a point) for text.
     number = float(_word(value) if isinstance(value, Words) else value)
+    # NaN differs from itself: a run could not be resumed, since its configuration would not be the one that was saved.
     if math.isnan(number):
         raise Misfit
     return number

@@ -77,8 +77,8 @@ class Students(Protocol):
         ...
 
     @property
-    def n_steps(self) -> int:
-        """T, environment steps that `play` takes in each row of each student."""
+    def env_steps_per_level(self) -> int:
+        """Environment steps that `play` takes on each level, of all students together."""
         ...
 
     def play(self, key: jax.Array, batch: LevelBatch) -> Outcome:

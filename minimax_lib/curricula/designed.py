@@ -103,7 +103,7 @@ class Teacher:
     """What the teacher is paid on the last step of a design, by name."""
     design: Annotated[Any, TEACHERS] = dataclasses.field(default_factory=TEACHERS["AMaze"])
     """The teacher's own environment; goes by the name of the students'."""
-    model: Annotated[Any, MODELS] = LSTM(conv_filters=128, embedding_width=10, slow_images=True)
+    model: Annotated[Any, MODELS] = LSTM(conv_filters=128, embedding_width=10)
     """The teacher's network."""
     ppo: PPO = PPO(entropy_coef=0.05)
     """How the teacher learns; the default is the high entropy bonus of Mediratta et al. 2023."""

@@ -40,6 +40,7 @@ def experience(
 ) -> Experience:
     """The experience of rollouts [T, A, B]; the discounting is the students'."""
     steps = runs.steps
+    # With lambda 0 an advantage is the TD error of its step; bootstrapping is decided in one place.
     one_step, _ = runs.advantages(gamma, 0.0)
     return Experience(
         done=steps.done,
@@ -56,6 +57,7 @@ def experience(
 def episode_mean(values: jax.Array, done: jax.Array) -> jax.Array:
     """f32[...]: the mean over finished episodes of the mean over their steps of `values` [T, ...]; -inf without one."""
 
+    # In a mean over all steps, long episodes, which are mostly failures, would outweigh the short ones.
     def one_step(loop: tuple, step: tuple) -> tuple[tuple, None]:
         running, length, total, count = loop
         value, done = step
@@ -83,6 +85,7 @@ def step_mean(quantity: Quantity) -> Callable[[Experience], jax.Array]:
 
 def finished(x: Experience, score: jax.Array) -> jax.Array:
     """f32[B]: `score` where every student has finished an episode, -inf elsewhere."""
+    # Without an episode the mean return is 0, which would pass for a return that was reached.
     return jnp.where((x.episodes.count > 0).all(axis=0), score, -jnp.inf)
 
 
@@ -96,6 +99,8 @@ def neg_return(x: Experience) -> jax.Array:
 
 def relative_regret(episodes: EpisodeReturns) -> jax.Array:
     """f32[B]: best return of the antagonist (student 1) above the protagonist's (student 0) mean, at least 0."""
+    # The antagonist's best return stands for what can be reached on the level. Regret is never negative, but this
+    # estimate of it could be.
     return jnp.maximum(episodes.best[1] - episodes.mean[0], 0.0)
 
 
@@ -106,6 +111,7 @@ def mean_relative_regret(episodes: EpisodeReturns) -> jax.Array:
 
 def population_regret(episodes: EpisodeReturns) -> jax.Array:
     """f32[B]: best return of any student above the mean over the students of their mean returns."""
+    # It needs no floor at 0: no mean is above the best return.
     return episodes.best.max(axis=0) - episodes.mean.mean(axis=0)
 
 
@@ -115,37 +121,38 @@ def regret(formula: Callable[[EpisodeReturns], jax.Array]) -> Callable[[Experien
 
 
 def learnability(x: Experience) -> jax.Array:
-    """p (1 - p), p the rate of finished episodes that were solved."""
+    """f32[B]: p (1 - p), p the rate of finished episodes that were solved."""
     p = x.episodes.solved / jnp.maximum(x.episodes.count, 1)
     return finished(x, (p * (1.0 - p)).mean(axis=0))
 
 
 def log_probabilities(x: Experience) -> jax.Array:
-    """f32[T, A, B, n], of the actions."""
+    """f32[T, A, B, n]: the logarithms of the probabilities of the actions."""
     if x.logits is None:
         raise ValueError("a score looks at the policy, which the experience does not hold: declare needs_network=True")
     return jax.nn.log_softmax(x.logits)
 
 
 def entropy(x: Experience) -> jax.Array:
-    """Of the policy, as a share of the highest there is."""
+    """f32[T, A, B]: the policy's entropy, as a share of the highest that there is."""
+    # As in the authors' code (level-replay): the number of actions is then no factor of the score.
     log_p = log_probabilities(x)
     return -(jnp.exp(log_p) * log_p).sum(axis=-1) / jnp.log(log_p.shape[-1])
 
 
 def doubt(x: Experience) -> jax.Array:
-    """One less the probability of the likeliest action."""
+    """f32[T, A, B]: one less the probability of the likeliest action."""
     return 1.0 - jnp.exp(log_probabilities(x).max(axis=-1))
 
 
 def confidence_margin(x: Experience) -> jax.Array:
-    """How much likelier the likeliest action is than the next."""
+    """f32[T, A, B]: how much likelier the likeliest action is than the next."""
     first, second = jnp.moveaxis(jax.lax.top_k(jnp.exp(log_probabilities(x)), 2)[0], -1, 0)
     return first - second
 
 
 def disagreement(x: Experience) -> jax.Array:
-    """Standard deviation of the estimates of the value."""
+    """f32[T, A, B]: the standard deviation of the estimates of the value."""
     if x.values is None:
         raise ValueError("a score looks at the values, which the experience does not hold: declare needs_network=True")
     return x.values.std(axis=-1)
@@ -204,7 +211,7 @@ SCORES: Registry[Score] = Registry(
 def register_score(
     name: str, function: Callable[[Experience], jax.Array], n_students: int = 1, needs_network: bool = False
 ) -> Score:
-    """Adds a score to the choices of `--runner.score`; `step_mean` and `finished` make the most of such functions."""
+    """Adds a score to the choices of `--runner.score`. `step_mean` and `finished` help to write its function."""
     return SCORES.register(name, Score(function, n_students, needs_network=needs_network))
 
 

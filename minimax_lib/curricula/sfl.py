@@ -74,7 +74,7 @@ class SFLCurriculum(Curriculum):
         first = jax.tree.map(lambda x: x[:n_kept_rows], fresh.replace(train=()))
         chosen = jax.tree.map(lambda a, b: jnp.where(known.any(), a, b), kept.replace(train=()), first)
         batch = joined([chosen, rest], train=jnp.ones((), bool))
-        cost = jnp.where(due, jnp.float32(self.n_scored * students.n_steps), 0.0)
+        cost = jnp.where(due, jnp.float32(self.n_scored * students.env_steps_per_level), 0.0)
         return state, batch.replace(context=cost)
 
     def rescored(self, key: jax.Array, state: SFLState, students: Students) -> SFLState:
@@ -91,7 +91,7 @@ class SFLCurriculum(Curriculum):
         return state.replace(
             levels=jax.tree.map(lambda x: x[place], levels),
             learnability=best,
-            env_steps=state.env_steps.plus(self.n_scored * students.n_steps),
+            env_steps=state.env_steps.plus(self.n_scored * students.env_steps_per_level),
         )
 
     def score(self, outcome: Outcome) -> jax.Array:

@@ -14,7 +14,7 @@ from minimax_lib.trees import tree_size, tree_where
 
 
 class EpisodeStats(struct.PyTreeNode):
-    """The running episode of each row; where a step says `done`, the episode that has just ended. All [A, R]."""
+    """The running episode of each row. Where a step says `done`, it is the episode that has just ended. All [A, R]."""
 
     returns: jax.Array  # f32, undiscounted
     lengths: jax.Array  # i32, steps
@@ -70,10 +70,9 @@ class LevelStock(struct.PyTreeNode):
 class FreshLevels:
     """An ended episode is followed by one on a level never seen before (domain randomisation).
 
-    Levels are drawn outside the step loop, many at once, and only when the stock runs low: on every step but
-    a few a restart costs one gather. The sequence of levels does not depend on when the stock is filled up, so
-    the decision may be common to all seeds of a vmap (which keeps it a branch) and each seed still gets the
-    levels that it gets alone.
+    Levels are drawn outside the step loop, many at once, and only when the stock runs low. In the loop, a restart costs
+    one gather. The sequence of levels does not depend on when the stock is filled up. So all seeds of a vmap may fill
+    up together, which keeps the decision a branch, and each seed still gets the levels that it gets alone.
     """
 
     sample: Callable[[jax.Array], Level]
@@ -84,18 +83,23 @@ class FreshLevels:
         return self._fill(key, jnp.zeros((), jnp.int32), n_rows)
 
     def _fill(self, key: jax.Array, first: jax.Array, n_rows: int) -> LevelStock:
+        # Keys are folded by number, not split: a level must not depend on how many are drawn with it.
         numbers = first + jnp.arange(2 * self.restock_every * n_rows, dtype=jnp.int32)
         keys = jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
         return LevelStock(key=key, levels=jax.vmap(self.sample)(keys), first=first, n_used=first)
 
     def restock(self, stock: LevelStock, n_rows: int) -> LevelStock:
         """A stock that lasts for `restock_every` steps, whatever happens in them."""
+        # Half of the stock lasts that long, even if every row ends in every step. Without the other half, it would be
+        # filled up at nearly every call. Levels that are left are drawn again by their numbers: none is skipped.
         low = stock.n_used - stock.first > self.restock_every * n_rows
         return jax.lax.cond(axes.any_seed(low), lambda: self._fill(stock.key, stock.n_used, n_rows), lambda: stock)
 
     def next_levels(self, stock: LevelStock, levels: Level, done: jax.Array) -> tuple[LevelStock, Level]:
         """(stock, [N] levels on which the rows that are `done` start again; the others keep theirs)."""
         order = jnp.cumsum(done, dtype=jnp.int32)
+        # The first row that is done gets the next level, the second the one after it. For other rows the index means
+        # nothing and may be -1: it is clipped, and `tree_where` does not take what it finds.
         index = stock.n_used - stock.first + order - 1
         fresh = jax.tree.map(lambda x: x.at[index].get(mode="clip"), stock.levels)
         return dataclasses.replace(stock, n_used=stock.n_used + order[-1]), tree_where(done, fresh, levels)
@@ -150,11 +154,14 @@ class BatchEnv:
         n = tree_size(state.stats)
         flat_action = action.reshape(n, *action.shape[2:])
         stepped, ts = jax.vmap(self.env.step)(jax.random.split(k_step, n), state.env, flat_action)
+        # These are emitted, and cleared only in the state: on its last step, an episode's statistics are complete.
         stats = EpisodeStats(returns=state.stats.returns + ts.reward, lengths=state.stats.lengths + 1)
         if isinstance(self.restart, NoRestart):
             return dataclasses.replace(state, env=stepped, stats=stats), self._emit(ts, ts.obs, stats)
 
         stock, levels = self.restart.next_levels(state.stock, jax.vmap(self.env.get_level)(stepped), ts.done)
+        # All rows are reset, and the ended ones take the result. That moves no map where the level stays the same:
+        # `reset` hands on the level's own arrays, and XLA drops a choice between an array and itself.
         fresh, first = jax.vmap(self.env.reset)(jax.random.split(k_reset, n), levels)
         next_state = BatchState(
             env=tree_where(ts.done, fresh, stepped),
@@ -162,6 +169,8 @@ class BatchEnv:
             stock=stock,
         )
         if isinstance(self.env, Observable):
+            # One observation a row, not that of the ended state as well: XLA leaves out what nobody reads, and
+            # `last_obs` is read only where truncated episodes bootstrap.
             obs = jax.vmap(self.env.observe)(next_state.env)
         else:
             obs = tree_where(ts.done, first.obs, ts.obs)

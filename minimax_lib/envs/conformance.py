@@ -19,6 +19,7 @@ def check_environment(env: Environment, key: jax.Array, n_rows: int = 8) -> None
 
     Plays `n_rows` random levels for `env.max_steps` steps, so give it settings with a short time limit.
     """
+    # Settings and types come first, since they are checked without compiling anything.
     check_settings(env)
     check_types(env, key)
     play = play_of(env, key, n_rows)
@@ -52,6 +53,7 @@ def play_one(env: Environment, key: jax.Array) -> Play:
         k_action, k_step = jax.random.split(key)
         action: Any = env.action_space.sample(k_action)
         state, ts = env.step(k_step, state, action)
+        # An environment without `observe` is compared with itself.
         return state, (ts, env.observe(state) if isinstance(env, Observable) else ts.obs)
 
     state, (steps, observed) = jax.lax.scan(one_step, state, jax.random.split(k_steps, env.max_steps))
@@ -67,6 +69,7 @@ def play_one(env: Environment, key: jax.Array) -> Play:
 
 def play_of(env: Environment, key: jax.Array, n_rows: int) -> Play:
     """`play_one` on `n_rows` keys, traced anew at every call."""
+    # A new lambda at every call: jit would not trace the same function again.
     play = jax.jit(jax.vmap(lambda key: play_one(env, key)))(jax.random.split(key, n_rows))
     return jax.tree.map(np.asarray, jax.device_get(play))
 
@@ -87,12 +90,14 @@ def check_settings(env: Environment) -> None:
 
 
 def _is_frozen(env: Environment) -> bool:
+    # A copy, since the attempt to change it may succeed.
     twin = copy.copy(env)
     try:
         for field in dataclasses.fields(twin):  # type: ignore[arg-type]
             setattr(twin, field.name, None)
     except dataclasses.FrozenInstanceError:
         return True
+    # Without fields nothing was tried, and nothing can be changed.
     return not dataclasses.fields(twin)  # type: ignore[arg-type]
 
 
@@ -102,6 +107,7 @@ def check_types(env: Environment, key: jax.Array) -> None:
     state, first = jax.eval_shape(env.reset, key, level)
     action = jax.eval_shape(env.action_space.sample, key)
     next_state, ts = jax.eval_shape(env.step, key, state, action)
+    # A weakly typed leaf (a plain Python number) may change its type in the first step, and the next compiles again.
     for what, tree in (("level", level), ("state after reset", state), ("state after step", next_state)):
         for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
             _require(not leaf.weak_type, f"{what}: {_at(path)} is weakly typed: give it a dtype where it is made")
@@ -177,6 +183,7 @@ def check_purity(env: Environment, key: jax.Array, n_rows: int, play: Play) -> N
 
 def check_compiles_once(env: Environment, key: jax.Array) -> None:
     """A step after a reset and a step after a step are one compiled function."""
+    # chex counts over the whole process: what other checks have traced must not count here.
     chex.clear_trace_counter()
     step = jax.jit(chex.assert_max_traces(env.step, n=1))
     state, _ = jax.jit(env.reset)(key, jax.jit(env.sample_level)(key))

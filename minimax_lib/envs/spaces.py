@@ -22,12 +22,17 @@ class Discrete:
 
 @dataclasses.dataclass(frozen=True)
 class Box:
-    """Arrays of one shape and dtype with every entry in [low, high]."""
+    """Arrays of one shape and dtype with every entry in [low, high].
+
+    `changes_slowly` says that few entries differ from one step to the next, as when a teacher draws a maze. A network
+    may then work out what has changed, and not the whole; what it computes is the same.
+    """
 
     low: float
     high: float
     shape: tuple[int, ...]
     dtype: str = "float32"
+    changes_slowly: bool = False
 
     def sample(self, key: jax.Array) -> jax.Array:
         if np.issubdtype(np.dtype(self.dtype), np.integer):

@@ -32,6 +32,7 @@ class UEDEnvironment:
         def design(key: jax.Array) -> Level:
             return self.teacher.to_level(self.teacher.reset(key, self.teacher.sample_level(key))[0])
 
+        # Shapes and types tell whether the two fit, so that nothing needs to be played or compiled.
         designed, played = (describe(jax.eval_shape(f, jax.random.key(0))) for f in (design, self.student.sample_level))
         if designed != played:
             raise ValueError(
@@ -65,6 +66,7 @@ class BatchUEDEnv:
 
     @property
     def teacher(self) -> BatchEnv:
+        # A new episode would wipe out the design before the students can play it.
         return BatchEnv(self.env.teacher, restart=NoRestart())
 
     @property

@@ -1,4 +1,4 @@
-"""Evaluation on held-out tasks: the whole suite as one batch, the first episode of every row exactly once."""
+"""Evaluation on held-out tasks: the whole suite is one batch, and each row of it plays exactly one episode."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -43,6 +43,7 @@ class Evaluation:
 
     def build(self, env: Environment, agent: Agent) -> "EvalRunner":
         """The runner that evaluates `agent` (a single one); ValueError for a task that `env` does not have."""
+        # Only environments that have several protocols take the option at all.
         options = {} if self.protocol is None else {"protocol": self.protocol}
         held_out = make_held_out(env, self.tasks, **options)
         return EvalRunner(held_out, agent, self.n_episodes, mode if self.greedy else sample)
@@ -82,6 +83,7 @@ class EvalRunner:
     def evaluate(self, key: jax.Array, params: Any) -> EvalResult:
         """Every task with the parameters of one agent. Pure; `jit` and `vmap` over seeds wrap it."""
         k_levels, k_play = jax.random.split(key)
+        # One episode a row, never as many as fit into some number of steps: short episodes would then count more often.
         episodes = self.player.play(k_play, params, self.rows(k_levels, self.n_episodes))
         shape = (len(self.names), self.n_episodes)
         returns = episodes.returns.reshape(shape)
@@ -90,5 +92,6 @@ class EvalRunner:
 
 def evaluation_keys(seeds: Sequence[int], evaluation_seed: int | jax.Array = 0) -> jax.Array:
     """key[S]: a key for each seed of a run; it depends neither on the seeds beside it nor on the training's keys."""
+    # Folded by the seed and not split by its place: a seed has the same evaluation alone, beside others, and pooled.
     base = jax.random.fold_in(jax.random.key(EVALUATION_SEED), evaluation_seed)
     return jax.vmap(jax.random.fold_in, (None, 0))(base, np.asarray(seeds, np.uint32))

@@ -1,4 +1,4 @@
-"""The report at the end of training: what it was good for, and the agent's way through a few levels."""
+"""The report at the end of training: the trained beside the untrained agent, and its way through a few levels."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -30,11 +30,11 @@ PICTURE_SEED = 20230716
 def final_report(
     config: Any, agent: Agent, initial_params: Any, params: Any, folder: Path, console: Console
 ) -> tuple[Scores, Scores]:
-    """Prints what training was good for, draws the agent's way through a few levels, and returns the scores.
+    """The scores of the untrained and of the trained agent, on the training distribution and the benchmark.
 
-    The table compares the untrained with the trained agent on the training distribution and the benchmark, the picture
-    `levels/agent.png` in `folder` shows the first seed's agent. `agent` is a single one; both parameters are of
-    populations, [S, A, ...], of which the first student counts.
+    They are printed as a table. The picture `levels/agent.png` in `folder` shows the first seed's trained agent on a
+    few levels. `agent` is a single one; both parameters are of populations, [S, A, ...], of which the first student
+    counts.
     """
     seeds = range(config.seed, config.seed + config.n_seeds)
     first = [jax.tree.map(lambda x: x[:, 0], each) for each in (initial_params, params)]
@@ -49,6 +49,7 @@ def final_report(
 
 def compare(runner: EvalRunner, seeds: Sequence[int], *several: Any) -> list[Scores]:
     """The scores of each of several lots of parameters [S, ...], on the same levels; one compilation, one dispatch."""
+    # Each lot has the same keys: the agents meet the same levels, and differ by their parameters alone.
     keys = jnp.concatenate([evaluation_keys(seeds)] * len(several))
     params = jax.tree.map(lambda *lots: jnp.concatenate(lots), *several)
     result = jax.jit(mapped(runner.evaluate, axis_name=axes.SEED))(keys, params)
@@ -62,6 +63,7 @@ def draw_episodes(runner: EvalRunner, params: Any, path: Path, n_episodes: int =
     if not isinstance(env, Drawable):
         return f"no picture: {type(env).__name__} has no method to draw its episodes"
     recording = jax.device_get(jax.jit(partial(record_episodes, runner, n_episodes))(params))
+    # The rows of the recording go task by task, those of the picture episode by episode, with a column for each task.
     by_episode = np.arange(n_tasks * n_episodes).reshape(n_tasks, n_episodes).T.reshape(-1).tolist()
     states, running = jax.tree.map(lambda x: x[:, by_episode], (recording.states, recording.running))
     captions = [caption(runner.names[row // n_episodes], recording.stats, row) for row in by_episode]

@@ -39,6 +39,8 @@ class RobustResult:
 
 def worst_levels(rates: np.ndarray, share: float) -> np.ndarray:
     """i64[S, K]: the levels with the lowest of `rates` [S, L], a ranking a seed; of equal ones the first drawn."""
+    # Many levels tie at a rate of 0. The order in which they were drawn says nothing about them, so that a stable sort
+    # picks among them without a bias.
     n_worst = max(1, round(share * rates.shape[1]))
     return np.argsort(rates, axis=1, kind="stable")[:, :n_worst]
 
@@ -83,12 +85,14 @@ class RobustRunner:
         """Both evaluations of S agents, `params` [S, ...] and `keys` key[S], on the levels of `level_key`."""
         levels = self.draw_levels(level_key)
         n_levels, n_seeds = self.protocol.n_levels, len(keys)
+        # Dispatches of one size, so that there is one program; its rows are levels x episodes of all seeds.
         size = min(n_levels, max(1, self.protocol.n_rows // (n_seeds * self.protocol.n_episodes)))
         rates = np.zeros((2, n_seeds, n_levels), np.float32)
         for start in track(range(0, n_levels, size)):
             index = np.arange(start, start + size) % n_levels  # the last dispatch plays the first levels once more
             some = jax.tree.map(lambda x, index=index: x[index], levels)
             for evaluation in (0, 1):
+                # No two dispatches, and neither of the two evaluations, share a key: their luck must be independent.
                 own = jax.vmap(jax.random.fold_in, (0, None))(keys, 2 * start + evaluation)
                 rates[evaluation, :, start : start + size] = self._play(own, params, some)[:, : n_levels - start]
         return RobustResult(ranking=rates[0], reported=rates[1])
@@ -97,6 +101,7 @@ class RobustRunner:
         """numpy [n_levels, ...]: the first random levels that can be solved; ValueError if hardly any can be."""
         wanted, kept, n_kept, n_drawn = self.protocol.n_levels, [], 0, 0
         while n_kept < wanted:
+            # As many as before even where fewer are missing: a batch of another size would be another program.
             levels, solvable = jax.device_get(self._draw(jax.random.fold_in(key, n_drawn), min(wanted, 4096)))
             kept.append(jax.tree.map(lambda x, solvable=solvable: x[solvable], levels))
             n_kept, n_drawn = n_kept + int(solvable.sum()), n_drawn + len(solvable)
@@ -107,6 +112,7 @@ class RobustRunner:
     def _draw_levels(self, key: jax.Array, n_levels: int) -> tuple[Level, jax.Array]:
         """(random levels [n_levels, ...], bool[n_levels] whether each can be solved)."""
         levels = jax.vmap(self.env.sample_level)(jax.random.split(key, n_levels))
+        # Unsolvable levels would fill the worst share with zeros, whichever agent plays them.
         if not self.knows_solvable:
             return levels, jnp.ones(n_levels, bool)
         return levels, jax.vmap(self.env.level_metrics)(levels)["solvable"] > 0

@@ -1,4 +1,4 @@
-"""Aggregates over seeds with honest uncertainty (Agarwal et al. 2021): interquartile mean, bootstrap intervals.
+"""Aggregates over seeds with their uncertainty (Agarwal et al. 2021): interquartile mean, bootstrap intervals.
 
 Host side, plain numpy. Scores are [S] or [S, M]: a row a seed, a column a task. SciPy's statistics are imported where
 they are used: they take most of a second, which no wrong command line should wait for.
@@ -56,6 +56,7 @@ def bootstrap_interval(
     if len(scores) < 2:
         return None
 
+    # SciPy resamples each of its samples by itself. With a task as a sample, that is the stratified bootstrap.
     def pooled(*columns: np.ndarray, axis: int) -> np.ndarray:
         return statistic(np.concatenate(columns, axis=axis), axis=axis)
 
@@ -63,9 +64,9 @@ def bootstrap_interval(
         tuple(scores.T),
         pooled,
         n_resamples=n_resamples,
-        batch=1000,
+        batch=1000,  # all resamples at once would be in memory together
         confidence_level=CONFIDENCE,
-        method="percentile",
+        method="percentile",  # as Agarwal et al.; SciPy's own choice, BCa, has no answer where all seeds are equal
         rng=np.random.default_rng(0),
     ).confidence_interval
     return float(found.low), float(found.high)

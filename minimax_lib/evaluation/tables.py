@@ -62,7 +62,7 @@ def score_table(title: str, scores: Scores) -> Table:
 
 
 def task_table(title: str, scores: Scores) -> Table:
-    """The same, and a row for all tasks together."""
+    """As `score_table`, with one more row for all tasks together."""
     table = score_table(title, scores)
     table.add_section()
     table.add_row("all tasks", *score_cells(scores.measures), style="bold")
@@ -78,7 +78,7 @@ def score_cells(measures: Mapping[str, np.ndarray]) -> list[str]:
 
 
 def seeds_note(scores: Scores) -> str:
-    """What the interval means."""
+    """A line that says what the interval of the table is over."""
     n_seeds = len(scores.seeds)
     if n_seeds == 1:
         return f"seed {scores.seeds[0]} alone: no interval over seeds"

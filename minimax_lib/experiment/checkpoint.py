@@ -29,7 +29,7 @@ class CheckpointError(RuntimeError):
 
 @dataclasses.dataclass(frozen=True)
 class Restored:
-    """The newest checkpoint that could be read."""
+    """The newest checkpoint that could be read, and what was found on the way to it."""
 
     update: int
     state: Any
@@ -37,13 +37,14 @@ class Restored:
 
 
 class Checkpoints:
-    """The checkpoints in one folder, one a number of updates; the newest `keep` are kept.
+    """The checkpoints in one folder, each named by its number of updates; the newest `keep` are kept.
 
     `save` returns once the state has been copied and writes in the background, so the state may be donated right
     away. A checkpoint appears in the folder when it is complete: a process killed while it writes leaves the ones
     before. Every checkpoint carries a fingerprint of the state, so that a damaged one is never taken for the run.
 
-    Several processes write and read one folder together, each the numbers that it holds: all make the same calls.
+    Several processes write and read one folder together, each the part of the state that it holds. So all of them have
+    to make the same calls.
     """
 
     def __init__(self, folder: Path, keep: int = 3, read_only: bool = False):
@@ -68,18 +69,22 @@ class Checkpoints:
         try:
             self.wait()
         except CheckpointError:
-            if error is None:
+            if error is None:  # else the error that ends the block is the one to be told
                 raise
         finally:
             self._manager.close()
 
     def updates(self) -> list[int]:
-        """The checkpoints in the folder, oldest first; whether they can be read is seen by reading them."""
+        """The checkpoints in the folder, oldest first. Some may be damaged, which only reading them shows."""
         return saved_updates(self.folder)
 
     def save(self, update: int, state: Any) -> None:
-        """Starts to write `state`; nothing to do if that update is saved. Raises what an earlier write failed of."""
+        """Starts to write `state`, unless that update is saved already.
+
+        Raises CheckpointError if it cannot be written, or if the write before could not.
+        """
         self.wait()
+        # All processes write one checkpoint together, so all must decide alike, whatever each sees of the folder.
         if hosts.largest(update in self.updates()):
             return
         items = ocp.args.Composite(
@@ -88,6 +93,7 @@ class Checkpoints:
         )
         with _explained("a checkpoint could not be written"):
             check_space(self.folder, sum(leaf.nbytes for leaf in jax.tree.leaves(state)))
+            # Forced: the run decides when to save, and orbax's own rules for that are not asked.
             self._manager.save(update, args=items, force=True)
 
     def check(self) -> None:
@@ -103,7 +109,7 @@ class Checkpoints:
     def restore(self, shape: Any, only: int | None = None) -> Restored | None:
         """The newest checkpoint that is whole; None if there are none. Arrays are placed as `shape` says (`placed`).
 
-        Given the update `only`, no other checkpoint is taken. Raises CheckpointError if there are checkpoints and none
+        Given the update `only`, no other checkpoint is tried. Raises CheckpointError if there are checkpoints and none
         can be read.
         """
         self.wait()
@@ -121,12 +127,15 @@ class Checkpoints:
 
     def set_aside(self, updates: Iterable[int]) -> Path:
         """Moves checkpoints out of the way, beside the folder, and returns where they are."""
+        # Damaged ones are not deleted: they may still be of use to a person. But their places must be free, since the
+        # resumed run will save the same updates again.
         aside = self.folder.with_name(ASIDE)
         if hosts.is_first():
             aside.mkdir(exist_ok=True)
             for update in updates:
                 taken = sum(path.name.partition("-")[0] == str(update) for path in aside.iterdir())
                 shutil.move(self.folder / str(update), aside / (f"{update}-{taken}" if taken else str(update)))
+        # The manager remembers what the folder held: it looks again once everything has been moved.
         hosts.wait_for_all()
         self._manager.reload()
         return aside
@@ -134,9 +143,11 @@ class Checkpoints:
     def _read(self, update: int, shape: Any) -> Any:
         wanted = ocp.args.StandardRestore(_without_empty(shape))
         items = ocp.args.Composite(state=wanted, integrity=ocp.args.JsonRestore())
+        # A process that cannot read its part must not go on to an older checkpoint alone.
         with hosts.all_or_none():
             found = self._manager.restore(update, args=items)
         state = jax.tree.map(_empty_where_none, shape, found.state)
+        # A flipped bit may pass orbax unnoticed, and the run would go on from a wrong number.
         if fingerprint(state) != found.integrity["crc32"]:
             raise CheckpointError("its content is not what was saved")
         return state
@@ -149,6 +160,7 @@ def saved_updates(folder: Path) -> list[int]:
 
 def placed(shape: Any) -> Any:
     """A tree of shapes and dtypes, on this process's first device where it does not say where."""
+    # Without a place, orbax would look for the devices that the state was saved from, which may not be here.
     here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
 
     def describe(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
@@ -167,7 +179,7 @@ def _empty_where_none(leaf: jax.ShapeDtypeStruct, saved: jax.Array | None) -> ja
 
 
 def check_space(folder: Path, n_bytes: int) -> None:
-    """Raises OSError if `n_bytes` do not fit: a write that runs out of space half way says so less clearly."""
+    """Raises OSError if `n_bytes` do not fit. A write that runs out of space half way would say so less clearly."""
     free = shutil.disk_usage(folder).free
     if free < n_bytes:
         raise OSError(f"no space left on device: {n_bytes / 1e6:.1f} MB needed, {free / 1e6:.1f} MB free in {folder}")
@@ -181,7 +193,9 @@ def fingerprint(state: Any) -> int:
     crc = 0
     for path, leaf in jax.tree_util.tree_leaves_with_path(hosts.readable(state)):
         numbers = on_host(leaf)
+        # With names, shapes and types, so that the same numbers in other leaves do not pass for the same state.
         crc = zlib.crc32(f"{jax.tree_util.keystr(path)} {numbers.shape} {leaf.dtype}".encode(), crc)
+        # Flat before it is viewed as bytes: NumPy gives no such view of an array without axes.
         crc = zlib.crc32(np.ascontiguousarray(numbers).reshape(-1).view(np.uint8).data, crc)
     return crc
 
@@ -193,7 +207,7 @@ def on_host(leaf: Any) -> np.ndarray:
 
 
 def one_line(error: BaseException) -> str:
-    """An error's message on one line, without the middle of a long one."""
+    """An error's message on one line; the middle of a long one is left out."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= 200 else f"{text[:95]} ... {text[-100:]}"
 

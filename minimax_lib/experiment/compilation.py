@@ -17,6 +17,8 @@ def keep_compiled_programs(place: str) -> None:
     if place == "auto":
         place = os.environ.get("JAX_COMPILATION_CACHE_DIR") or str(user_cache() / "minimax_lib" / "jax")
     jax.config.update("jax_compilation_cache_dir", place)
+    # By default JAX keeps only what took a second to compile, and a run starts with many smaller programs. A size of
+    # -1, not 0, keeps JAX from choosing a least size by itself.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 

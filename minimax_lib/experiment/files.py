@@ -6,10 +6,12 @@ from pathlib import Path
 
 def write_atomically(path: Path, text: str) -> None:
     """Replaces `path` in one step: whoever reads it, also after a crash, sees the old text or the new one."""
+    # Beside `path`, since a file cannot be moved in one step from one file system to another.
     partial = path.with_name(f"{path.name}.partial")
     with partial.open("w", encoding="utf-8", newline="") as file:
         file.write(text)
         file.flush()
+        # Before the new file takes its name: after a power cut, the name could otherwise stand for an empty file.
         os.fsync(file.fileno())
     os.replace(partial, path)
 

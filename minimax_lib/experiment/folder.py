@@ -35,6 +35,7 @@ class RunFolder:
 
     def holds_run(self) -> bool:
         """Whether there is anything to lose: a checkpoint, or measurements."""
+        # A configuration alone is not: a run that was killed before its first interval can simply be started again.
         return self.metrics.exists() or bool(saved_updates(self.checkpoints))
 
     def newest(self) -> str:
@@ -48,6 +49,7 @@ class RunFolder:
 
         Raises RunRefused if a live process owns it or it cannot be written to.
         """
+        # A lock of the operating system and not a file that says "taken": that would outlive a killed process.
         lock = filelock.FileLock(self.path / ".lock", timeout=0)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -73,6 +75,7 @@ class RunFolder:
                     f"{self.path} already holds a run: add --resume to continue it, or choose another --name"
                 )
             self._check_same(config, free)
+        # Written on a resume too, since settings in `free` may have changed.
         try:
             write_atomically(self.config, yaml.safe_dump(config, sort_keys=False))
         except OSError as error:
@@ -95,6 +98,7 @@ class RunFolder:
             raise RunRefused(f"cannot resume {self.path}: {error}") from error
 
     def _sign(self) -> None:
+        # Only for the message to the next process: it is the lock that keeps others out.
         try:
             self._owner.write_text(f"{os.getpid()}\n", encoding="utf-8")
         except OSError as error:
@@ -108,6 +112,7 @@ class RunFolder:
 
 def differences(saved: dict[str, Any], given: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Dotted name -> (saved, given value) of all settings that differ, `given` as it would be after saving it."""
+    # What was saved has gone through YAML, which makes lists of tuples: `given` has to go the same way.
     old, new = flat(saved), flat(yaml.safe_load(yaml.safe_dump(given)))
     names = [*new, *(name for name in old if name not in new)]
     pairs = {name: (old.get(name, UNSET), new.get(name, UNSET)) for name in names}

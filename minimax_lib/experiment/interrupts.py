@@ -8,7 +8,7 @@ from typing import Any, Self
 
 
 class StopRequest:
-    """While it is entered, the first SIGINT or SIGTERM is noted in `signal`; a SIGINT after it is a KeyboardInterrupt.
+    """A context in which the first SIGINT or SIGTERM is only noted, in `signal`; a later SIGINT is a KeyboardInterrupt.
 
     Outside the main thread, where Python delivers no signals, it notes nothing.
     """
@@ -31,10 +31,11 @@ class StopRequest:
             self.signal = signal.Signals(number)
             line = f"\n{self.signal.name}: saving at the end of this interval (Ctrl-C leaves at once)\n"
             os.write(2, line.encode())  # past Python's buffers, which the interrupted code may be using
+        # A second SIGTERM asks for nothing new. A second Ctrl-C is a person who does not want to wait.
         elif number == signal.SIGINT:
             raise KeyboardInterrupt
 
 
 def exit_status(number: signal.Signals) -> int:
-    """What a shell makes of a process that a signal ended: 130 for SIGINT, 143 for SIGTERM."""
+    """The exit status that shells give to a process that a signal has ended: 130 for SIGINT, 143 for SIGTERM."""
     return 128 + number

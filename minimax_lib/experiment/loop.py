@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class RunStopped(RuntimeError):
-    """The run ended before its last update; one line. What its folder holds can be resumed."""
+    """The run ended before its last update; the message is one line. What its folder holds can be resumed."""
 
     def __init__(self, message: str, status: int = 1):
         super().__init__(message)
@@ -48,7 +48,7 @@ class Start:
 
 
 class Run(Protocol):
-    """What the loop asks of the run that it is part of."""
+    """What the loop needs of the run."""
 
     config: Config
     folder: RunFolder
@@ -73,6 +73,7 @@ class Training:
         self.stop, self.progress, self.checkpoints = stop, progress, checkpoints
         self.start, self.state, self.update = start, start.state, start.update
         self.env_steps = self.program.env_steps(start.state)
+        # A run without a checkpoint keeps no rows at all, not even those of update 0: they are about to be written.
         clock, update = (-1, -1) if start.is_fresh else (clock_of(start.state), start.update)
         self.metrics: list[Writer] = [*curves]
         self.evaluations: list[Writer] = [*curves]
@@ -81,15 +82,17 @@ class Training:
             metrics = CsvWriter(self.folder.metrics, "clock", clock)
             self.metrics.append(metrics)
             self.evaluations.append(CsvWriter(self.folder.evaluations, "update", update))
+            # The table's seconds go on from those of the processes before.
             self.began -= float(metrics.kept[-1]["seconds"]) if metrics.kept else 0.0
 
     def run(self) -> RunnerState:
-        """The state after the last update. RunStopped if it does not come to that."""
+        """The state after the last update; RunStopped if the run ends before it."""
         self._compile()
         if self.start.is_fresh:
             self._evaluate()
         else:
             self.progress.say(f"{self.folder.path} goes on from update {self.update:,}")
+        # The time left is reckoned from here, without the compilation.
         self.first_interval = time.perf_counter()
         while self.update < self.config.n_updates and not self._stopping():
             self._interval()
@@ -97,39 +100,46 @@ class Training:
         return self.state
 
     def _stopping(self) -> int:
-        """The number of the signal that any process has been sent; 0 for none."""
+        """The number of a signal that some process has been sent; 0 for none."""
+        # A scheduler may signal a single process: all have to leave at the same update, since they save together.
         return hosts.largest(self.stop.signal or 0)
 
     def _compile(self) -> None:
-        """Waits for the compilation, and dispatches no work at all: the intervals are timed without either."""
+        """Waits until the program is compiled and loaded, so that the intervals are timed without that."""
         self.progress.doing("compiling")
         if self.start.compiling:
             self.start.compiling.result()
+        # The state is at this target already, so that nothing is trained.
         self.state, _ = finished(lambda: self.program.run(self.state, self.update))
 
     def _interval(self) -> None:
         """Trains up to the next multiple of `log_every` and does what is due there."""
         before = self.update
+        # A multiple, not `log_every` further on: intervals end where they do in a run that was never interrupted.
         target = min(self.config.n_updates, (before // self.config.log_every + 1) * self.config.log_every)
         self.progress.doing("training")
         began = time.perf_counter()
         self.state, report = finished(lambda: self.program.run(self.state, target))
         seconds = time.perf_counter() - began
         self.update = int(np.min(hosts.readable(self.state.students.n_updates)))
+        # Rows are written before the checkpoint that covers them: a resumed run drops what is later than its
+        # checkpoint, and could not write what is missing before it.
         self._check(report, before)
         self._log(report, seconds)
         if self.held_out and self._due(self.config.eval.every, before):
             self._evaluate()
         if self._due(self.config.checkpoint_every, before):
             self._save()
+        # A write fails in the background: this asks, so that a full disk ends the run and not only its checkpoints.
         self.checkpoints.check()
 
     def _due(self, every: int, before: int) -> bool:
         """Whether the run has come past a multiple of `every` since update `before`, or to its end."""
+        # Not `update % every == 0`: the ends of intervals need not be multiples of `every`.
         return self.update // every > before // every or self.update >= self.config.n_updates
 
     def _check(self, report: Report, before: int) -> None:
-        """Raises RunStopped where going on makes no sense."""
+        """Raises RunStopped where the run cannot go on: numbers that are not finite, or steps that teach nothing."""
         for bad, what in ((report.nonfinite, "loss"), (report.broken_curriculum, "teacher")):
             if np.any(bad):
                 seed = self.config.seed + np.flatnonzero(bad)[0]
@@ -138,6 +148,7 @@ class Training:
             self._break_off(f"no student has learnt anything in {int(report.n_steps):,} steps after update {before:,}")
 
     def _break_off(self, why: str) -> None:
+        # The message names the newest checkpoint, which may still be on its way to the disk.
         self.checkpoints.wait()
         raise RunStopped(f"error: {why}; {self.folder.newest()}")
 
@@ -160,6 +171,7 @@ class Training:
         self.progress.stands(self._standing(speed, metrics))
 
     def _standing(self, speed: float, metrics: dict[str, np.ndarray]) -> Standing:
+        # Evaluations and checkpoints included: what is left has its share of them.
         per_update = (time.perf_counter() - self.first_interval) / (self.update - self.start.update)
         return Standing(
             update=self.update,
@@ -182,8 +194,9 @@ class Training:
         self.progress.say(f"update {self.update:,}: {solved:.0%} of the held-out episodes solved")
 
     def _save(self) -> None:
-        """Starts to write a checkpoint, unless the parameters are of no use."""
+        """Starts to write a checkpoint; RunStopped, and nothing written, if a parameter is not finite."""
         self.progress.doing("saving")
+        # A finite loss is not enough: the update that follows from it may still have overflowed.
         learnt = {"": self.state.students.params, "teacher's ": learnt_parameters(self.state.curriculum)}
         for whose, params in learnt.items():
             if not np.all(hosts.readable(all_finite(params, self.config.n_seeds))):
@@ -191,7 +204,7 @@ class Training:
         self.checkpoints.save(self.update, self.state)
 
     def _leave(self) -> None:
-        """Returns when everything is on disk; raises RunStopped if a signal was the reason to leave."""
+        """Returns when everything is on disk. RunStopped if a signal was the reason to leave."""
         if self.update:
             self._save()
             self.checkpoints.wait()
@@ -214,14 +227,15 @@ class HeldOutEvaluation:
         def evaluate_update(update: jax.Array, params: Any) -> EvalResult:
             return evaluated(evaluation_keys(self.seeds, update), params)
 
+        # The update is an argument: as a constant it would make another program of every evaluation.
         self._evaluate = grid.compiled(evaluate_update)
 
     def lower(self, params: Any) -> jax.stages.Lowered:
-        """`evaluate` of parameters like these (shapes will do), traced; once compiled, it is not compiled again."""
+        """`evaluate`, traced for parameters like these (shapes will do); compiling this compiles `evaluate` too."""
         return self._evaluate.lower(np.int32(0), params)
 
     def evaluate(self, update: int, params: Any) -> EvalResult:
-        """[S, M, E] with `params` [S, A, ...]; the update serves as the seed of the evaluation."""
+        """The result [S, M, E] for `params` [S, A, ...]; the update serves as the seed of the evaluation."""
         return self._evaluate(np.int32(update), params)
 
     def rows(self, update: int, result: EvalResult) -> list[Row]:
@@ -235,7 +249,7 @@ class HeldOutEvaluation:
 
 
 def evaluate_first_students(eval_runner: EvalRunner, keys: jax.Array, params: Any) -> EvalResult:
-    """[S, M, E] with `keys` [S] and `params` [S, A, ...]."""
+    """The result [S, M, E] for `keys` [S] and `params` [S, A, ...]."""
     first = jax.tree.map(lambda leaf: leaf[:, 0], params)
     return mapped(eval_runner.evaluate, axis_name=axes.SEED)(keys, first)
 
@@ -254,13 +268,14 @@ all_finite = jax.jit(finite, static_argnums=1)
 
 
 def write(writers: Iterable[Writer], rows: Sequence[Row]) -> None:
-    """The same rows to all."""
+    """Gives the same rows to all writers."""
     for writer in writers:
         writer.write(rows)
 
 
 def begun(work: Callable[[], T]) -> "Future[T]":
-    """What `work` will return, from a thread of its own."""
+    """The future result of `work`, which runs in a thread of its own."""
+    # `shutdown` without waiting: the thread ends by itself when the work is done.
     worker = ThreadPoolExecutor(max_workers=1)
     try:
         return worker.submit(work)
@@ -269,5 +284,8 @@ def begun(work: Callable[[], T]) -> "Future[T]":
 
 
 def finished(work: Callable[[], T]) -> T:
-    """What `work` returns, once it is computed; this thread goes on hearing signals, as it would not inside XLA."""
+    """What `work` returns, once it is computed.
+
+    It runs in another thread: Python handles signals in the main one, which could not do so inside XLA.
+    """
     return begun(lambda: jax.block_until_ready(work())).result()

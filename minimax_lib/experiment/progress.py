@@ -50,6 +50,7 @@ class Progress:
 
     def __init__(self, console: Console):
         self._console = console
+        # Elsewhere, rich would show nothing of a transient line: plain lines take its place.
         self._live = Live(console=console, refresh_per_second=8, transient=True) if console.is_terminal else None
         self._activity = ""
         self._standing: Standing | None = None
@@ -63,6 +64,7 @@ class Progress:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if self._live:
             self._live.stop()
+        # The end of a run may have been held back by `PLAIN_SECONDS`.
         self._print_plain()
 
     def doing(self, activity: str) -> None:
@@ -70,6 +72,7 @@ class Progress:
         self._activity = activity
         if self._live:
             self._show(self._live)
+        # Plain lines tell of activities only until the first interval is done: after it, the updates say enough.
         elif self._printed_at < 0:
             self._print(f"{activity} ...")
 
@@ -83,6 +86,7 @@ class Progress:
 
     def say(self, line: str) -> None:
         """A line that stays."""
+        # What was held back by `PLAIN_SECONDS` comes first: a log reads in the order in which things happened.
         self._print_plain()
         self._print(line)
 
@@ -98,4 +102,5 @@ class Progress:
             self._printed_at = time.monotonic()
 
     def _print(self, line: str) -> None:
+        # Lines hold paths and messages: brackets in them are no markup, and a long one must not be broken in two.
         self._console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -31,22 +31,25 @@ from minimax_lib.runners.hosts import Hosts
 from minimax_lib.runners.seeds import Program
 from minimax_lib.runners.training import RunnerState
 
+# Settings that do not alter what is learnt: a resumed run may change them.
 FREE = frozenset({"name", "log_dir", "resume", "compilation_cache", "plugins"}) | frozenset(
     {"log_every", "checkpoint_every", "keep_checkpoints", "eval.every", "report", "tensorboard"}
 )
-LAYOUT = frozenset({"n_devices", "n_seed_devices"})  # free too, unless what a device has of its own does not fit
-MOMENTARY: dict[str, Any] = {"resume": False, "distributed": False, "hosts": Hosts()}  # no settings of the run itself
+# Free too, unless what each device has of its own would not fit (`_check_devices`).
+LAYOUT = frozenset({"n_devices", "n_seed_devices"})
+# These say how a process is started, and are not recorded: a run may go on in fewer processes than it began in.
+MOMENTARY: dict[str, Any] = {"resume": False, "distributed": False, "hosts": Hosts()}
 
 
 class ExperimentRunner:
     """Trains what a configuration describes, in a folder of its own.
 
-    Everything random is in the state, and what is written follows from the state: a run that was killed and resumed
+    Everything random is in the state, and what is written follows from the state. So a run that was killed and resumed
     ends with the files of a run that was not, but for the columns that measure time.
     """
 
     def __init__(self, config: Config, program: Program | None = None, eval_runner: EvalRunner | None = None):
-        """`program` and `eval_runner` are what the configuration says, unless they are given."""
+        """`program` and `eval_runner` replace what the configuration asks for."""
         if config.tensorboard and importlib.util.find_spec("tensorboardX") is None:
             raise ValueError(
                 "tensorboard is on and tensorboardX is not installed: pip install 'minimax-lib[tensorboard]'"
@@ -61,10 +64,9 @@ class ExperimentRunner:
             self.held_out = HeldOutEvaluation(eval_runner, config, self.grid)
 
     def run(self) -> int:
-        """Trains, with errors as one line on stderr, and returns the exit status.
+        """The exit status, after the training; an error is one line on stderr.
 
         0: finished, now or already. 1: broke off. 2: refused, nothing has changed. 130, 143: saved on SIGINT, SIGTERM.
-        A second Ctrl-C ends the process here, since a dispatch under way cannot be called back.
         """
         try:
             self.train()
@@ -75,16 +77,18 @@ class ExperimentRunner:
             print(stopped, file=sys.stderr)
             return stopped.status
         except KeyboardInterrupt:
+            # A dispatch under way cannot be called back: Python would wait for its thread before it leaves.
             print(f"interrupted; {self.folder.newest()}", file=sys.stderr, flush=True)
             os._exit(exit_status(signal.SIGINT))
         return 0
 
     def train(self) -> RunnerState:
-        """The state after the last update; reports, if the configuration says so and there was anything to train.
+        """The state after the last update. A report follows, if it is asked for and anything was left to train.
 
         Raises RunRefused before anything has changed, RunStopped later.
         """
         with contextlib.ExitStack() as stack:
+            # Outermost: whichever part of the run ends the process, the line is printed.
             if hosts.is_one_of_several():
                 stack.enter_context(hosts.last_words(self._last_words()))
             self._enter_folder(stack)
@@ -99,6 +103,7 @@ class ExperimentRunner:
 
     def _enter_folder(self, stack: contextlib.ExitStack) -> None:
         """The first process takes the folder for all; RunRefused in every process if it cannot."""
+        # The folder has one lock: a second process of the same run would find it taken by the first.
         refused = None
         if hosts.is_first():
             try:
@@ -116,7 +121,7 @@ class ExperimentRunner:
         self.folder.admit(settings, self.config.resume, free_settings(self.config))
 
     def _check_devices(self, saved: dict[str, Any]) -> None:
-        """RunRefused where what each device has of its own would not fit the devices that there are now."""
+        """RunRefused where what each device has of its own (levels) would not fit the devices that there are now."""
         saved_rows = saved.get("n_devices", 1) // saved.get("n_seed_devices", 1)
         if saved_rows != self.grid.n_rows and keeps_own(self.program.runner):
             raise RunRefused(
@@ -127,6 +132,8 @@ class ExperimentRunner:
     def _train(self) -> tuple[RunnerState, bool]:
         """The state after the last update, and whether there was one left to do."""
         try:
+            # In this order: a signal is only noted until the last checkpoint is on disk. And a process that fails alone
+            # leaves (`leaving_alone`) before it would wait, at the end of `Checkpoints`, for a write with the others.
             with (
                 StopRequest() as stop,
                 Progress(Console(quiet=not hosts.is_first())) as progress,
@@ -151,6 +158,7 @@ class ExperimentRunner:
         except CheckpointError as error:
             raise RunRefused(f"cannot resume {self.folder.path}: {error}") from error
         if restored is None:
+            # Compiling takes the longest, and begins first: it needs only the shapes of the state, not the state.
             compiling = self._compile(shape)
             return Start(finished(lambda: self.program.init(self.config.seed)), 0, is_fresh=True, compiling=compiling)
         for update, why in restored.damaged.items():
@@ -163,12 +171,11 @@ class ExperimentRunner:
         return start
 
     def _compile(self, state: RunnerState) -> "Future[None]":
-        """Starts to compile training and evaluation for `state`, whose shapes will do.
-
-        They are traced one after the other, since Python is, and compiled side by side.
-        """
+        """Starts to compile training and evaluation for states like `state`, of which the shapes will do."""
 
         def work() -> None:
+            # Tracing is Python, and takes turns. XLA compiles without Python's lock, so that the first program is
+            # compiled while the second is traced.
             with ThreadPoolExecutor() as compilers:
                 jobs = [compilers.submit(self.program.lower(state).compile)]
                 if self.held_out:
@@ -188,7 +195,9 @@ class ExperimentRunner:
             yield [curves]
 
     def _report(self, state: RunnerState) -> None:
-        """What training was good for; an error in it is told, and is none of the training's."""
+        """Prints the report on the finished training, in the first process. An error in it does not fail the run."""
+        # All processes ask for the parameters, which may be spread over them. The untrained ones follow from the seed,
+        # so that a resumed run has them too.
         trained = self.grid.on_one_device(state.students.params)
         untrained = self.grid.on_one_device(self.program.init(self.config.seed).students.params)
         if hosts.is_first():
@@ -197,6 +206,7 @@ class ExperimentRunner:
                 final_report(self.config, agent, untrained, trained, self.folder.path, Console())
             except Exception as error:
                 print(f"the report failed, the run is finished and saved: {one_line(error)}", file=sys.stderr)
+        # Processes shut down together: the others would wait there for the report no longer than `hosts.lost_timeout`.
         hosts.wait_for_all()
 
 
@@ -205,6 +215,7 @@ def free_settings(config: Config) -> frozenset[str]:
 
     The number of updates is one of them unless a learning rate is scheduled over it.
     """
+    # By the end of the name: teachers have a schedule of their own.
     scheduled = [value for name, value in flat(to_dict(config)).items() if name.endswith("lr_final")]
     free = FREE | LAYOUT
     return free if any(value is not None for value in scheduled) else free | {"n_updates"}
@@ -212,9 +223,10 @@ def free_settings(config: Config) -> frozenset[str]:
 
 @contextlib.contextmanager
 def leaving_alone(folder: RunFolder) -> Iterator[None]:
-    """Where a process of several fails in its block, it leaves at once: nothing that needs the others would end.
+    """A block in which a process that fails alone leaves at once, if the run has several processes.
 
-    They notice, and leave in the same way. What all agree on (RunRefused, RunStopped) goes on as usual.
+    Anything that needs the others would never end. They notice that it is lost, and leave too. What all processes agree
+    on (RunRefused, RunStopped) is raised as usual.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Runs on disk, for whoever reads them: nothing in their folders is changed."""
+"""Reading of runs on disk. Nothing in their folders is changed."""
 
 import dataclasses
 import difflib
@@ -51,12 +51,14 @@ def find_run(path: Path, checkpoint: int | Literal["latest"]) -> Run:
 def no_such_run(path: Path) -> ValueError:
     """The error for a folder that does not exist, with the runs beside it whose names are nearest."""
     runs = [str(config.parent) for config in path.parent.glob("*/config.yaml")]
+    # However far off (no cutoff): any run of the folder is a better hint than none.
     nearest = difflib.get_close_matches(str(path), runs, n=5, cutoff=0.0)
     return unknown_name("run", path, nearest) if nearest else ValueError(f"run {str(path)!r} does not exist")
 
 
 def restore(run: Run, console: Console) -> tuple[int, Any]:
     """(number of updates, parameters [S, A, ...]) of the run's checkpoint; CheckpointError if it cannot be read."""
+    # The shapes are those of the run's own devices, but all is read onto one: there may be fewer devices here.
     shape = whole_state(make_runner(run.config), run.config.n_seeds, grid_of(run.config))
     with Checkpoints(run.folder.checkpoints, read_only=True) as checkpoints:
         restored = checkpoints.restore(placed(shape), run.update)

@@ -40,8 +40,11 @@ class ActorCritic(nn.Module):
         observation opens an episode and the memory is cleared before it is used.
         """
         hidden, carry = self.memory(self.torso(obs), carry, first)
+        # One product for both heads, although each of them starts as an orthogonal matrix of its own.
         heads = Projection(2 * self.head_width, orthogonal(GAIN_TANH, n_blocks=2), self.dtype, name="heads")(hidden)
         policy, value = jnp.split(nn.tanh(heads), 2, axis=-1)
+        # Zero weights make the first policy uniform. Without a dtype, these two layers compute in that of their
+        # parameters, so that half precision ends here.
         policy = nn.Dense(n_parameters(self.action_space), kernel_init=nn.initializers.zeros, name="policy")(policy)
         values = nn.Dense(self.n_values, kernel_init=orthogonal(GAIN_LINEAR), name="value")(value)
         return policy.reshape(*first.shape, -1), values.reshape(*first.shape, -1), carry

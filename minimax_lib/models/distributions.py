@@ -23,5 +23,5 @@ def distribution(action_space: Space, parameters: jax.Array) -> "distrax.Distrib
     """The distribution over `action_space` that `parameters` [..., n_parameters] describe (Discrete: logits)."""
     import distrax  # half a second, which a mistyped flag need not wait for
 
-    n_parameters(action_space)
+    n_parameters(action_space)  # ValueError for a space without a policy
     return distrax.Categorical(logits=parameters)

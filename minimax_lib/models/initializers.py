@@ -13,14 +13,15 @@ GAIN_LINEAR, GAIN_RELU, GAIN_TANH = 1.0, math.sqrt(2.0), 5.0 / 3.0
 
 
 def orthogonal(gain: float = 1.0, n_blocks: int = 1) -> Initializer:
-    """Weights whose shorter side is orthonormal times `gain` (Saxe et al. 2014), uniformly distributed (Haar).
+    """Weights with orthonormal columns (or rows, if these are fewer), times `gain` (Saxe et al. 2014).
 
-    All axes but the last count as rows. With `n_blocks`, the columns are that many independent orthogonal blocks side
-    by side (the gates of a recurrent cell). Made by matrix products only: batched QR hangs on the CPU backend.
+    They are uniformly distributed (Haar). All axes but the last count as rows. With `n_blocks`, the columns are that
+    many independent orthogonal blocks side by side, as the gates of a recurrent cell need them.
     """
 
     def init(key: jax.Array, shape: Sequence[int], dtype: Any = jnp.float32) -> jax.Array:
         n_rows, n_columns = math.prod(shape[:-1]), shape[-1] // n_blocks
+        # Drawn upright and then turned: `polar_factor` takes no more columns than rows.
         tall = (n_blocks, max(n_rows, n_columns), min(n_rows, n_columns))
         blocks = polar_factor(jax.random.normal(key, tall, jnp.float32))
         rows_first = (1, 0, 2) if n_rows >= n_columns else (2, 0, 1)
@@ -30,21 +31,28 @@ def orthogonal(gain: float = 1.0, n_blocks: int = 1) -> Initializer:
 
 
 def polar_factor(x: jax.Array) -> jax.Array:
-    """The nearest matrix with orthonormal columns to each x [..., rows >= columns, columns], of full rank.
+    """The nearest matrix with orthonormal columns to each x [..., rows >= columns, columns] of full rank.
 
-    The polar factor of a Gaussian matrix is Haar distributed. Where x has many rows, its columns are far from
-    dependent, and nearly all of the work is done on the small matrix x^T x.
+    The polar factor of a Gaussian matrix is Haar distributed.
     """
+    # By products of matrices only, since batched QR hangs on the CPU backend. Accelerators round the factors of a
+    # product unless they are told not to, and the columns would be orthonormal only as far as that goes.
     with jax.default_matmul_precision("float32"):
+        # With many rows the columns are far from dependent, and nearly all of the work goes to the small matrix x^T x.
+        # Its condition number is the square of that of x. For square x, f32 is too coarse for that.
         if x.shape[-2] >= 4 * x.shape[-1]:
+            # One cubic step takes away the rounding errors of the root.
             return _towards_orthonormal(x @ inverse_root(x.mT @ x), n_fast=0, n_exact=1)
         x = x / jnp.linalg.norm(x, axis=(-2, -1), keepdims=True)  # all singular values at most 1
         return _towards_orthonormal(x, n_fast=10, n_exact=8)
 
 
 def _towards_orthonormal(x: jax.Array, n_fast: int, n_exact: int) -> jax.Array:
-    """Newton-Schulz iterations: a quintic that lifts small singular values quickly, to near 1 (Jordan et al. 2024,
-    Muon), then the cubic, which converges to exactly 1."""
+    """x [..., rows, columns] after Newton-Schulz iterations, which bring all its singular values towards 1.
+
+    First a quintic, which lifts small ones quickly (Jordan et al. 2024, Muon). It does not converge to 1, but to values
+    around it. Then the cubic, which converges to exactly 1.
+    """
 
     def quintic(_: int, x: jax.Array) -> jax.Array:
         gram = x.mT @ x

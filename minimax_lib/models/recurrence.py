@@ -19,8 +19,8 @@ from minimax_lib.trees import tree_where
 class Weights(struct.PyTreeNode):
     """Parameters of a gated network with H units and G = n_gates * H columns.
 
-    Their type is that of the products, and of what is kept for the backward pass; the carry, and the arithmetic of the
-    gates, are f32 in any case.
+    Their type is also that of the products and of what is kept for the backward pass. The carry and the arithmetic of
+    the gates are always f32.
     """
 
     input_kernel: jax.Array | None  # [F, G]; None where the features come projected
@@ -32,7 +32,7 @@ class Cell(Protocol):
     """One step of a gated network, and its derivative. Carries have a field `hidden`; all arrays are [R, ...]."""
 
     n_gates: int
-    is_additive: bool  # `forward` looks at the sum of `inputs` and `product` alone
+    is_additive: bool  # `forward` needs no more than the sum of `inputs` and `product`
 
     def forward(self, inputs: jax.Array, product: jax.Array, carry: Any) -> tuple[Any, Any]:
         """(carry after the step, what `backward` needs).
@@ -56,11 +56,10 @@ def cleared(first: jax.Array, carry: Any) -> Any:
 
 
 def projects_ahead(weights: Weights, n_steps: int) -> bool:
-    """Whether the input product is done for all steps before the scan.
+    """Whether the inputs of all steps are multiplied at once, before the scan.
 
-    It is wherever the kernel is too large to be read in every step, and on an accelerator wherever there are several
-    steps. On a CPU, a small product in the scan is faster than writing its result for all steps to memory and reading
-    it back.
+    They are if the kernel is too large to be read in every step, and on an accelerator if there is more than one step.
+    On a CPU, a small product in the scan is faster than one before it, whose result goes to memory and back.
     """
     assert weights.input_kernel is not None
     n_features, n_units = weights.input_kernel.shape[0], weights.recurrent_kernel.shape[0]
@@ -73,8 +72,8 @@ def recur(
 ) -> tuple[jax.Array, Any]:
     """(hidden [T, R, H], carry after the last step) for `features` [T, R, F], or [T, R, G] if they come projected.
 
-    Where `first` (bool[T, R]) is set, the carry is cleared before the step. `unroll` is that of `lax.scan`; None: what
-    suits the backend.
+    Where `first` (bool[T, R]) is set, the carry is cleared before the step. `unroll` is that of `lax.scan`; None stands
+    for what suits the backend.
     """
     (hidden, carry), _ = _forward(cell, unroll, weights, features, first, carry)
     return hidden, carry
@@ -87,11 +86,13 @@ def _forward(
     if kernel is not None and projects_ahead(weights, len(features)):
         contributions, kernel = features @ kernel, None
     joint = None
-    if kernel is not None and cell.is_additive:  # for a single step too: XLA joins them ahead of a rollout's loop
+    # For a single step too: XLA moves the joining of the kernels out of a rollout's loop.
+    if kernel is not None and cell.is_additive:
         joint = jnp.concatenate([kernel, weights.recurrent_kernel])
 
     def products(contribution: jax.Array, hidden: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """What the observation adds to the gates, and what the memory does; in one product, faster than in two."""
+        """What the observation adds to the gates, and what the memory does."""
+        # One product of all columns is faster than two of fewer. What it returns as the memory's part is then both.
         if joint is not None:
             return weights.bias[None], jnp.concatenate([contribution, hidden], axis=-1) @ joint
         inputs = contribution if kernel is None else contribution @ kernel
@@ -102,6 +103,7 @@ def _forward(
         carry = cleared(first_t, carry)
         inputs, product = as_type(jnp.float32, products(contribution, carry.hidden.astype(dtype)))
         after, saved = cell.forward(inputs, product, carry)
+        # In half precision, what is kept for the backward pass takes half the memory. The carry goes on in f32.
         return after, as_type(dtype, (after.hidden, saved))
 
     last, (hidden, saved) = jax.lax.scan(step, carry, (contributions, first), unroll=unroll or steps_at_once(8))
@@ -113,10 +115,12 @@ def _backward(cell: Cell, unroll: int | None, residuals: tuple, gradients: tuple
     weights, features, first, carry, hidden, saved = residuals
     kernel, dtype = weights.input_kernel, weights.bias.dtype
     hidden_gradients, last_gradient = gradients
-    transposed = jax.lax.optimization_barrier(weights.recurrent_kernel.T)  # or XLA copies it in every step
+    # Without the barrier, XLA copies the whole kernel in every step in order to transpose it.
+    transposed = jax.lax.optimization_barrier(weights.recurrent_kernel.T)
 
     def step(gradient: Any, x: tuple) -> tuple[Any, jax.Array]:
         hidden_gradient, first_t, saved_t = x
+        # The hidden state of a step is handed out, and it goes on into the next step: two gradients arrive.
         gradient = gradient.replace(hidden=gradient.hidden + hidden_gradient)
         saved_t = as_type(jnp.float32, saved_t)
         inputs_gradient, before = cell.backward(saved_t, gradient)
@@ -128,12 +132,14 @@ def _backward(cell: Cell, unroll: int | None, residuals: tuple, gradients: tuple
     steps = (hidden_gradients, first, saved)
     n = unroll or steps_at_once(8)
     carry_gradient, inputs_gradients = jax.lax.scan(step, last_gradient, steps, reverse=True, unroll=n)
+    # What entered the product of a step is what came out of the step before, so that it need not be kept as well.
     hidden_before = cleared(first, jnp.concatenate([carry.hidden[None].astype(dtype), hidden[:-1]]))
     weight_gradients = Weights(
         input_kernel=None if kernel is None else product_over_steps(features, inputs_gradients),
         recurrent_kernel=product_over_steps(hidden_before, cell.product_gradient(saved, inputs_gradients)),
         bias=inputs_gradients.sum(axis=(0, 1), dtype=jnp.float32).astype(dtype),
     )
+    # Without a kernel, the features came projected: they are the inputs.
     features_gradient = inputs_gradients if kernel is None else inputs_gradients @ kernel.T
     return weight_gradients, features_gradient, None, carry_gradient
 
@@ -144,7 +150,7 @@ def as_type(dtype: Any, tree: Any) -> Any:
 
 
 def product_over_steps(x: jax.Array, y: jax.Array) -> jax.Array:
-    """[n, m], the sum of outer products over the leading axes of x [T, R, n] and y [T, R, m], as one product."""
+    """[n, m]: the outer products of x [T, R, n] and y [T, R, m], summed over steps and rows, as one product."""
     return x.reshape(-1, x.shape[-1]).T @ y.reshape(-1, y.shape[-1])
 
 

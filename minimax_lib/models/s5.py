@@ -27,8 +27,8 @@ MAX_REAL_PART = -1e-4  # a state whose eigenvalue became positive would grow wit
 class StateSpace:
     """The linear system x' = diag(eigenvalues) x + B u, y = Re(C x) + D u, and how it is cut into steps."""
 
-    state_size: int  # eigenvalues; they are conjugate pairs, of which one half is computed with
-    n_blocks: int  # of the matrix whose eigenvalues they are at the start
+    state_size: int  # eigenvalues, which come in conjugate pairs: one of each pair is computed with
+    n_blocks: int  # of the block-diagonal matrix whose eigenvalues they are at the start
     discretisation: Discretisation
     dt_min: float  # the steps' lengths start between these two
     dt_max: float
@@ -59,9 +59,8 @@ class S5Memory(nn.Module):
 
     @nn.compact
     def __call__(self, features: Features, carry: S5Carry, first: jax.Array) -> tuple[jax.Array, S5Carry]:
-        x = Projection(self.width, orthogonal(), self.dtype, name="input")(
-            features
-        )  # all but the recurrence sees [T * R, W]
+        # [T * R, W] everywhere but in the recurrence, so that products of matrices need no transposes.
+        x = Projection(self.width, orthogonal(), self.dtype, name="input")(features)
         last = []
         for i in range(self.n_layers):
             x, state = S5Layer(self.space, self.glu, self.norm, self.dtype, name=f"layer_{i}")(
@@ -72,7 +71,7 @@ class S5Memory(nn.Module):
 
 
 class S5Layer(nn.Module):
-    """x + glu(system(x)), with layer norm of what enters the system or of the sum."""
+    """x + glu(system(x)), with layer norm before the system or after the sum."""
 
     space: StateSpace
     glu: GLU
@@ -84,12 +83,13 @@ class S5Layer(nn.Module):
         """([T * R, W], state c64[R, n_pairs] after the last step) for `x` [T * R, W] and `first` [T, R]."""
         layer_norm = nn.LayerNorm(dtype=self.dtype, name="norm")
         inputs = layer_norm(x) if self.norm == "before" else x
+        # f32 whatever `dtype` is: there is no complex type of half precision.
         outputs, state = LinearSystem(self.space, name="system")(inputs.astype(jnp.float32), state, first)
         x = x + self._gated(outputs.astype(self.dtype))
         return (layer_norm(x) if self.norm == "after" else x), state
 
     def _gated(self, y: jax.Array) -> jax.Array:
-        """Gated linear units of y [n, W]; none: GELU alone."""
+        """[n, W]: the gated linear units of y [n, W], or its GELU alone where `glu` is "none"."""
         activated = nn.gelu(y)
         if self.glu == "none":
             return activated
@@ -104,10 +104,10 @@ class S5Layer(nn.Module):
 class LinearSystem(nn.Module):
     """The discretised system over sequences.
 
-    All parameters are real: real parts of B and of the conjugate of C stand before the imaginary ones.
+    All parameters are real. B and the conjugate of C are stored as their real parts, followed by their imaginary parts.
 
-    Smith et al. draw B and C at random and turn them into the basis of the eigenvectors. That basis is orthonormal, and
-    Gaussian entries are Gaussian in any such basis: they are drawn in it.
+    Smith et al. draw B and C at random and then change to the basis of the eigenvectors. Here they are drawn in that
+    basis at once. It is orthonormal, and Gaussian entries are Gaussian in any such basis.
     """
 
     space: StateSpace
@@ -118,8 +118,10 @@ class LinearSystem(nn.Module):
         width, n_pairs = inputs.shape[-1], self.space.n_pairs
         normal = nn.initializers.normal
         factor, scale = self._discretised()
+        # Inputs are real, so B u takes one real product of twice the width. So does Re(C x): it is the sum of the parts
+        # of x times the parts of the conjugate of C, which is why C is stored that way.
         b = self.param("b", normal(1.0 / math.sqrt(2 * width)), (width, 2 * n_pairs))
-        # the variance of c is that of the published runs; Smith et al. have 1 / state_size
+        # The variance of C is that of the published runs; Smith et al. have 1 / state_size.
         c = self.param("c", normal(1.0 / math.sqrt(self.space.state_size * width)), (2 * n_pairs, width))
         d = self.param("d", normal(1.0), (width,))
         driven = as_complex(inputs @ as_real(scale[None] * as_complex(b))).reshape(*first.shape, n_pairs)
@@ -133,6 +135,7 @@ class LinearSystem(nn.Module):
         eigenvalues = hippo_eigenvalues(space.state_size // space.n_blocks)
         real = self.param("eigenvalues_real", each_block(eigenvalues.real, space.n_blocks), shape)
         imaginary = self.param("eigenvalues_imag", each_block(eigenvalues.imag, space.n_blocks), shape)
+        # Lengths of steps are learnt as logarithms, so that they stay positive.
         log_steps = self.param("log_steps", uniform(math.log(space.dt_min), math.log(space.dt_max)), shape)
         stable = jax.lax.complex(jnp.minimum(real, MAX_REAL_PART), imaginary)
         return DISCRETISATIONS[space.discretisation](stable, jnp.exp(log_steps))
@@ -140,6 +143,7 @@ class LinearSystem(nn.Module):
 
 def zero_order_hold(eigenvalues: jax.Array, steps: jax.Array) -> tuple[jax.Array, jax.Array]:
     """(factor of the state, factor of B u), where the input is constant during a step."""
+    # `expm1`, since for slow states exp(...) is close to 1, and subtracting 1 would cost most of its digits.
     return jnp.exp(eigenvalues * steps), jnp.expm1(eigenvalues * steps) / eigenvalues
 
 
@@ -155,13 +159,15 @@ DISCRETISATIONS: dict[Discretisation, Discretise] = {"zoh": zero_order_hold, "bi
 
 @functools.cache
 def hippo_eigenvalues(size: int) -> np.ndarray:
-    """c128[size / 2]: of the HiPPO-N matrix, those with a positive imaginary part, ascending.
+    """c128[size / 2]: the eigenvalues of the HiPPO-N matrix that have a positive imaginary part, ascending.
 
     HiPPO-N is the normal part of HiPPO-LegS (Gu et al. 2022, S4D): -1/2 on the diagonal, otherwise skew-symmetric.
     """
+    # numpy, on the host: they depend on the size alone, and the compiled initialisation decomposes no matrix.
     roots = np.sqrt(2.0 * np.arange(size) + 1.0)
     lower = np.tril(np.outer(roots, roots), -1) / 2.0
-    imaginary = np.linalg.eigvalsh(1j * (lower - lower.T))  # Hermitian: its eigenvalues are real, in pairs +-
+    # i times a skew-symmetric matrix is Hermitian. Its eigenvalues are real, and come in pairs of opposite sign.
+    imaginary = np.linalg.eigvalsh(1j * (lower - lower.T))
     return -0.5 + 1j * imaginary[size // 2 :]
 
 

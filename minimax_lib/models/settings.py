@@ -26,9 +26,6 @@ class NetworkSettings:
     """Images are divided by it."""
     embedding_width: int = 5
     """Numbers that a discrete observation (the facing, the time step) is embedded in."""
-    slow_images: bool = False
-    """The images change in few cells from step to step, as when a teacher draws a maze: the first product with their
-    features is done change by change where that is faster, on a CPU. What the network computes is the same."""
     head_width: int = 32
     """Tanh units of the policy's head, and of the value's."""
     n_values: int = 1
@@ -60,7 +57,6 @@ class NetworkSettings:
             self.kernel_size,
             self.image_scale,
             self.embedding_width,
-            self.slow_images,
             self._dtype,
         )
         return ActorCritic(torso, self._memory(), action_space, self.head_width, self.n_values, self._dtype)

@@ -11,8 +11,8 @@ import numpy as np
 
 from minimax_lib.envs.spaces import Box, Dict, Discrete, Space
 from minimax_lib.models.initializers import GAIN_RELU, orthogonal
-from minimax_lib.models.projection import Features
-from minimax_lib.models.slow_images import Convolution, SlowFeatures, SlowImage, changes_are_cheap
+from minimax_lib.models.projection import Features, side_by_side
+from minimax_lib.models.slow_images import Convolution, SlowImage, changes_are_cheap
 
 
 def is_image(space: Space) -> TypeGuard[Box]:
@@ -44,20 +44,17 @@ class Torso(nn.Module):
     kernel_size: int
     image_scale: float
     embedding_width: int
-    slow_images: bool = False  # leave the convolution to `SlowFeatures`, where that is faster
     dtype: Any = jnp.float32  # of the features
 
     @nn.compact
     def __call__(self, obs: Any) -> Features:
-        n_steps = len(jax.tree.leaves(obs)[0])
-        by_changes = self.slow_images and changes_are_cheap(n_steps)
         parts = [
-            self._encode(part_name(path), space, functools.reduce(operator.getitem, path, obs), by_changes)
+            self._encode(part_name(path), space, functools.reduce(operator.getitem, path, obs))
             for path, space in leaf_spaces(self.space)
         ]
-        return SlowFeatures(tuple(parts)) if by_changes else jnp.concatenate(parts, axis=-1)
+        return side_by_side(parts)
 
-    def _encode(self, name: str, space: Box | Discrete, part: jax.Array, by_changes: bool) -> Any:
+    def _encode(self, name: str, space: Box | Discrete, part: jax.Array) -> jax.Array | SlowImage:
         rank = 0 if isinstance(space, Discrete) else len(space.shape)
         leading = part.shape[: part.ndim - rank]
         flat = part.reshape(-1, *part.shape[len(leading) :])  # so that products of matrices need no transposes
@@ -66,7 +63,8 @@ class Torso(nn.Module):
             features = embed(flat)
         elif is_image(space):
             encoder = ImageEncoder(self.n_filters, self.kernel_size, self.image_scale, self.dtype, name=name)
-            if by_changes:
+            # A rollout asks for one step at a time, where there is nothing to compare with.
+            if space.changes_slowly and changes_are_cheap(n_steps=len(part)):
                 return encoder.by_changes(part)
             features = encoder(flat)
         else:
@@ -96,7 +94,7 @@ class ImageEncoder(nn.Module):
         return features.reshape(len(image), -1)
 
     def by_changes(self, image: jax.Array) -> SlowImage:
-        """The same features of sequences of images [T, R, h, w, c], to be computed where they change."""
+        """The same features of sequences of images [T, R, h, w, c], which are computed later, where they change."""
         return SlowImage(image, self.conv(image.shape[-1]))
 
 

@@ -1,4 +1,4 @@
-"""From a configuration to the objects that it describes: the only place where a `Runner` is made."""
+"""Builds what a configuration describes. This is the only place where a `Runner` is made."""
 
 from typing import Any
 
@@ -64,6 +64,7 @@ def make_runner(config: Any) -> Runner:
     settings: RolloutSettings = config.runner
     if n == 1:
         return trained_with(config.env, make_agent(config), settings)
+    # Outside the `try`: its messages name the setting and the number of devices already.
     part = settings.per_device(n)
     try:
         return trained_with(config.env, make_agent(config), part)
@@ -77,8 +78,9 @@ def grid_of(config: Any) -> Grid:
 
 
 def make_program(config: Any) -> Program:
-    """The training of a configuration, for all of its seeds and devices; ValueError where there are not so many."""
+    """The training of a configuration, on all of its seeds and devices; ValueError where there are too few devices."""
     grid = grid_of(config)
+    # Asked here and not where a grid is made: `evaluate` describes the grid of a run that another machine has trained.
     grid.check_devices()
     if grid.n_devices == 1:
         return SeedRunner(make_runner(config), config.n_seeds)

@@ -1,8 +1,8 @@
-"""Many devices: seeds in groups of devices, and the rows of a batch over the devices of a group.
+"""Training on many devices: groups of devices share out the seeds, the devices of a group the rows of a batch.
 
 Each device runs the same step as one device alone does, on its share of the rows. What the students (and a teacher)
-learn is the same on all devices of a group, since gradients are averaged; whatever else a curriculum remembers, as a
-level buffer, is the device's own and never leaves it.
+learn is the same on all devices of a group, since gradients are averaged. Whatever else a curriculum remembers, such as
+a level buffer, is the device's own and never leaves it.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ from minimax_lib.trees import mapped
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """`n_groups` groups of devices with other seeds each; the `n_rows` devices of a group share the rows of a batch."""
+    """`n_groups` groups of `n_rows` devices. Each group has its own seeds; its devices share the rows of a batch."""
 
     n_groups: int = 1
     n_rows: int = 1
@@ -40,10 +40,11 @@ class Grid:
         return self.n_groups * self.n_rows
 
     def check_devices(self) -> None:
-        """ValueError where there are fewer devices, or where a process would be left without its part."""
+        """ValueError where there are fewer devices, or where several processes would not use all of theirs."""
         n = jax.device_count()
         if self.n_devices > n:
             raise ValueError(f"n_devices is {self.n_devices}: there are {n} ({jax.devices()[0].device_kind})")
+        # The devices that are left out may be all that a process has: it would have no part in the run.
         if jax.process_count() > 1 and self.n_devices < n:
             raise ValueError(
                 f"n_devices is {self.n_devices}: the {jax.process_count()} processes have {n} devices, use all of them"
@@ -52,47 +53,58 @@ class Grid:
     @functools.cached_property
     def mesh(self) -> Mesh:
         """The devices by `SEED_GROUP` and, where several share a batch, `DEVICE`."""
+        # Made only when asked for: `whole_state` describes runs of more devices than this machine may have.
+        # There is no axis of one device: its index would be folded into the keys (`axes.device_key`), and a seed that
+        # has a device to itself would not be the run that it is alone.
         shape = {axes.SEED_GROUP: self.n_groups} | ({axes.DEVICE: self.n_rows} if self.n_rows > 1 else {})
+        # JAX's default, Explicit, would make the sharding a part of every array's type.
         auto = (AxisType.Auto,) * len(shape)
         devices = jax.devices()[: self.n_devices]
         return jax.make_mesh(tuple(shape.values()), tuple(shape), axis_types=auto, devices=devices)
 
     @property
     def everywhere(self) -> NamedSharding:
-        """The same on every device."""
+        """The sharding of an array that every device has a full copy of."""
         return NamedSharding(self.mesh, P())
 
     def per_seed(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`function` of trees that lead with S; all devices of a group compute their group's seeds."""
+        """`function` of trees that lead with S, run by each group on its own seeds.
+
+        All devices of a group compute the same: rows are not shared here.
+        """
         if self.n_devices == 1:
             return function
         seeds = P(axes.SEED_GROUP)
         return jax.shard_map(function, mesh=self.mesh, in_specs=seeds, out_specs=seeds, check_vma=False)
 
     def compiled(self, function: Callable[..., Any]) -> jax.stages.Wrapped:
-        """`function`, whose results every device has."""
+        """`function`, compiled, with results that every device has a full copy of."""
+        # Every process can read such results without an exchange with the others.
         return jax.jit(function) if self.n_devices == 1 else jax.jit(function, out_shardings=self.everywhere)
 
     def on_one_device(self, tree: Any) -> Any:
-        """`tree` without its place in the grid; all processes have to ask."""
+        """`tree` with its numbers on the host, where there is a grid. All processes have to call this."""
         return tree if self.n_devices == 1 else jax.device_get(hosts.readable(tree))
 
     # ------------------------------------------------------------------------------------------ layout of the state
 
     def own(self, state: RunnerState) -> RunnerState:
-        """For every leaf, whether it has an axis of the devices of a group, behind S: all that is a device's own."""
+        """For every leaf, whether it is a device's own: it then has an axis of the group's devices, behind S."""
         return state.replace(
             clock=False,
+            # The seed is common too: each device folds its index into the key of every step (`axes.device_key`).
             seed=False,
             students=jax.tree.map(lambda _: False, state.students),
+            # A teacher learns from averaged gradients as the students do; `is_leaf` keeps its state in one piece.
             curriculum=jax.tree.map(self._own_part, state.curriculum, is_leaf=is_learner),
         )
 
     def _own_part(self, part: Any) -> Any:
+        # Without devices that share rows, a state has the layout that it has on one device.
         return jax.tree.map(lambda _: self.n_rows > 1 and not is_learner(part), part)
 
     def specs(self, state: RunnerState) -> RunnerState:
-        """Where the leaves of a state lie in the mesh."""
+        """How each leaf of a state is spread over the axes of the mesh."""
         mine, common = P(axes.SEED_GROUP, axes.DEVICE), P(axes.SEED_GROUP)
         return jax.tree.map(lambda own: mine if own else common, self.own(state))
 
@@ -100,7 +112,7 @@ class Grid:
         return jax.tree.map(lambda spec: NamedSharding(self.mesh, spec), self.specs(state))
 
     def laid_out(self, shape: RunnerState) -> RunnerState:
-        """Shapes and types of a whole state, with where its leaves lie; unchanged where there is only one device."""
+        """Shapes and types of a whole state with the places of its leaves; unchanged where there is only one device."""
         if self.n_devices == 1:
             return shape
         return jax.tree.map(
@@ -108,11 +120,15 @@ class Grid:
         )
 
     def of_device(self, state: RunnerState) -> RunnerState:
-        """The part of one device, in the form in which one device alone has it."""
+        """The part of one device, in the form in which one device alone has it; for use inside `shard_map`."""
+        # A device sees only its own part there, so that the axis of devices has length one.
         return jax.tree.map(lambda own, x: x[:, 0] if own else x, self.own(state), state)
 
     def of_grid(self, state: RunnerState, n_rows: int = 1) -> RunnerState:
-        """The reverse, for `n_rows` devices that all have what `state` says."""
+        """The reverse of `of_device`, for `n_rows` devices that all have what `state` says.
+
+        Inside `shard_map`, `n_rows` is one: `shard_map` itself puts the parts of the devices together.
+        """
 
         def repeated(x: jax.Array) -> jax.Array:
             return jnp.broadcast_to(x[:, None], (x.shape[0], n_rows, *x.shape[1:]))
@@ -132,6 +148,7 @@ class DeviceRunner:
         self.runner = runner
         self.n_seeds = n_seeds
         self.grid = grid
+        # Only its pure `run_until` is used. The step knows of other devices by the names of axes alone.
         self._local = SeedRunner(runner, n_seeds // grid.n_groups)
         state = whole_state(runner, n_seeds, grid)
         self.shape = grid.laid_out(state)
@@ -139,7 +156,9 @@ class DeviceRunner:
         seeds: Any = P(axes.SEED_GROUP)
         common: Any = P()
         starting = self._on_mesh(self._start, in_specs=seeds, out_specs=specs)
+        # Keys are made inside the program: outside it, a process cannot place them on the devices of another.
         self._init = jax.jit(lambda seed: starting(seed_keys(seed, n_seeds)), out_shardings=shardings)
+        # Reports have no axis of devices: the step has averaged over the devices of a group, so any copy will do.
         report = Report(metrics=seeds, n_steps=common, nonfinite=seeds, broken_curriculum=seeds)
         running = self._on_mesh(self._run_until, in_specs=(specs, common, common), out_specs=(specs, report))
         self._run = jax.jit(running, donate_argnums=0, out_shardings=(shardings, grid.everywhere))
@@ -149,6 +168,7 @@ class DeviceRunner:
         return self._init(np.int32(seed))
 
     def lower(self, state: RunnerState) -> jax.stages.Lowered:
+        # NumPy numbers of one type, here and in `run`: other types are another program, which would be compiled again.
         return self._run.lower(state, np.int32(0), np.int32(0))
 
     def run(self, state: RunnerState, target_updates: int, max_steps: int = MAX_STEPS) -> tuple[RunnerState, Report]:
@@ -158,9 +178,13 @@ class DeviceRunner:
         return counted_env_steps(self.runner, state, self.grid.n_rows)
 
     def _on_mesh(self, function: Callable[..., Any], in_specs: Any, out_specs: Any) -> Callable[..., Any]:
+        # With `check_vma`, JAX adds up the gradients of replicated parameters by itself; the mean that the step then
+        # takes would be n times too large. Without it nobody checks that replicas agree: `tests/test_devices.py` does.
         return jax.shard_map(function, mesh=self.grid.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 
     def _start(self, keys: jax.Array) -> RunnerState:
+        # All devices of a group start from the same key, so that what is learnt is equal on them from the start. A
+        # curriculum that shares something out asks for the `axes.device_index`.
         return self.grid.of_grid(mapped(self.runner.init)(keys))
 
     def _run_until(
@@ -172,6 +196,7 @@ class DeviceRunner:
 
 def keeps_own(runner: Runner) -> bool:
     """Whether a device remembers anything that the others do not."""
+    # Any grid with shared rows answers this. It is only described, so that two devices need not be there.
     state = jax.eval_shape(runner.init, jax.random.key(0))
     return any(jax.tree.leaves(Grid(n_rows=2).own(state)))
 

@@ -1,7 +1,8 @@
-"""Several processes, usually one a host, that run one program over all of their devices. JAX's own runtime does it all.
+"""Several processes, usually one a host, that run one program over all of their devices, through JAX's own runtime.
 
-Every process runs the same code on the same configuration. The first one alone writes tables and pictures; what only
-one process knows (a signal, a damaged file) is agreed on before anything follows from it.
+Every process runs the same code on the same configuration. Only the first one writes tables and pictures. What only one
+process knows (a signal, a damaged file) is agreed on before anything follows from it: processes that took different
+branches would wait for each other for ever.
 """
 
 import contextlib
@@ -42,6 +43,7 @@ class Hosts:
             raise ValueError(f"hosts.coordinator is {self.coordinator!r}: it must be host:port")
         if self.n_processes is not None and self.n_processes < 1:
             raise ValueError(f"hosts.n_processes is {self.n_processes}: it must be at least 1")
+        # Where JAX finds the number of processes, this one may have any number from 0 on.
         if self.process is not None and not 0 <= self.process < (self.n_processes or self.process + 1):
             raise ValueError(f"hosts.process is {self.process}: it must be from 0 to {(self.n_processes or 1) - 1}")
 
@@ -49,22 +51,29 @@ class Hosts:
 def make_devices_of_cores(n_devices: int) -> None:
     """Gives JAX up to `n_devices` of this machine's cores as devices, for where there is no accelerator.
 
-    Before anything is computed. Whoever has said how many there are, in $XLA_FLAGS or $JAX_NUM_CPU_DEVICES, is obeyed.
+    To be called before anything is computed. A number in $XLA_FLAGS or $JAX_NUM_CPU_DEVICES takes precedence.
     Two devices of a core each train faster than one with two threads, which wait for each other in every product.
     """
     by_flag = "host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
+    # JAX has read $JAX_NUM_CPU_DEVICES into this setting.
     by_setting = getattr(jax.config, "jax_num_cpu_devices", -1) > 0
     if n_devices > 1 and not by_flag and not by_setting:
+        # More devices than cores would only take turns. `Grid.check_devices` will refuse to run with too few.
         jax.config.update("jax_num_cpu_devices", min(n_devices, n_cores()))
 
 
 def n_cores() -> int:
     """Cores that this process may use."""
+    # `os.cpu_count` counts the whole machine, whatever taskset or Slurm gave this process. Not every system knows that.
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def join(hosts: Hosts) -> None:
-    """Makes this process one of several; before anything is computed. ValueError where they do not come together."""
+    """Makes this process one of several. To be called before anything is computed.
+
+    ValueError where the processes do not come together.
+    """
+    # On a CPU, processes can exchange nothing without an implementation of collectives.
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.config.update("jax_enable_preemption_service", False)  # the run listens to signals itself
     try:
@@ -84,10 +93,13 @@ def join(hosts: Hosts) -> None:
 
 @contextlib.contextmanager
 def last_words(line: str) -> Iterator[None]:
-    """`line` will be the last on stderr if this process ends in its block, however it does.
+    """A block that leaves `line` on stderr if this process ends inside it, in whatever way.
 
-    Where another process is lost, JAX's runtime ends this one without a way back to Python: a child waits for it.
+    Where another process is lost, JAX's runtime ends this one without a way back to Python. So a child process waits
+    for the end, and prints the line.
     """
+    # The child reads until the pipe is closed. It gets a word if the block has ended, and nothing if this process is
+    # gone. In a session of its own it outlives a Ctrl-C, which a terminal sends to all processes of a group.
     code = "import sys; sys.stdin.read() or print(sys.argv[1], file=sys.stderr)"
     child = subprocess.Popen([sys.executable, "-c", code, line], stdin=subprocess.PIPE, start_new_session=True)
     try:
@@ -106,7 +118,7 @@ def is_one_of_several() -> bool:
 
 
 def largest(number: int) -> int:
-    """The largest `number` that any process gives. All of them have to ask, and none goes on before all have."""
+    """The largest `number` that any process gives. All have to call this, and none goes on before all have."""
     if not is_one_of_several():
         return number
     return int(multihost_utils.process_allgather(np.int32(number)).max())
@@ -114,10 +126,11 @@ def largest(number: int) -> int:
 
 @contextlib.contextmanager
 def all_or_none() -> Iterator[None]:
-    """Where its block fails in one process, it has failed in all of them."""
+    """A block that fails in every process if it fails in one; the others raise RuntimeError."""
     try:
         yield
     except Exception:
+        # The others wait in `largest(0)` below: they have to be told before the error goes on its way.
         largest(1)
         raise
     if largest(0):
@@ -130,7 +143,7 @@ def wait_for_all() -> None:
 
 
 def readable(tree: Any) -> Any:
-    """`tree` with all of its numbers in every process; all of them have to ask."""
+    """`tree` with all of its numbers in every process. All processes have to call this: it copies between them."""
     elsewhere = [leaf.sharding for leaf in jax.tree.leaves(tree) if not is_readable(leaf)]
     if not elsewhere:
         return tree
@@ -144,4 +157,5 @@ def is_readable(leaf: Any) -> bool:
 
 @functools.cache
 def _copier(sharding: NamedSharding) -> Any:
+    # Cached: every call would otherwise make a new function, and compile it anew.
     return jax.jit(lambda tree: tree, out_shardings=sharding)

@@ -13,12 +13,14 @@ from minimax_lib.runners import hosts
 from minimax_lib.runners.training import Runner, RunnerState
 from minimax_lib.trees import mapped
 
+# A curriculum that never trains would keep the device for ever: after so many steps, control returns to the host.
 MAX_STEPS = 100_000
-RUN_ONCE = {"xla_backend_optimization_level": 1}  # compiler options that halve the compilation of many weights' draws
+# Compiler options for drawing the first weights. That program runs once, and compiles in half the time with them.
+RUN_ONCE = {"xla_backend_optimization_level": 1}
 
 
 class Report(struct.PyTreeNode):
-    """What an interval of training was like."""
+    """What was measured in one call of `Program.run`."""
 
     metrics: dict[str, jax.Array]  # f32[S], means over the steps on which they were measured; NaN if on none
     n_steps: jax.Array  # i32[], steps of the runner
@@ -39,7 +41,7 @@ class Program(Protocol):
     def init(self, seed: int) -> RunnerState: ...
 
     def lower(self, state: RunnerState) -> jax.stages.Lowered:
-        """`run` of states like this one, whose shapes will do, traced; once compiled, it is not compiled again."""
+        """`run`, traced for states like this one (its shapes will do); compiling this compiles `run` too."""
         ...
 
     def run(self, state: RunnerState, target_updates: int, max_steps: int = MAX_STEPS) -> tuple[RunnerState, Report]:
@@ -62,6 +64,7 @@ class SeedRunner:
         self.n_seeds = n_seeds
         self._start = jax.jit(mapped(runner.init))  # traced once for its shapes and for `init`
         self._init = jax.jit(lambda keys: self._start(keys), compiler_options=RUN_ONCE)
+        # The state is donated: level buffers and optimisers would otherwise be in memory twice.
         self._run = jax.jit(self.run_until, donate_argnums=0)
 
     @property
@@ -71,7 +74,8 @@ class SeedRunner:
     def init(self, seed: int) -> RunnerState:
         """Seed i of the batch is `jax.random.key(seed + i)`: run i is the run that `seed + i` gives alone."""
         keys = seed_keys(seed, self.n_seeds)
-        return (self._start if isinstance(keys, jax.core.Tracer) else self._init)(keys)  # RUN_ONCE is not for a part
+        # JAX takes compiler options for whole programs only, and this call may be a part of another program.
+        return (self._start if isinstance(keys, jax.core.Tracer) else self._init)(keys)
 
     def lower(self, state: RunnerState) -> jax.stages.Lowered:
         return self._run.lower(state, np.int32(0), np.int32(0))
@@ -85,11 +89,13 @@ class SeedRunner:
     def run_until(
         self, state: RunnerState, target_updates: jax.Array, max_steps: jax.Array
     ) -> tuple[RunnerState, Report]:
-        """`run`, pure. Wherever it is mapped over devices, all of them take the same number of steps."""
+        """`run` as a pure function. Mapped over devices, it takes the same number of steps on all of them."""
         step = jax.jit(mapped(self.runner.step, axis_name=axes.SEED))  # traced once for its shapes and the loop
         zero = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), jax.eval_shape(step, state)[1])
         sound = jnp.zeros(self.n_seeds, bool)
 
+        # Steps exchange gradients and decisions. A device that left the loop early would keep the others waiting, so
+        # the condition is reduced over all devices, and one bad seed stops every group.
         def unfinished(state: RunnerState, n_steps: jax.Array, *bad: jax.Array) -> jax.Array:
             done = axes.everywhere_all(state.students.n_updates.min() >= target_updates)
             return ~done & (n_steps < max_steps) & axes.everywhere_all(~jnp.stack(bad).any())
@@ -97,16 +103,21 @@ class SeedRunner:
         def one_step(loop: tuple[jax.Array, RunnerState, Any]) -> tuple[jax.Array, RunnerState, Any]:
             _, state, (total, count, n_steps, *_) = loop
             after, metrics = step(state)
+            # NaN says that there was nothing to measure (no loss on a step that only scores): each metric is a mean
+            # over the steps that have it.
             measured = jax.tree.map(jnp.isfinite, metrics)
             total = jax.tree.map(lambda t, m, ok: t + jnp.where(ok, m, 0.0), total, metrics, measured)
             count = jax.tree.map(lambda c, ok: c + ok, count, measured)
+            # Without an update the losses are NaN by design, so that only a step that trained can have failed.
             trained = (after.students.n_updates > state.students.n_updates).any(axis=1)
             nonfinite = trained & ~(measured["loss"] & measured["grad_norm"])
+            # A teacher's loss is none of the two above: its parameters show whether it is sound.
             broken = ~finite(learnt_parameters(after.curriculum), self.n_seeds)
             going_on = unfinished(after, n_steps + 1, nonfinite, broken)
             return going_on, after, (total, count, n_steps + 1, nonfinite, broken)
 
         n_steps = jnp.zeros((), jnp.int32)
+        # The condition is asked before the first step too: a state that is at its target comes back as it was.
         start = (unfinished(state, n_steps, sound), state, (zero, zero, n_steps, sound, sound))
         _, state, (total, count, n_steps, nonfinite, broken) = jax.lax.while_loop(lambda loop: loop[0], one_step, start)
         means = jax.tree.map(lambda t, c: t / c, total, count)
@@ -114,15 +125,21 @@ class SeedRunner:
 
 
 def counted_env_steps(runner: Runner, state: RunnerState, n_row_devices: int = 1) -> np.ndarray:
-    """i64[S]; `n_row_devices` share the rows of a batch, and each has counted what its part of the curriculum added."""
+    """i64[S], environment steps so far, with what the curriculum added to those of the rollouts.
+
+    `n_row_devices` share the rows of a batch, and each has counted what its part of the curriculum added.
+    """
     clock, extra = hosts.readable((state.clock, runner.extra_env_steps(state)))
     added = extra.number()
+    # An axis behind S is that of the devices; a curriculum that adds nothing has no axes at all.
     of_seeds = added.sum(axis=1) if added.ndim > 1 else added
+    # In 64 bits, which only the host has: 30,000 updates of 2,048 rows x 256 steps are 1.6e10.
     return np.asarray(clock, np.int64) * (runner.env_steps_per_step * n_row_devices) + of_seeds
 
 
 def seed_keys(seed: int | jax.Array, n_seeds: int) -> jax.Array:
     """key[S], of the seeds from `seed` on."""
+    # Not split from one key: each seed must give the run that it gives alone.
     return jax.vmap(jax.random.key)(seed + jnp.arange(n_seeds))
 
 
@@ -138,5 +155,6 @@ def learnt_parameters(curriculum: Any) -> list[Any]:
 
 def finite(tree: Any, n_seeds: int) -> jax.Array:
     """bool[S], whether all numbers of a seed are finite; every leaf of `tree` leads with S."""
+    # The ones stand for a tree without leaves, in which nothing can be broken.
     leaves = [jnp.isfinite(leaf).reshape(n_seeds, -1).all(axis=1) for leaf in jax.tree.leaves(tree)]
     return jnp.stack([*leaves, jnp.ones(n_seeds, bool)]).all(axis=0)

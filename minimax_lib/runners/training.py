@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 from flax import struct
@@ -12,11 +13,11 @@ from minimax_lib.agents.base import TrainState
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.counts import Count
 from minimax_lib.curricula.base import SOURCE_NAMES, Curriculum, LevelBatch
-from minimax_lib.curricula.outcome import RolloutOutcome
 from minimax_lib.curricula.scores import population_regret, relative_regret
+from minimax_lib.curricula.students import CurrentStudents
 from minimax_lib.envs.base import Environment
 from minimax_lib.envs.batch import BatchEnv
-from minimax_lib.rollout import EpisodeReturns, Rollout, rollout
+from minimax_lib.rollout import EpisodeReturns, Rollout
 
 SHARED_SEED = 20230713  # decisions that are common to all seeds and devices come from this, never from a run's seed
 
@@ -28,21 +29,6 @@ class RunnerState(struct.PyTreeNode):
     seed: jax.Array  # key[]
     students: TrainState  # [A, ...]
     curriculum: Any
-
-
-@dataclasses.dataclass(frozen=True)
-class CurrentStudents:
-    """The students as a curriculum sees them (`curricula.base.Students`)."""
-
-    env: BatchEnv
-    agent: AgentPop
-    params: Any
-    n_steps: int
-
-    def play(self, key: jax.Array, batch: LevelBatch) -> RolloutOutcome:
-        bootstraps = self.agent.bootstrap_truncated
-        runs = rollout(key, self.env, self.agent, self.params, batch.levels, self.n_steps, bootstraps)
-        return RolloutOutcome(self.agent, self.params, runs)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +62,7 @@ class Runner:
         """The state before the first step; `key` is the run's seed."""
         k_init, k_run = jax.random.split(key)  # k_run is only ever folded
         k_level, k_reset, k_students, k_curriculum = jax.random.split(k_init, 4)
+        # A network is made for the shapes of its observations: which level they show does not matter.
         _, ts = self.env.reset(k_reset, self.env.sample_level(k_level))
         return RunnerState(
             clock=jnp.zeros((), jnp.int32),
@@ -85,7 +72,7 @@ class Runner:
         )
 
     def step(self, state: RunnerState) -> tuple[RunnerState, dict[str, jax.Array]]:
-        """One batch of levels, and f32[] metrics of it (NaN where there was nothing to measure)."""
+        """The state after one batch of levels, and f32[] metrics of the batch (NaN where nothing could be measured)."""
         clock = axes.common(state.clock)
         shared, local = self.keys(state)
         k_propose, k_rollout, k_update, k_observe = jax.random.split(local, 4)
@@ -95,14 +82,20 @@ class Runner:
         batch.check_shapes(self.curriculum.plan.n_rows)
         outcome = players.play(k_rollout, batch)
         students, losses = self._update(k_update, state.students, outcome.runs, batch.train)
+        # The outcome holds the parameters that played, not the updated ones: scores that look at the network are about
+        # the policy whose rollout they score.
         curriculum, report = self.curriculum.observe(k_observe, clock, curriculum, batch, outcome)
+        chex.assert_trees_all_equal_shapes_and_dtypes(curriculum, state.curriculum)
 
         metrics = losses | return_metrics(outcome.episodes) | self._level_metrics(batch) | report
         next_state = state.replace(clock=state.clock + 1, students=students, curriculum=curriculum)
+        # Some metrics are sums over all devices already, and so equal on them: the mean leaves those as they are.
         return next_state, axes.device_mean(metrics)
 
     def keys(self, state: RunnerState) -> tuple[jax.Array, jax.Array]:
-        """(a key that is the same on every seed and device, this seed's and device's own), for the next step."""
+        """Two keys for the next step: one that is the same on every seed and device, one of this seed and device."""
+        # Both follow from the clock, and none is handed from step to step: any step can be computed again, and a
+        # resumed run ends bit-identical to one that was not interrupted.
         clock = axes.common(state.clock)
         shared = jax.random.fold_in(jax.random.key(SHARED_SEED), clock)
         return shared, axes.device_key(jax.random.fold_in(state.seed, clock))
@@ -114,7 +107,7 @@ class Runner:
     def _update(
         self, key: jax.Array, students: TrainState, runs: Rollout, train: jax.Array
     ) -> tuple[TrainState, dict[str, jax.Array]]:
-        """The students after learning from the rows that the plan says, or unchanged with losses NaN."""
+        """The students after learning from the rows that the plan names; unchanged, with losses NaN, unless `train`."""
         runs = runs.rows(slice(self.curriculum.plan.n_train_rows))
         learn = jax.jit(self.agent.update)  # traced once for the shapes of its losses and the branch
         shapes = jax.eval_shape(learn, key, students, runs)[1]
@@ -134,10 +127,12 @@ class Runner:
 
 
 def return_metrics(episodes: EpisodeReturns) -> dict[str, jax.Array]:
-    """Return, solved rate and number of the first student's completed episodes (each counts once; NaN if none).
+    """Mean return, solved rate and number of the first student's completed episodes; the means are NaN if none.
 
     With several students, those of each as well, and the mean regret of the levels on which all finished an episode.
     """
+    # Sums come before the division, so that every episode counts once. In a mean of the rows' means, one long episode
+    # would count as much as a row of many short ones.
     n = axes.device_sum(episodes.count.sum(axis=1).astype(jnp.float32))
     returns = axes.device_sum((episodes.mean * episodes.count).sum(axis=1)) / n
     solved = axes.device_sum(episodes.solved.sum(axis=1)) / n

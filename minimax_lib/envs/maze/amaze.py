@@ -63,7 +63,7 @@ class AMaze:
         check_int("view_size", self.view_size, 3)
         if self.view_size % 2 == 0:
             raise ValueError(f"view_size={self.view_size} is even: it must be odd, as {self.view_size + 1}")
-        if self.view_size > 31:
+        if self.view_size > 31:  # a row of the view is the bits of one word
             raise ValueError(f"view_size={self.view_size}: it must be at most 31")
 
     @property
@@ -73,6 +73,7 @@ class AMaze:
             ("direction", Discrete(4)),
         )
         if self.obs_agent_pos:
+            # A box has one bound for all its numbers: that of the longer side.
             items += (("agent_pos", Box(0, max(self.height, self.width) - 1, (2,), "int32")),)
         return Dict(items)
 
@@ -102,6 +103,7 @@ class AMaze:
 
     def step(self, key: jax.Array, state: EnvState, action: jax.Array) -> tuple[EnvState, TimeStep]:
         """One of MiniGrid's seven actions; deterministic."""
+        # Outside of jit, an action may be a plain int, whose comparisons give Python's bools and no arrays.
         state, reward, terminated, truncated = advance(state, jnp.asarray(action, jnp.int32), self.max_steps)
         return state, TimeStep(obs=self.observe(state), reward=reward, terminated=terminated, truncated=truncated)
 
@@ -110,9 +112,11 @@ class AMaze:
         return self.look(state, self.see_through_walls)
 
     def look(self, state: EnvState, see_through_walls: bool | jax.Array) -> dict[str, jax.Array]:
-        """`observe`, with the visibility given (bool[] where it varies)."""
+        """`observe`, but with the visibility given: a bool, or bool[] where it varies from level to level."""
         pos, facing = state.agent_pos, state.agent_dir
         walls = view.walls_ahead(state.level, pos, facing, self.view_size)
+        # Shadows are left out of the program only if the flag is static. A traced flag overrules them afterwards.
+        # Walls alone cast them: MiniGrid's goal can be seen through.
         visible = None if see_through_walls is True else view.visible_cells(~walls) | see_through_walls
         image = view.paint(walls, view.goal_ahead(state.level, pos, facing, self.view_size), visible)
         image = view.paint_agent(image, view.own_cell(self.view_size), facing) if self.see_agent else image
@@ -140,6 +144,7 @@ class AMaze:
 
 def check_int(name: str, value: object, least: int) -> None:
     """ValueError where the setting is no whole number or below `least`."""
+    # Python's True is an int too.
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ValueError(f"{name}={value!r}: it must be a whole number of at least {least}")
 
@@ -174,7 +179,9 @@ def advance(
 ) -> tuple[EnvState, jax.Array, jax.Array, jax.Array]:
     """(the state after `action`, reward f32[], terminated bool[], truncated bool[])."""
     state, moved = move(state, action)
+    # As in MiniGrid, entering the goal pays, and standing on it does not: rows that go on after their end earn nothing.
     terminated = moved & jnp.all(state.agent_pos == state.level.goal_pos)
+    # `move` has counted this step already, as MiniGrid does before it pays.
     reward = jnp.where(terminated, 1.0 - 0.9 * state.time.astype(jnp.float32) / max_steps, 0.0)
     return state, reward, terminated, state.time >= max_steps
 
@@ -183,12 +190,15 @@ def move(state: EnvState, action: jax.Array) -> tuple[EnvState, jax.Array]:
     """(the state after `action`, whether it was a step ahead): a wall or the border stops the agent."""
     height, width = state.level.wall_map.shape
     turn = (action == RIGHT).astype(jnp.int32) - (action == LEFT).astype(jnp.int32)
+    # Positions stay pairs: `all` over a pair is a reduction, which XLA computes once. With two scalars it repeated the
+    # move for every pixel of the observation, and a step took 1.5 times as long.
     ahead = state.agent_pos + jnp.stack(direction_vector(state.agent_dir))
     inside = jnp.all((ahead >= 0) & (ahead < jnp.array([width, height], jnp.int32)))
+    # Outside the grid the lookup finds some other cell, but then `inside` decides.
     moved = (action == FORWARD) & inside & ~jnp.asarray(state.level.wall_map)[ahead[1], ahead[0]]
     return EnvState(
         level=state.level,
         agent_pos=jnp.where(moved, ahead, state.agent_pos),
-        agent_dir=(state.agent_dir + turn) & 3,
+        agent_dir=(state.agent_dir + turn) & 3,  # modulo 4, for -1 too, and cheaper than a division
         time=state.time + 1,
     ), moved

@@ -55,7 +55,7 @@ def _fixed(spec: dict) -> Maze:
             goal_pos=jnp.asarray(goals)[one],
         )
 
-    limit = 2 * (height + 2) * (width + 2)
+    limit = 2 * (height + 2) * (width + 2)  # published limits count the border
     return Maze(height, width, draw, limit, limit)
 
 
@@ -103,7 +103,11 @@ GROUPS = {"validation": VALIDATION, "benchmark": BENCHMARK, "all": (*MAZES, TRAI
 
 
 def pad(level: Level, height: int, width: int) -> Level:
-    """The same maze in a grid of `height` x `width`, walled below and to the right: the agent sees no difference."""
+    """The same maze in a grid of `height` x `width`, with walls below and to the right.
+
+    The agent sees no difference, since all that lies outside of a grid looks like wall. ValueError if it does not fit.
+    """
+    # Nothing is added above and to the left, so that positions stay what they are.
     h, w = level.wall_map.shape
     if h > height or w > width:
         raise ValueError(f"size=({height}, {width}) is too small for a maze of {h} x {w} cells")
@@ -122,6 +126,7 @@ def load(name: str | Sequence[str], key: jax.Array | None = None, size: tuple[in
         level = _find(name).draw(key)
         return level if size is None else pad(level, *size)
     height, width = size or common_size([_find(each) for each in name])
+    # Keys by name, as in a suite: a maze does not depend on what is loaded with it.
     levels = [pad(_find(each).draw(key_of(key, each)), height, width) for each in name]
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *levels)
 
@@ -139,11 +144,12 @@ def common_size(mazes: Sequence[Maze]) -> tuple[int, int]:
 
 def key_of(key: jax.Array, name: str) -> jax.Array:
     """The key of one task: its levels depend on `key` and its name, not on what else is evaluated."""
+    # Not `hash`, which Python salts anew in every process.
     return jax.random.fold_in(key, zlib.crc32(name.encode()))
 
 
 class SuiteLevel(struct.PyTreeNode):
-    """A level with the rules it is played under."""
+    """A level with the rules it is played under. They are arrays, so that tasks with different rules are one batch."""
 
     maze: Level
     max_steps: jax.Array  # i32[]
@@ -178,6 +184,7 @@ class SuiteEnv:
     @property
     def varied_visibility(self) -> bool:
         """Whether some levels cast shadows and others do not."""
+        # Known before the program runs: a suite without shadows does not pay for casting them.
         shadows = self.protocol == "dcd" and any(maze.dcd_shadows for maze in self.tasks())
         return self.training.see_through_walls and shadows
 
@@ -189,6 +196,7 @@ class SuiteEnv:
     @property
     def observation_space(self) -> Space:
         height, width = common_size(self.tasks())
+        # The number of walls in training may be too large for a suite of small mazes. No observation depends on it.
         return dataclasses.replace(self.training, height=height, width=width, n_walls=0).observation_space
 
     @property
@@ -265,5 +273,6 @@ class MazeSuite:
             keys = jax.random.split(key_of(key, name), n_episodes)
             return jax.vmap(functools.partial(self.env.draw, maze))(keys)
 
+        # A vmap for each task, since each has a generator of its own; padded, their levels are of one shape.
         tasks = [of_task(name, maze) for name, maze in zip(self.names, self.env.tasks(), strict=True)]
         return jax.tree.map(lambda *leaves: jnp.stack(leaves), *tasks)

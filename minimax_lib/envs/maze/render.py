@@ -13,7 +13,7 @@ from minimax_lib.envs.maze.level import Level
 FLOOR, WALL, LINE = (0, 0, 0), (100, 100, 100), (45, 45, 45)
 GOAL, AGENT, TRAIL = (0, 200, 0), (255, 0, 0), (255, 190, 60)
 PAPER, INK = (255, 255, 255), (40, 40, 40)
-FINE = 4  # shapes are drawn this many times too large, and shrunk
+FINE = 4  # shapes are drawn this many times too large, and shrunk: pillow draws hard edges
 STEPS = np.array([[1, 0], [0, 1], [-1, 0], [0, -1]])  # [dx, dy] of each facing
 
 
@@ -27,6 +27,7 @@ def draw_level(level: Level, path: np.ndarray | None = None, cell: int = 20) -> 
     walls = np.pad(level.wall_map, 1, constant_values=True)
     image = Image.fromarray(_grid(walls, unit))
     draw = ImageDraw.Draw(image)
+    # In this order, later shapes cover earlier ones: the goal, the way over it, the agent on top.
     _square(draw, np.asarray(level.goal_pos), unit)
     if path is not None:
         _trail(draw, np.asarray(path), unit)
@@ -53,7 +54,8 @@ def draw_levels(
 
 
 def draw_episodes(states: EnvState, running: np.ndarray, captions: Sequence[str], columns: int) -> np.ndarray:
-    """u8[H, W, 3]: `draw_levels` of R episodes, `states` [T, R, ...] as long as `running` (bool[T, R])."""
+    """u8[H, W, 3]: `draw_levels` of R episodes. `states` [T, R, ...] belong to them where `running` (bool[T, R])."""
+    # Episodes are of different lengths. `draw_level` leaves out what is negative.
     paths = np.where(running[..., None], states.agent_pos, -1).swapaxes(0, 1)
     return draw_levels(jax.tree.map(lambda x: x[0], states.level), captions, list(paths), columns)
 
@@ -77,7 +79,7 @@ def _grid(walls: np.ndarray, unit: int) -> np.ndarray:
 
 
 def _centre(position: np.ndarray, unit: int) -> np.ndarray:
-    return (position + 1.5) * unit
+    return (position + 1.5) * unit  # one cell of border, and half of its own
 
 
 def _square(draw: ImageDraw.ImageDraw, position: np.ndarray, unit: int) -> None:
@@ -103,6 +105,7 @@ def _arrow(draw: ImageDraw.ImageDraw, position: np.ndarray, facing: int, unit: i
 
 def _cut(level: Level) -> Level:
     """The level without the rows and columns at the end that are walls and nothing else."""
+    # Nothing tells padding from a maze's own walls on its last lines. These may go too: the border looks the same.
     free = ~level.wall_map
     height, width = (int(np.flatnonzero(free.any(axis=axis))[-1]) + 1 for axis in (1, 0))
     return Level(level.wall_map[:height, :width], level.agent_pos, level.agent_dir, level.goal_pos)

@@ -75,7 +75,7 @@ class MazeTeacher:
     @property
     def observation_space(self) -> Space:
         items: tuple[tuple[str, Space], ...] = (
-            ("image", Box(0, 10, (self.height + 2, self.width + 2, 3), "uint8")),
+            ("image", Box(0, 10, (self.height + 2, self.width + 2, 3), "uint8", changes_slowly=True)),
             ("time", Discrete(self.max_steps + 1)),
         )
         if self.noise_dim:
@@ -92,7 +92,7 @@ class MazeTeacher:
 
     def reset(self, key: jax.Array, level: Canvas) -> tuple[DesignState, TimeStep]:
         """Starts a design; the key is for the noise."""
-        nowhere = jnp.full(2, -1, jnp.int32)
+        nowhere = jnp.full(2, -1, jnp.int32)  # no cell has this place, so that the picture shows nothing
         empty = jnp.zeros((self.height, self.width), bool)
         state = DesignState(
             canvas=level,
@@ -106,13 +106,16 @@ class MazeTeacher:
         """The next cell of the design. The key is for the noise and for what has to go elsewhere."""
         k_spare, k_noise = jax.random.split(key)
         action = jnp.asarray(action, jnp.int32)
+        # The first action decides for good. A fixed budget gives the same number whatever the action is.
         n_walls = jnp.where(state.time == 0, self._n_walls(action), state.n_walls)
+        # There is a cell whenever one is needed: `check_grid` leaves two free of walls, for the goal and for the agent.
         y, x, _ = draw_cell(k_spare, free_cells(state.design))
         kind = self._kind(state.time, n_walls)
         state = DesignState(
             canvas=state.canvas,
             design=jax.lax.switch(kind, self._kinds, state.design, action, jnp.stack([x, y])),
             n_walls=n_walls,
+            # The clock stops at the end: a finished design stays as it is, and `time` fits its space.
             time=state.time + ~self._is_finished(state),
         )
         return state, self._emit(k_noise, state)
@@ -135,14 +138,18 @@ class MazeTeacher:
         """i32[]: wall steps of a design that begins with this action."""
         if self.budget == "fixed":
             return jnp.full((), self.n_walls, jnp.int32)
-        # the first cell stands for no walls and the last for all of them, in even steps between, halves rounded up
+        # The first cell stands for no walls and the last for all of them, in even steps between, halves rounded up.
         last = self.height * self.width - 1
         n_walls = (self.n_walls * first_action + last // 2) // last
+        # With "first_wall" this action builds a wall itself.
         return jnp.maximum(n_walls, 1) if self.budget == "first_wall" else n_walls
 
     @property
     def _kinds(self) -> Sequence[Callable[[Level, jax.Array, jax.Array], Level]]:
-        """(design, action, a random free cell) -> design, in the order of an episode; the last is for ever."""
+        """What a step may do, in the order of an episode: (design, action, a random free cell) -> design.
+
+        The last one follows the end of the design, for ever.
+        """
         facing = (self._set_facing,) if self.set_agent_dir else ()
         return (self._place_wall, self._place_goal, self._place_agent, *facing, self._change_nothing)
 
@@ -150,7 +157,7 @@ class MazeTeacher:
         """i32[]: which of `_kinds` the step at `time` is."""
         last = len(self._kinds) - 1
         kind = jnp.clip(time - self._first_wall_step - n_walls + 1, 0, last)
-        return jnp.where(time < self._first_wall_step, last, kind)
+        return jnp.where(time < self._first_wall_step, last, kind)  # setting the budget changes nothing on the grid
 
     def _is_finished(self, state: DesignState) -> jax.Array:
         return state.time >= self._first_wall_step + state.n_walls + 2 + self.set_agent_dir
@@ -158,6 +165,7 @@ class MazeTeacher:
     def _emit(self, key: jax.Array, state: DesignState) -> TimeStep:
         obs = {"image": picture(state.design), "time": state.time}
         if self.noise_dim:
+            # New at every step, as in the published task.
             obs["noise"] = jax.random.uniform(key, (self.noise_dim,), jnp.float32)
         no = jnp.zeros((), bool)
         zero = jnp.zeros((), jnp.float32)
@@ -174,6 +182,7 @@ class MazeTeacher:
 
     def _place_goal(self, design: Level, action: jax.Array, spare: jax.Array) -> Level:
         pos = self._position(action)
+        # The goal takes the place of a wall: every action must lead to a valid level.
         return design.replace(wall_map=design.wall_map & ~cell_mask(pos, design), goal_pos=pos)
 
     def _place_agent(self, design: Level, action: jax.Array, spare: jax.Array) -> Level:
@@ -182,6 +191,7 @@ class MazeTeacher:
         return design.replace(wall_map=design.wall_map & ~cell_mask(pos, design), agent_pos=pos)
 
     def _set_facing(self, design: Level, action: jax.Array, spare: jax.Array) -> Level:
+        # Every action must mean a facing, so that the cells are shared out to the four in nearly equal parts.
         return design.replace(agent_dir=action * 4 // (self.height * self.width))
 
     def _change_nothing(self, design: Level, action: jax.Array, spare: jax.Array) -> Level:
@@ -189,14 +199,15 @@ class MazeTeacher:
 
 
 def cell_mask(pos: jax.Array, design: Level) -> jax.Array:
-    """bool[h, w]: the cell at `pos`; none where that is outside."""
+    """bool[h, w]: the cell at `pos`; none if that is outside of the grid."""
+    # Comparisons, not `.at[y, x]`: there, -1 is the last cell.
     height, width = design.wall_map.shape
     column, row = np.arange(width, dtype=np.int32)[None, :], np.arange(height, dtype=np.int32)[:, None]
     return (column == pos[0]) & (row == pos[1])
 
 
 def free_cells(design: Level) -> jax.Array:
-    """bool[h, w]: where neither wall nor goal is, before the agent is placed."""
+    """bool[h, w]: the cells without wall and goal. The agent is not looked at: it comes last."""
     return ~design.wall_map & ~cell_mask(design.goal_pos, design)
 
 
@@ -224,6 +235,7 @@ class MazeDesign:
     """Length of the random vector that the teacher sees, drawn anew at every step; 0 for none."""
 
     def __post_init__(self) -> None:
+        # What depends on the grid is checked by `build`.
         if self.budget not in get_args(Budget):
             raise unknown_name("design.budget", self.budget, get_args(Budget))
 

@@ -1,4 +1,8 @@
-"""What the agent sees: the square ahead of it as MiniGrid's image, [row, column], row 0 farthest away."""
+"""What the agent sees: MiniGrid's image of the square ahead of it, [row, column], row 0 farthest away.
+
+Most of the time of an environment step is spent here. The code is written so that XLA makes few and short loops of it.
+docs/speed.md lists what was tried and was slower.
+"""
 
 from collections.abc import Callable
 
@@ -11,57 +15,68 @@ from minimax_lib.envs.maze.level import AGENT, EMPTY, GOAL, UNSEEN, WALL, Level,
 
 
 def walls_ahead(level: Level, pos: jax.Array, facing: jax.Array, view_size: int) -> jax.Array:
-    """bool[v, v]: walls, and all that lies outside the grid; v <= 31.
+    """bool[v, v]: walls, and all cells outside the grid; v <= 31.
 
-    A row of what the agent sees is a stretch of a column of the grid, if it faces right or left, or of a row; facing
-    down or left it sees it from the other end. All lines of the grid are packed into words for that. They depend on
-    the walls alone: XLA packs them once, before a loop in which the walls stay the same.
+    A row of the view is a piece of one line of the grid: of a column if the agent faces right or left, of a row if it
+    faces up or down. So all lines of the grid are packed into words, and v words are looked up instead of v * v cells.
     """
     wall_map, reach = jnp.asarray(level.wall_map), view_size - 1
+    # The words depend on the walls alone: in a loop over the same levels, XLA packs them once, before the loop.
     rows, columns = packed_lines(wall_map, view_size), packed_lines(wall_map.T, view_size)
+    # Rows and columns in one array, so that one lookup serves all four facings.
     lines = jnp.concatenate([rows.reshape(-1), columns.reshape(-1)])
 
-    sideways = (facing & 1) == 0
-    line, cell = jnp.where(sideways, pos[0], pos[1]), jnp.where(sideways, pos[1], pos[0])  # the agent's, of the grid
+    sideways = (facing & 1) == 0  # right is 0 and left is 2
+    line, cell = jnp.where(sideways, pos[0], pos[1]), jnp.where(sideways, pos[1], pos[0])  # where the agent stands
     ahead = np.arange(view_size - 1, -1, -1, dtype=np.int32)
+    # Right and down look towards higher coordinates. `reach` is for the walls that are added before the first line.
     line = line + reach + jnp.where(facing < 2, ahead, -ahead)
-    first = cell + reach - view_size // 2  # of the cells that are seen of each line
+    first = cell + reach - view_size // 2  # the lowest cell of each line that is seen
     word = first // stretch(view_size)
     index = jnp.where(sideways, rows.size + line * columns.shape[1], line * rows.shape[1]) + word
+    # No index needs a test: on each side as many walls are added as the agent sees cells ahead of it.
     seen = lines.at[index].get(mode="promise_in_bounds") >> (first - word * stretch(view_size)).astype(jnp.uint32)
     seen = seen & np.uint32((1 << view_size) - 1)
+    # Facing down or left, the agent's left is at the high end of a line. Storing each line both ways was no faster.
     seen = jnp.where((facing == 1) | (facing == 2), reverse(seen, view_size), seen)
     return unpacked(seen, view_size)
 
 
 def stretch(view_size: int) -> int:
-    """Cells from one word of a packed line to the next: any v cells in a row are bits of one word."""
+    """How many cells after one word of a packed line the next word starts.
+
+    Words overlap by v - 1 cells. So any v neighbouring cells lie in one word, and one lookup finds them.
+    """
     return WORD + 1 - view_size
 
 
 def packed_lines(wall_map: jax.Array, view_size: int) -> jax.Array:
-    """u32[h + 2 (v - 1), n]: the rows of bool[h, w] with v - 1 walls on all sides, cell i in word i // stretch.
+    """u32[h + 2 (v - 1), n]: the rows of bool[h, w] as bits, after v - 1 walls are added on all four sides.
 
-    Words overlap: each goes on for as long as it has bits.
+    Word i of a row starts at cell i * stretch, counted from the first added wall, and holds 32 cells.
     """
     width, reach = wall_map.shape[1], view_size - 1
     words = []
     for start in range(-reach, width + reach - view_size + 1, stretch(view_size)):
         cells = start + np.arange(WORD)
         inside = (cells >= 0) & (cells < width)
+        # All bits outside the grid are walls. Which ones these are is known before the program runs.
         border = np.uint32(sum(1 << int(bit) for bit in np.flatnonzero(~inside)))
         within = wall_map[:, max(start, 0) : start + WORD]
         bits = np.flatnonzero(inside).astype(np.uint32)
+        # Every bit is another power of two: the sum is their union.
         words.append(jnp.sum(within.astype(jnp.uint32) << bits[None], axis=1, dtype=jnp.uint32) | border)
     return jnp.pad(jnp.stack(words, axis=1), ((reach, reach), (0, 0)), constant_values=np.uint32(0xFFFFFFFF))
 
 
 def unpacked(rows: jax.Array, size: int) -> jax.Array:
-    """bool[n, size] from the low bits of u32[n], by way of words that hold several rows each.
+    """bool[n, size] from the `size` lowest bits of u32[n].
 
-    XLA computes a reduction once, but an element-wise function anew for each pixel that depends on it: without
-    this detour the walls are looked up three times a cell, one channel after the other.
+    The rows take a detour: several of them are added up in one word. XLA computes a reduction once, but it repeats an
+    element-wise function for each pixel that depends on it. Without the detour, the walls of every cell are looked up
+    three times, once for each channel of the image.
     """
+    # A divisor of the number of rows: no word is left half empty, and nothing has to be padded.
     together = max(n for n in range(1, len(rows) + 1) if len(rows) % n == 0 and n * size <= WORD)
     shifts = np.arange(together, dtype=np.uint32) * np.uint32(size)
     words = jnp.sum(rows.reshape(-1, together) << shifts[None], axis=1, dtype=jnp.uint32)
@@ -70,28 +85,36 @@ def unpacked(rows: jax.Array, size: int) -> jax.Array:
 
 
 def goal_ahead(level: Level, pos: jax.Array, facing: jax.Array, view_size: int) -> jax.Array:
-    """bool[v, v]: the goal; the agent hides it where it stands."""
+    """bool[v, v]: where the goal is seen. In its own cell the agent hides it."""
     dx, dy = direction_vector(facing)
     x, y = level.goal_pos[0] - pos[0], level.goal_pos[1] - pos[1]
+    # The goal's place is turned into the view, not the view into the grid: that is one place instead of v * v.
     row, column = view_size - 1 - (x * dx + y * dy), view_size // 2 + y * dx - x * dy
+    # In the agent's own cell MiniGrid shows what it carries, which is nothing here, even if it stands on the goal.
     seen = (row >= 0) & (row < view_size) & (column >= 0) & (column < view_size) & ((x != 0) | (y != 0))
-    summands = jnp.where(np.arange(2) == 0, row * view_size, column)  # a reduction, computed once: see `unpacked`
+    # A sum of two numbers is a reduction, which XLA computes once and not for each pixel: see `unpacked`.
+    # Looking the goal up together with the walls saves a kernel and was slower.
+    summands = jnp.where(np.arange(2) == 0, row * view_size, column)
+    # A goal out of sight gets a negative number, which is no cell of the view.
     cell = jnp.where(seen, summands, -(view_size**2)).sum(dtype=jnp.int32)
     return np.arange(view_size * view_size, dtype=np.int32).reshape(view_size, view_size) == cell
 
 
 def visible_cells(clear: jax.Array) -> jax.Array:
-    """bool[v, v]: what the agent sees, given which cells can be seen through; v <= 31.
+    """bool[v, v]: which cells the agent sees, if those of `clear` (bool[v, v]) can be seen through; v <= 31.
 
-    MiniGrid's `Grid.process_vis`: row by row from the agent's upwards, sight spreads to the right and then to the
-    left through clear cells, and each clear cell that it left sideways lights the cell above it and the one above
-    its neighbour. A row is the bits of a word, the leftmost cell the lowest.
+    The rule is that of MiniGrid's `Grid.process_vis`. It goes row by row, from the agent's row upwards. In a row, sight
+    spreads through clear cells to the right, and then to the left. In both directions, a clear cell that is seen
+    lights the cell above it and the one above its neighbour.
     """
+    # A row is the bits of a word, the leftmost cell the lowest bit: a few operations spread the sight of all cells.
     size = clear.shape[0]
     leftmost, rightmost = np.uint32(1), np.uint32(1 << (size - 1))
 
     def cast(seen: jax.Array, clear: jax.Array) -> tuple[jax.Array, jax.Array]:
         seen = _spread(seen, clear, size, jnp.left_shift)
+        # Before the way back: MiniGrid's first pass does not know the cells that only the second one reaches.
+        # That pass leaves out the last column and the second pass the first: they have no neighbour to light.
         rightwards = seen & clear & ~rightmost
         seen = _spread(seen, clear, size, jnp.right_shift)
         leftwards = seen & clear & ~leftmost
@@ -104,7 +127,11 @@ def visible_cells(clear: jax.Array) -> jax.Array:
 
 
 def _spread(seen: jax.Array, clear: jax.Array, size: int, move: Callable) -> jax.Array:
-    """`seen` and all cells of its row that it reaches through clear cells, going the way of `move`; log2(v) moves."""
+    """`seen`, and all cells of its row that sight reaches from there through clear cells, going the way of `move`.
+
+    The distance doubles with each pass, so that there are log2(v) of them.
+    """
+    # Bits that leave the row do no harm: `clear` has none there, so nothing spreads from them.
     through = move(clear, 1)
     by = 1
     while by < size:
@@ -115,9 +142,10 @@ def _spread(seen: jax.Array, clear: jax.Array, size: int, move: Callable) -> jax
 
 
 def paint(walls: jax.Array, goal: jax.Array, visible: jax.Array | None) -> jax.Array:
-    """u8[v, v, 3]: MiniGrid's image of bool[v, v] walls, goal, and what is not hidden (None: nothing is).
+    """u8[v, v, 3]: MiniGrid's image of `walls`, `goal` and what is `visible`, all bool[v, v] (None: everything is).
 
-    The codes are scalars and the channels are stacked last: XLA turns arrays of codes into loops five times slower.
+    Each channel is painted with scalars, and the channels are stacked at the end. XLA's loops over codes that are
+    arrays were five times slower.
     """
 
     def channel(i: int) -> jax.Array:

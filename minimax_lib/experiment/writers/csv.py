@@ -22,6 +22,7 @@ class CsvWriter:
         """Keeps the rows of `path` whose column `key` is at most `last` (-1: none of them)."""
         self.path = path
         self.columns, rows = read_table(path)
+        # A table that is not there is not made: `RunFolder.holds_run` takes a folder with metrics for a run.
         self.kept = [row for row in rows if _position(row, key) <= last]
         if path.exists():
             self._rewrite(self.kept)
@@ -30,6 +31,7 @@ class CsvWriter:
         """Appends rows that all have the same columns. Columns that the table did not have are empty further up."""
         new = [name for name in rows[0] if name not in self.columns]
         if new:
+            # Read again: `kept` are the rows of the start, and later ones are only on disk.
             _, earlier = read_table(self.path)
             self.columns += new
             self._rewrite(earlier)
@@ -50,6 +52,7 @@ def read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
     """(columns, complete rows) of a CSV file, without a last line that was cut off; empty if there is no file."""
     if not path.exists():
         return [], []
+    # A killed process may leave half a line, and a power cut any bytes: neither may keep the table from being read.
     with path.open(encoding="utf-8", errors="replace", newline="") as file:
         lines = [line for line in file if line.endswith("\n")]
     header, *rows = list(csv.reader(lines)) or [[]]
@@ -60,9 +63,9 @@ def _position(row: Mapping[str, str], key: str) -> float:
     try:
         return int(row[key])
     except (KeyError, ValueError):
-        return math.inf
+        return math.inf  # nothing that the run wrote: a row that no position keeps
 
 
 def _cell(value: Any) -> Any:
-    """Nine digits give a 32-bit float back exactly."""
+    """`value` as it is written: Python's floats with nine digits, others as they print (NumPy's are exact)."""
     return f"{value:.9g}" if isinstance(value, float) else value

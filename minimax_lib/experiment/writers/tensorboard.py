@@ -34,8 +34,9 @@ class TensorBoardWriter:
             curves.close()
 
     def _curves(self, seed: int, update: int) -> Any:
+        # TensorBoard takes a folder for a run, and draws curves of one name from several runs in one picture.
         if seed not in self._seeds:
-            from tensorboardX import SummaryWriter
+            from tensorboardX import SummaryWriter  # an extra, which only --tensorboard needs
 
             folder = str(self._folder / f"seed_{seed}")
             self._seeds[seed] = SummaryWriter(folder, purge_step=update, flush_secs=FLUSH_SECONDS)

@@ -1,0 +1,46 @@
+"""The level buffer: which levels are kept, and how often each is replayed (Jiang et al. 2021a, 2021b).
+
+A buffer is a `LevelBuffer` of C slots; everything else here is a pure function of it.
+
+    buffer, slots = sample(key, settings, buffer, n)                   draw levels to replay
+    rows = locate(settings, buffer, levels, slots)                     find where a batch's levels are already
+    best = best_returns(buffer, rows, returns)                         highest return ever, for `max_mc`
+    buffer = insert(settings, buffer, rows, scores, best, n_mutations) keep what is worth keeping
+
+The result is as if levels were drawn and inserted one at a time; the cost is lower. Scores are sorted once a batch. All
+rows before the first one that finds no free slot are written at once. After them, only rows that change the full buffer
+are taken one by one, and each costs a few passes over C numbers.
+"""
+
+from minimax_lib.curricula.level_buffer.buffer import MAX_TOTAL_AGE, LevelBuffer, init, levels_at
+from minimax_lib.curricula.level_buffer.duplicates import Rows, best_returns, locate
+from minimax_lib.curricula.level_buffer.fingerprints import fingerprint
+from minimax_lib.curricula.level_buffer.insertion import insert
+from minimax_lib.curricula.level_buffer.replay_weights import highest_first, weights
+from minimax_lib.curricula.level_buffer.sampling import replay_probability, sample
+from minimax_lib.curricula.level_buffer.settings import SCHEDULES, ReplaySettings
+from minimax_lib.curricula.level_buffer.strengths import STRENGTHS, by_best, by_rank, by_score
+from minimax_lib.envs.family import whole_level
+
+__all__ = [
+    "MAX_TOTAL_AGE",
+    "SCHEDULES",
+    "STRENGTHS",
+    "LevelBuffer",
+    "ReplaySettings",
+    "Rows",
+    "best_returns",
+    "by_best",
+    "by_rank",
+    "by_score",
+    "fingerprint",
+    "highest_first",
+    "init",
+    "insert",
+    "levels_at",
+    "locate",
+    "replay_probability",
+    "sample",
+    "weights",
+    "whole_level",
+]

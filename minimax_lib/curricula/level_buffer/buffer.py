@@ -1,0 +1,53 @@
+"""What a level buffer holds."""
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from minimax_lib.envs.base import Level
+
+# The ages of all slots together stay at or below this. The other half of the int32 range is for the draws of one
+# batch, which add to the sum before the ages are limited again.
+MAX_TOTAL_AGE = 2**30
+
+
+class LevelBuffer(struct.PyTreeNode):
+    """C slots. A slot that is not filled holds a placeholder."""
+
+    levels: Level  # [C, ...]
+    scores: jax.Array  # f32[C], -inf where not filled
+    best_returns: jax.Array  # f32[C], the highest undiscounted return ever reached; -inf where not filled
+    n_mutations: jax.Array  # i32[C], mutations along the level's lineage
+    ages: jax.Array  # i32[C], levels sampled since this one was; 0 where not filled
+    fingerprints: jax.Array  # u32[C, 2], equal where levels are
+    filled: jax.Array  # bool[C]
+
+
+def init(level: Level, capacity: int) -> LevelBuffer:
+    """An empty buffer for levels like `level`, which is the placeholder."""
+    return LevelBuffer(
+        levels=jax.tree.map(lambda x: jnp.broadcast_to(x, (capacity, *jnp.shape(x))), level),
+        scores=jnp.full(capacity, -jnp.inf, jnp.float32),
+        best_returns=jnp.full(capacity, -jnp.inf, jnp.float32),
+        n_mutations=jnp.zeros(capacity, jnp.int32),
+        ages=jnp.zeros(capacity, jnp.int32),
+        fingerprints=jnp.zeros((capacity, 2), jnp.uint32),
+        filled=jnp.zeros(capacity, bool),
+    )
+
+
+def levels_at(buffer: LevelBuffer, slots: jax.Array) -> Level:
+    """The levels in `slots` (i32[n]), [n, ...]."""
+    return jax.tree.map(lambda x: x[slots], buffer.levels)
+
+
+def count_filled(buffer: LevelBuffer) -> jax.Array:
+    """i32[], the number of filled slots."""
+    return buffer.filled.sum(dtype=jnp.int32)
+
+
+def saturated(ages: jax.Array) -> jax.Array:
+    """`ages` (i32[C]), each limited to an equal part of `MAX_TOTAL_AGE`: to 268,435 levels where C is 4000."""
+    # A limit for each slot keeps the sum in bounds without looking at the sum. Only levels that were not played for a
+    # very long time reach it, and these then count as equally old.
+    return jnp.minimum(ages, MAX_TOTAL_AGE // len(ages))

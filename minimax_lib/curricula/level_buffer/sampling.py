@@ -1,0 +1,78 @@
+"""Whether to replay, and which levels."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from minimax_lib.curricula.level_buffer.buffer import LevelBuffer, count_filled, saturated
+from minimax_lib.curricula.level_buffer.replay_weights import highest_first, merits_of, ranks_of, weight_parts
+from minimax_lib.curricula.level_buffer.settings import ReplaySettings
+
+
+def replay_probability(settings: ReplaySettings, buffer: LevelBuffer) -> jax.Array:
+    """f32[], the probability with which the next batch should be a replayed one.
+
+    It differs between seeds and devices, which must decide alike. Compare it with a random number that they share,
+    and replay where `axes.everywhere_all` of the answers is true.
+    """
+    fill = buffer.filled.mean(dtype=jnp.float32)
+    probability = jnp.float32(settings.replay_prob) if settings.schedule == "fixed" else fill
+    # With a `min_fill` of 0, the first condition holds for an empty buffer, and placeholders would be played.
+    return jnp.where((fill >= settings.min_fill) & (fill > 0), probability, 0.0)
+
+
+def sample(key: jax.Array, settings: ReplaySettings, buffer: LevelBuffer, n: int) -> tuple[LevelBuffer, jax.Array]:
+    """(the buffer with its new ages, i32[n] slots): levels drawn one after another with replacement.
+
+    After every draw, all other filled slots are older by one and the drawn one has age 0. The next draw sees that.
+    An empty buffer gives slot 0, a placeholder, which `insert` ignores.
+    """
+    k_scores, k_which, k_ages = jax.random.split(key, 3)
+    # The weights mix two distributions. So each draw is made from both, and a coin decides which of the two counts.
+    # The scores stay the same from draw to draw: all draws by score are made at once, and only those by age need a
+    # loop. Three keys, since the coin must know nothing of what is drawn.
+    candidates = _sample_by_score(k_scores, settings, buffer, n)
+    stale = jax.random.bernoulli(k_which, settings.staleness, (n,))
+    draws = (candidates, stale, jax.random.uniform(k_ages, (n,)))
+    filled = buffer.filled.astype(jnp.int32)
+    n_filled_up_to, index = jnp.cumsum(filled, dtype=jnp.int32), jnp.arange(len(filled), dtype=jnp.int32)
+
+    # The loop carries running sums of the ages, not the ages: how a draw changes the sums is known, and adding up C
+    # ages anew in every draw would take longer than all the rest. The sums are integers. In float32, from 2**24 on,
+    # an increase by one would be rounded away.
+    def draw(cumulative: jax.Array, one: tuple) -> tuple[jax.Array, jax.Array]:
+        """`cumulative`: i32[C], for each slot the sum of the ages up to its own."""
+        candidate, stale, uniform = one
+        total = cumulative[-1]
+        # A slot of age a owns a of the units 0 to total - 1. The minimum is a safeguard against rounding: nobody owns
+        # the unit `total`.
+        unit = jnp.minimum((uniform * total.astype(jnp.float32)).astype(jnp.int32), total - 1)
+        aged = jnp.sum(cumulative <= unit, dtype=jnp.int32)
+        # Where all ages are 0 nobody owns anything, and the weights are those of the scores alone.
+        slot = jnp.where(stale & (total > 0), aged, candidate)
+        age = cumulative[slot] - jnp.where(slot > 0, cumulative[slot - 1], 0)  # index -1 would be the last slot
+        # Every filled slot becomes one older. From the drawn slot on, the sums then lose its age and the one that it
+        # has just been given. The placeholder of an empty buffer was given none: its `filled` is 0.
+        return cumulative + n_filled_up_to - jnp.where(index >= slot, age + filled[slot], 0), slot
+
+    cumulative, slots = jax.lax.scan(draw, jnp.cumsum(buffer.ages, dtype=jnp.int32), draws)
+    return dataclasses.replace(buffer, ages=saturated(jnp.diff(cumulative, prepend=0))), slots
+
+
+def _sample_by_score(key: jax.Array, settings: ReplaySettings, buffer: LevelBuffer, n: int) -> jax.Array:
+    """i32[n], slots drawn by the part of the weights that comes from the score; slot 0 from an empty buffer."""
+    order, merits = highest_first(buffer.scores), merits_of(settings, buffer.scores)
+    # Without any age, all of the weight comes from the score.
+    no_age = jnp.zeros_like(buffer.ages)
+    chances, _ = weight_parts(settings, merits, ranks_of(order), count_filled(buffer), no_age, no_age[0])
+    # Sorted from the highest weight to the lowest, the slots without any weight come last: one bound keeps them out.
+    chances = chances[order]
+    cumulative = jnp.cumsum(chances)
+    # The rounded sums need not end at 1, so the uniform numbers are scaled to where they do end. They may be 0 but not
+    # 1: with "right", each slot's interval contains its lower end and not its upper one.
+    places = jnp.searchsorted(cumulative, jax.random.uniform(key, (n,)) * cumulative[-1], side="right")
+    # The sums are added up in parallel and each is rounded in its own way. So they may still grow a little behind the
+    # last slot that has a weight, and in an empty buffer every place is past the end.
+    last = jnp.maximum((chances > 0).sum() - 1, 0)
+    return order[jnp.minimum(places, last)]

@@ -1,0 +1,238 @@
+"""Every registered curriculum conforms, alone and inside another; and each way of not conforming is found."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from minimax_lib import axes
+from minimax_lib.counts import Count
+from minimax_lib.curricula.base import Curriculum, LevelBatch, Plan, level_batch
+from minimax_lib.curricula.conformance import check_curriculum, small_agent
+from minimax_lib.curricula.designed import Teacher
+from minimax_lib.curricula.generators import GENERATORS
+from minimax_lib.curricula.registry import RUNNERS
+from minimax_lib.envs.maze.amaze import AMaze
+from minimax_lib.envs.maze.teacher import MazeDesign
+from minimax_lib.models.settings import FeedForward
+
+ENV = AMaze(height=3, width=3, n_walls=2, max_steps=6)
+TEACHER = Teacher(design=MazeDesign(noise_dim=2), model=FeedForward(conv_filters=2, dense_width=4, head_width=2))
+BUFFER = {"capacity": 8, "min_fill": 0.25}
+SMALL: dict[str, dict[str, Any]] = {
+    "plr": BUFFER,
+    "accel": BUFFER | {"n_edits": 2, "n_parents": 2},
+    "sfl": {"every": 2, "n_scored": 8, "n_kept": 3},
+    "paired": {"teacher": TEACHER},
+    "finite": {"n_levels": 8},
+    "teacher": vars(TEACHER),
+}
+SHIPPED = {f"runner {name}": (RUNNERS[name], SMALL.get(name, {})) for name in RUNNERS.names()}
+SHIPPED |= {  # the others build what the runner of their name does
+    f"generator {name}": (GENERATORS[name], SMALL.get(name, {})) for name in GENERATORS.names() if name not in RUNNERS
+}
+VARIANTS = {
+    "parallel PLR": (RUNNERS["plr"], BUFFER | {"parallel": True}),
+    "parallel ACCEL": (RUNNERS["accel"], BUFFER | {"parallel": True, "n_edits": 2}),
+    "REPAIRED": (RUNNERS["plr"], BUFFER | {"generator": TEACHER, "score": "relative_regret", "n_students": 2}),
+    "PLR on SFL": (RUNNERS["plr"], BUFFER | {"generator": GENERATORS["sfl"](**SMALL["sfl"])}),
+    "PLR on PLR": (RUNNERS["plr"], BUFFER | {"generator": GENERATORS["plr"](**BUFFER), "robust": False}),
+    "ACCEL on PLR": (RUNNERS["accel"], SMALL["accel"] | {"generator": GENERATORS["plr"](**BUFFER)}),
+}
+
+
+def with_defaults(name: str) -> bool:
+    """Whether the settings are those of the package, not of another test."""
+    return (SHIPPED | VARIANTS)[name][0].__module__.startswith("minimax_lib.")
+
+
+@pytest.mark.parametrize("name", [name for name in SHIPPED | VARIANTS if with_defaults(name)])
+def test_every_curriculum_conforms(name):
+    maker, settings = (SHIPPED | VARIANTS)[name]
+    settings = maker(**settings, **({"n_parallel": 4} if name in VARIANTS or name.startswith("runner") else {}))
+    agent = small_agent(ENV, 2 if "teacher" in name or "paired" in name or "REPAIRED" in name else 1)
+    check_curriculum(settings.build(ENV, agent, 4), ENV, jax.random.key(0), agent)
+
+
+# ------------------------------------------------------------------------------------------- each fault by itself
+
+
+@dataclasses.dataclass(frozen=True)
+class Sound(Curriculum):
+    """A curriculum without a fault, which counts its batches."""
+
+    n_rows: int = 4
+
+    @property
+    def plan(self) -> Plan:
+        return Plan(self.n_rows)
+
+    def init(self, key: jax.Array) -> Any:
+        return jnp.zeros((), jnp.int32)
+
+    def propose(self, shared, key, clock, state, students) -> tuple[Any, LevelBatch]:
+        return state + 1, level_batch(jax.vmap(ENV.sample_level)(jax.random.split(key, self.n_rows)))
+
+    def observe(self, key, clock, state, batch, outcome) -> tuple[Any, dict[str, jax.Array]]:
+        return state, {"best": outcome.episodes.best.max()}
+
+
+def proposing(**changes: Any) -> type:
+    """`Sound`, whose batches differ: each change is a function of (batch, key, state)."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Changed(Sound):
+        def propose(self, shared, key, clock, state, students):
+            state, batch = super().propose(shared, key, clock, state, students)
+            return state, batch.replace(**{name: change(batch, key, state) for name, change in changes.items()})
+
+    return Changed
+
+
+def observing(change: Any) -> type:
+    """`Sound`, whose `observe` returns `change(state, outcome)`."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Changed(Sound):
+        def observe(self, key, clock, state, batch, outcome):
+            return change(state, outcome)
+
+    return Changed
+
+
+class NotFrozen(Sound):
+    __setattr__ = object.__setattr__  # type: ignore[assignment]
+
+
+@dataclasses.dataclass(frozen=True)
+class NaN(Sound):
+    """Divides by the number of finished episodes."""
+
+    def init(self, key: jax.Array) -> Any:
+        return jnp.zeros((), jnp.float32)
+
+    def observe(self, key, clock, state, batch, outcome):
+        episodes = outcome.episodes
+        return (episodes.mean * episodes.count).sum() / episodes.count.sum().astype(jnp.float32), {}
+
+
+@dataclasses.dataclass(frozen=True)
+class Neighbourly(Sound):
+    """Seeds copy what the first of them does."""
+
+    def propose(self, shared, key, clock, state, students):
+        data = jax.random.key_data(key)
+        common = jax.lax.pmax(data, axes.SEED) if axes.is_bound(axes.SEED) else data
+        return super().propose(shared, jax.random.wrap_key_data(common), clock, state, students)
+
+
+@dataclasses.dataclass(frozen=True)
+class Counts(Sound):
+    def extra_env_steps(self, state):
+        return jnp.zeros((), jnp.int32)
+
+
+COINS = {"train": lambda batch, key, state: jax.random.bernoulli(key)}
+FAULTS = [
+    (NotFrozen, "can be changed"),
+    (proposing(levels=lambda b, k, s: jax.tree.map(lambda x: x[:2], b.levels)), "shape"),
+    (proposing(levels=lambda b, k, s: b.levels.replace(agent_dir=b.levels.agent_dir.astype(jnp.float32))), "levels"),
+    (proposing(slots=lambda b, k, s: b.slots - 1), "slots below -1"),
+    (proposing(source=lambda b, k, s: b.source + 1), "its plan names"),
+    (proposing(n_mutations=lambda b, k, s: b.n_mutations - 1), "negative number of mutations"),
+    (proposing(train=lambda b, k, s: jnp.ones(4, bool)), "shape"),
+    (proposing(**COINS), "everywhere_all"),
+    (observing(lambda state, outcome: (state + 0.5, {})), "another form"),
+    (observing(lambda state, outcome: ((state, state), {})), "another form"),
+    (observing(lambda state, outcome: (state, {"x": jnp.ones(3)})), r"it must be f32\[\]"),
+    (observing(lambda state, outcome: (state, {"x": jnp.ones((), jnp.int32)})), r"it must be f32\[\]"),
+    (NaN, "remembers NaN"),
+    (Neighbourly, "when another seed runs beside it"),
+    (Counts, "must be a Count"),
+]
+
+
+def test_a_sound_curriculum_passes():
+    check_curriculum(Sound(), ENV, jax.random.key(0))
+
+
+@pytest.mark.parametrize(("faulty", "message"), FAULTS)
+def test_each_fault_is_found(faulty, message):
+    with pytest.raises(AssertionError, match=message):
+        check_curriculum(faulty(), ENV, jax.random.key(0))
+
+
+@pytest.mark.parametrize(
+    ("plan", "message"),
+    [
+        (Plan(0), "n_rows is 0"),
+        (Plan(4, n_train_rows=5), "n_train_rows is 5"),
+        (Plan(4, sources=()), "sources is"),
+        (Plan(4, sources=(0, 7)), "sources is"),
+        ("four", "must be a Plan"),
+    ],
+)
+def test_a_wrong_plan_is_found(plan, message):
+    @dataclasses.dataclass(frozen=True)
+    class Planned(Sound):
+        @property
+        def plan(self):
+            return plan
+
+    with pytest.raises(AssertionError, match=message):
+        check_curriculum(Planned(), ENV, jax.random.key(0))
+
+
+# --------------------------------------------------------------------------------------------- the example of the docs
+
+
+def test_counts_are_exact_past_32_bits():
+    count, total = Count.zero(), 0
+    for n in (5, 2**32 - 1, 2**31, 0, 2**32 - 1, 7):
+        count, total = count.plus(n), total + n
+        assert int(count.number()) == total
+    assert int((count + count).number()) == 2 * total
+    many = jax.vmap(lambda n: count.plus(n))(jnp.array([0, 2**32 - 1], jnp.uint32))
+    assert many.number().tolist() == [total, total + 2**32 - 1]
+
+
+EXAMPLE = Path(__file__).parents[1] / "docs" / "examples" / "hard_levels.py"
+EXAMPLE_FLAGS = """
+    --plugins docs.examples.hard_levels --env.height 3 --env.width 3 --env.n-walls 2 --env.max-steps 6
+    --model ff --model.dense-width 8 --model.conv-filters 2 --runner.n-parallel 4 --runner.n-steps 12
+    --n-updates 4 --log-every 2 --eval.every 0 --no-report
+"""
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--runner", "hard_levels", "--runner.share", "0.25"],
+        ["--runner", "plr", "--runner.generator", "hard_levels", "--runner.capacity", "8"],
+    ],
+    ids=["by itself", "inside PLR"],
+)
+def test_the_example_of_the_docs_trains(flags, tmp_path, monkeypatch):
+    monkeypatch.chdir(EXAMPLE.parents[2])
+    from minimax_lib.experiment.writers.csv import read_table
+    from minimax_lib.train import main
+
+    assert main([*EXAMPLE_FLAGS.split(), *flags, "--log-dir", str(tmp_path), "--name", "x"]) == 0
+    _, rows = read_table(tmp_path / "x" / "metrics.csv")
+    assert rows[-1]["update"] == "4"
+    share = [float(row["stays"]) for row in rows if row["stays"] != "nan"]
+    assert share
+    assert all(0.25 <= s <= 1 for s in share)
+
+
+def test_the_example_of_the_docs_conforms_and_keeps_the_hard_levels():
+    import docs.examples.hard_levels as example
+
+    agent = small_agent(ENV)
+    curriculum = example.Settings(share=0.5).build(ENV, agent, 4)
+    check_curriculum(curriculum, ENV, jax.random.key(0), agent)
+    code = [line for line in EXAMPLE.read_text().splitlines() if line.strip() and not line.startswith('"""')]
+    assert len(code) < 45, "the simplest curriculum has grown"
