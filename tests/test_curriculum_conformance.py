@@ -14,7 +14,8 @@ from minimax_lib.curricula.base import Curriculum, LevelBatch, Plan, level_batch
 from minimax_lib.curricula.conformance import check_curriculum, small_agent
 from minimax_lib.curricula.designed import Teacher
 from minimax_lib.curricula.generators import GENERATORS
-from minimax_lib.curricula.registry import RUNNERS
+from minimax_lib.curricula.registry import RUNNERS, register_curriculum
+from minimax_lib.curricula.sfl import SFLSettings
 from minimax_lib.envs.maze.amaze import AMaze
 from minimax_lib.envs.maze.teacher import MazeDesign
 from minimax_lib.models.settings import FeedForward
@@ -184,6 +185,28 @@ def test_a_wrong_plan_is_found(plan, message):
 
     with pytest.raises(AssertionError, match=message):
         check_curriculum(Planned(), ENV, jax.random.key(0))
+
+
+class NoDataclass:
+    def build(self, env, agent, n_rows): ...
+
+
+@dataclasses.dataclass(frozen=True)
+class NothingToBuild:
+    share: float = 0.5
+
+
+@pytest.mark.parametrize("settings", [NoDataclass, NothingToBuild])
+def test_what_is_no_settings_of_a_curriculum_is_refused_in_one_line(settings):
+    with pytest.raises(ValueError, match=r"^curriculum 'mine' is registered with .*build\(env, agent, n_rows\)$"):
+        register_curriculum("mine", settings)
+    assert "mine" not in RUNNERS
+
+
+def test_a_taken_name_is_refused_and_the_same_curriculum_is_not():
+    with pytest.raises(ValueError, match="runner 'plr' is registered already"):
+        register_curriculum("plr", SFLSettings)
+    assert register_curriculum("sfl", RUNNERS["sfl"]) is RUNNERS["sfl"]
 
 
 # --------------------------------------------------------------------------------------------- the example of the docs

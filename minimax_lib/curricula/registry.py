@@ -1,5 +1,6 @@
 """Curricula by name."""
 
+import dataclasses
 from typing import Any
 
 from minimax_lib.curricula.accel import ACCEL, ACCELSettings
@@ -7,7 +8,7 @@ from minimax_lib.curricula.designed import PAIRED
 from minimax_lib.curricula.dr import DR
 from minimax_lib.curricula.generators import GENERATORS
 from minimax_lib.curricula.plr import PLR, PLRSettings
-from minimax_lib.curricula.settings import RolloutSettings, with_rollouts
+from minimax_lib.curricula.settings import CurriculumSettings, RolloutSettings, with_rollouts
 from minimax_lib.curricula.sfl import SFL, SFLSettings
 from minimax_lib.registry import Registry
 
@@ -18,12 +19,17 @@ for _name, _settings in {"plr": PLRSettings, "accel": ACCELSettings, "sfl": SFLS
     GENERATORS.register(_name, _settings)
 
 
-def register_curriculum(name: str, settings: Any) -> Any:
+def register_curriculum(name: str, settings: type[CurriculumSettings]) -> Any:
     """Adds a curriculum: a frozen dataclass of settings whose `build(env, agent, n_rows)` returns a `Curriculum`.
 
     It becomes a choice of `--runner`, with the settings of a rollout (`n_parallel`, `n_steps`) beside its own, and of
     every setting that takes a curriculum (`--runner.generator`). Returns the class that `--runner` builds.
     """
+    if not (dataclasses.is_dataclass(settings) and callable(getattr(settings, "build", None))):
+        raise ValueError(
+            f"curriculum {name!r} is registered with {settings!r}: it must be a dataclass of settings with a method "
+            "build(env, agent, n_rows)"
+        )
     runner = RUNNERS.register(name, with_rollouts(settings))
     if not issubclass(settings, RolloutSettings):  # else it has rows of its own, and cannot stand inside another
         GENERATORS.register(name, settings)
