@@ -3,8 +3,9 @@
     python benchmarks/compare_methods.py [--n-updates 400] [--n-seeds 3] [--log-dir runs/compare]
 
 Trains what is not there yet (`--resume`), then prints a Markdown table: solved rates on fresh training levels and on
-held-out mazes at the end, and the shortest path of the levels that the students learnt from, early and late. What the
-methods are meant to show at scale is training levels whose paths grow; at this scale the table says what it says.
+held-out mazes at the end (mean ± standard deviation over the seeds, which is no interval), and the shortest path of the
+levels that the students learnt from, early and late. What the methods are meant to show at scale is training levels
+whose paths grow; at this scale the table says what it says.
 """
 
 import argparse
@@ -75,6 +76,7 @@ def main() -> int:
         status = train(flags(method, args))
         if status:
             return status
+    print(f"Solved rates in percent, mean ± standard deviation over {args.n_seeds} seeds:\n")
     titles = [*TASKS, "path, first quarter", "path, last quarter", "seconds"]
     print("| method | " + " | ".join(titles) + " |\n|" + "---|" * (len(titles) + 1))
     for method in METHODS:

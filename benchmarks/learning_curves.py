@@ -7,7 +7,8 @@ A variant is NAME=FLAGS of `train.py`. To compare revisions instead, run it in a
 a common `--log-dir`, and then once with both names: runs that are there are not trained again. The result holds, per
 seed, the mean training return and solved rate of each tenth of the run and the solved rate over the evaluation tasks
 at the end; of each variant's mean over the run, the difference from the first variant's with its standard error (paired
-by seed), which is how much a curve says here. A run that learnt nothing fails.
+by seed), which is how much a curve says here. It is no interval: a few seeds are too few for one. A run that learnt
+nothing fails.
 """
 
 import argparse

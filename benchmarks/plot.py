@@ -75,12 +75,14 @@ def seeds(result: dict[str, Any], axes: Any) -> None:
 
 
 def learning_curves(result: dict[str, Any], axes: Any) -> None:
-    """Training return over the run, a line a variant with the range of its seeds."""
+    """Training return over the run, a line a variant with a thin one for each of its seeds."""
     for name, curve in result["curves"].items():
         lines = np.array(list(curve["return"].values()))
         tenths = (np.arange(lines.shape[1]) + 0.5) / lines.shape[1]
-        axes.plot(tenths, lines.mean(axis=0), marker="o", label=f"{name}, {len(lines)} seeds")
-        axes.fill_between(tenths, lines.min(axis=0), lines.max(axis=0), alpha=0.2)
+        label = f"{name}, mean and each of {len(lines)} seeds"
+        (mean,) = axes.plot(tenths, lines.mean(axis=0), marker="o", label=label)
+        # Not a band from the lowest to the highest: it would be read as an interval.
+        axes.plot(tenths, lines.T, color=mean.get_color(), linewidth=0.8, alpha=0.5)
     axes.set(xlabel="share of the run", ylabel="training return")
     axes.legend()
 

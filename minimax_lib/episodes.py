@@ -10,8 +10,7 @@ from flax import struct
 
 from minimax_lib import axes
 from minimax_lib.agents.base import Agent
-from minimax_lib.envs.base import Environment, Level
-from minimax_lib.envs.batch import EpisodeStats
+from minimax_lib.envs.base import Environment, Level, progress_of
 from minimax_lib.trees import tree_size, tree_where
 
 if TYPE_CHECKING:
@@ -33,6 +32,20 @@ def mode(key: jax.Array, policy: "distrax.Distribution") -> jax.Array:
     return policy.mode()
 
 
+class Played(struct.PyTreeNode):
+    """What became of one episode on each of R rows. Every leaf leads with R."""
+
+    returns: jax.Array  # f32, undiscounted
+    lengths: jax.Array  # i32, steps
+    progress: jax.Array  # f32, at the end
+    facts: dict[str, jax.Array]  # f32 each, at the end
+
+    @property
+    def solved(self) -> jax.Array:
+        """bool, the episode ended with its task done."""
+        return self.progress >= 1
+
+
 class Episodes(struct.PyTreeNode):
     """One episode on each of R rows, under way or over. Every leaf leads with R."""
 
@@ -41,7 +54,7 @@ class Episodes(struct.PyTreeNode):
     obs: Any
     carry: Any  # the agent's memory
     ended: jax.Array  # bool; what a row does after its end counts for nothing
-    stats: EpisodeStats  # no longer changed where `ended`
+    stats: Played  # no longer changed where `ended`
 
 
 class Recording(struct.PyTreeNode):
@@ -49,7 +62,7 @@ class Recording(struct.PyTreeNode):
 
     states: Any  # [T + 1, R, ...], the environment's; the first is the start
     running: jax.Array  # bool[T + 1, R], the state belongs to the episode: it is no later than its last
-    stats: EpisodeStats  # [R]
+    stats: Played  # [R]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,8 +73,8 @@ class Player:
     agent: Agent
     choose: Choose = sample
 
-    def play(self, key: jax.Array, params: Any, levels: Level) -> EpisodeStats:
-        """Return and length of one episode on each of `levels` [R, ...]; both [R].
+    def play(self, key: jax.Array, params: Any, levels: Level) -> Played:
+        """One episode on each of `levels` [R, ...].
 
         Runs until every row has ended (on every seed of a vmap that names `axes.SEED`), `env.max_steps` at most. Rows
         that have ended are dropped along the way, so that steps of the last few episodes do not cost those of all rows.
@@ -101,7 +114,12 @@ class Player:
             obs=ts.obs,
             carry=self.agent.init_carry((n,)),
             ended=ts.done,
-            stats=EpisodeStats(returns=jnp.zeros(n, jnp.float32), lengths=jnp.zeros(n, jnp.int32)),
+            stats=Played(
+                returns=jnp.zeros(n, jnp.float32),
+                lengths=jnp.zeros(n, jnp.int32),
+                progress=jnp.zeros(n, jnp.float32),
+                facts=ts.facts,
+            ),
         )
 
     def play_until(self, n_left: int, params: Any, episodes: Episodes) -> Episodes:
@@ -123,7 +141,8 @@ class Player:
         policy, _, carry = self.agent.policy(params, episodes.obs, episodes.carry, time == 0)
         action = jax.vmap(self.choose)(keys[:, 0], policy)
         state, ts = jax.vmap(self.env.step)(keys[:, 1], episodes.state, action)
-        stats = EpisodeStats(returns=episodes.stats.returns + ts.reward, lengths=time + 1)
+        returns = episodes.stats.returns + ts.reward
+        stats = Played(returns=returns, lengths=time + 1, progress=progress_of(ts, returns), facts=ts.facts)
         return Episodes(
             key=episodes.key,
             state=state,

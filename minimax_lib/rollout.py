@@ -28,12 +28,14 @@ class Transition(struct.PyTreeNode):
     log_prob: jax.Array  # f32
     value: jax.Array  # f32
     truncation_value: jax.Array | None  # f32, value of the observation that closed a truncated episode, else 0
+    progress: jax.Array  # f32 in [0, 1], of the task (`TimeStep.progress`)
+    facts: dict[str, jax.Array]  # f32 each, of the episode so far
     valid: jax.Array | None = None  # bool, the step belongs to an episode; None if all steps do
 
     @property
     def solved(self) -> jax.Array:
-        """bool, the episode ended here with a positive return."""
-        return self.done & (self.episode_return > 0)
+        """bool, the episode ended here with its task done."""
+        return self.done & (self.progress >= 1)
 
 
 class Rollout(struct.PyTreeNode):
@@ -42,7 +44,7 @@ class Rollout(struct.PyTreeNode):
     steps: Transition  # [T, A, R, ...]
     carry: Any  # [A, R, ...], the agents' memory before step 0
     last_value: jax.Array  # f32[A, R], value of the observation after the last step
-    final: BatchState | None  # after the last step; None where only the experience is handed on
+    final: "Start | None"  # after the last step; None where only the experience is handed on
 
     def advantages(self, gamma: float, gae_lambda: float) -> tuple[jax.Array, jax.Array]:
         """(advantages, value targets), f32 in the shape of `steps.reward`."""
@@ -62,6 +64,21 @@ class Rollout(struct.PyTreeNode):
         )
 
 
+class Start(struct.PyTreeNode):
+    """Where a rollout begins: after a reset, or where the one before has ended. A students on R rows."""
+
+    state: BatchState
+    obs: Any  # [A, R, ...]
+    first: jax.Array  # bool[A, R], `obs` opens an episode
+    carry: Any  # [A, R, ...], the agents' memory
+
+
+def begin(key: jax.Array, env: BatchEnv, agent: Agent, levels: Level) -> Start:
+    """A reset of all rows on `levels` [B, ...], with empty memories."""
+    state, ts = env.reset(key, levels)
+    return Start(state=state, obs=ts.obs, first=jnp.ones_like(ts.done), carry=agent.init_carry(ts.reward.shape))
+
+
 def rollout(
     key: jax.Array,
     env: BatchEnv,
@@ -71,16 +88,27 @@ def rollout(
     n_steps: int,
     bootstrap_truncated: bool = False,
 ) -> Rollout:
-    """Runs a population of agents for `n_steps` from a reset on `levels` [B, ...].
+    """Runs a population of agents for `n_steps` from a reset on `levels` [B, ...]; see `go_on`."""
+    k_reset, k_steps = jax.random.split(key)
+    start = begin(k_reset, env, agent, levels)
+    return go_on(k_steps, env, agent, params, start, n_steps, bootstrap_truncated)
+
+
+def go_on(
+    key: jax.Array,
+    env: BatchEnv,
+    agent: Agent,
+    params: Any,
+    start: Start,
+    n_steps: int,
+    bootstrap_truncated: bool = False,
+) -> Rollout:
+    """Runs a population of agents for `n_steps` from `start` on.
 
     `agent` acts on [A, R, ...] (an `AgentPop`). A time limit ends an episode without bootstrap, as in all published
     baselines, unless `bootstrap_truncated`, which evaluates the closing observation of every step as well. Where `env`
     restarts nothing (`NoRestart`), the steps after an episode's end are marked as not `valid`.
     """
-    k_reset, k_steps = jax.random.split(key)
-    state, ts = env.reset(k_reset, levels)
-    carry = agent.init_carry(ts.reward.shape)
-    opening = jnp.ones_like(ts.done)
 
     def one_step(loop: tuple, keys: jax.Array) -> tuple[tuple, Recorded]:
         state, obs, first, carry = loop
@@ -101,18 +129,35 @@ def rollout(
             log_prob=log_prob,
             value=value,
             truncation_value=truncation_value,
+            progress=after.progress,
+            facts=after.facts,
             cut=cut,
         )
         return (state, after.obs, after.done, carry), step
 
-    loop = (state, ts.obs, opening, carry)
-    keys = jax.vmap(jax.random.split)(jax.random.split(k_steps, n_steps))
-    (state, obs, first, last_carry), steps = scan_restocked(env, one_step, loop, keys)
-    last_value = agent.value(params, obs, last_carry, first)
-    chex.assert_shape([steps.reward, steps.done, steps.value, steps.log_prob], (n_steps, *ts.reward.shape))
-    chex.assert_shape(last_value, ts.reward.shape)
-    goes_on = not isinstance(env.restart, NoRestart)
-    return Rollout(steps=transitions(steps, opening, goes_on), carry=carry, last_value=last_value, final=state)
+    loop = (start.state, start.obs, start.first, start.carry)
+    keys = jax.vmap(jax.random.split)(jax.random.split(key, n_steps))
+    (state, obs, first, carry), steps = scan_restocked(env, one_step, loop, keys)
+    last_value = agent.value(params, obs, carry, first)
+    chex.assert_shape([steps.reward, steps.done, steps.value, steps.log_prob], (n_steps, *start.first.shape))
+    chex.assert_shape(last_value, start.first.shape)
+    restarts = not isinstance(env.restart, NoRestart)
+    return Rollout(
+        steps=transitions(steps, start.first, restarts),
+        carry=start.carry,
+        last_value=last_value,
+        final=Start(state=state, obs=obs, first=first, carry=carry),
+    )
+
+
+def joined_in_time(parts: Rollout) -> Rollout:
+    """One rollout of K * T steps from `parts` (every leaf leads with K), each of which went on where the last ended."""
+    return Rollout(
+        steps=jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), parts.steps),
+        carry=jax.tree.map(lambda x: x[0], parts.carry),
+        last_value=parts.last_value[-1],
+        final=None,
+    )
 
 
 class Recorded(struct.PyTreeNode):
@@ -126,11 +171,13 @@ class Recorded(struct.PyTreeNode):
     log_prob: jax.Array
     value: jax.Array
     truncation_value: jax.Array | None
+    progress: jax.Array
+    facts: dict[str, jax.Array]
     cut: jax.Array | None  # bool, the episode was cut off with this action and is to be bootstrapped
 
 
-def transitions(recorded: Recorded, opening: jax.Array, goes_on: bool) -> Transition:
-    """The transitions [T, A, R, ...]; `opening` is `first` of step 0, `goes_on` whether episodes follow the first."""
+def transitions(recorded: Recorded, opening: jax.Array, restarts: bool) -> Transition:
+    """The transitions [T, A, R, ...]; `opening` is `first` of step 0, `restarts` whether episodes follow the first."""
     done, ended = recorded.done, recorded.done if recorded.cut is None else recorded.done & ~recorded.cut
     return Transition(
         obs=recorded.obs,
@@ -143,7 +190,9 @@ def transitions(recorded: Recorded, opening: jax.Array, goes_on: bool) -> Transi
         log_prob=recorded.log_prob,
         value=recorded.value,
         truncation_value=recorded.truncation_value,
-        valid=None if goes_on else jnp.cumsum(done, axis=0, dtype=jnp.int32) - done == 0,
+        progress=recorded.progress,
+        facts=recorded.facts,
+        valid=None if restarts else jnp.cumsum(done, axis=0, dtype=jnp.int32) - done == 0,
     )
 
 
@@ -164,13 +213,29 @@ def scan_restocked(env: BatchEnv, one_step: Any, loop: tuple, keys: jax.Array) -
     return loop, jax.tree.map(lambda x: x.reshape(n_steps, *x.shape[2:]), steps)
 
 
+class FirstEpisodes(struct.PyTreeNode):
+    """The first episode of each row. All [A, R].
+
+    Over these, a mean is fair. Over all episodes that end inside a rollout it is not: long ones are cut off, and short
+    ones fit in several times.
+    """
+
+    finished: jax.Array  # bool, it ended inside the rollout
+    returns: jax.Array  # f32, undiscounted; where it has not ended, so far
+    progress: jax.Array  # f32, at its end; where it has not ended, so far
+    solved: jax.Array  # bool, it ended with its task done
+    facts: dict[str, jax.Array]  # f32 each, as `progress`
+
+
 class EpisodeReturns(struct.PyTreeNode):
     """The episodes that ended inside a rollout; an unfinished tail counts for nothing. All [A, R]."""
 
     mean: jax.Array  # f32, 0 where no episode ended
     best: jax.Array  # f32, -inf where no episode ended
     count: jax.Array  # i32
-    solved: jax.Array  # i32, episodes with a positive return
+    solved: jax.Array  # i32, episodes that ended with their task done
+    progress: jax.Array  # f32, mean at the episodes' ends, 0 where none ended
+    first: FirstEpisodes
 
 
 def episode_returns(steps: Transition) -> EpisodeReturns:
@@ -182,4 +247,25 @@ def episode_returns(steps: Transition) -> EpisodeReturns:
         best=jnp.where(done, returns, -jnp.inf).max(axis=0),
         count=count,
         solved=steps.solved.sum(axis=0, dtype=jnp.int32),
+        progress=jnp.where(done, steps.progress, 0.0).sum(axis=0) / jnp.maximum(count, 1),
+        first=first_episodes(steps),
+    )
+
+
+def first_episodes(steps: Transition) -> FirstEpisodes:
+    """The episodes that rows [A, R] begin with in `steps` [T, A, R]."""
+    finished = steps.done.any(axis=0)
+    # The step of the first end; where there is none, `argmax` gives 0 and the last step is what is known.
+    last = jnp.where(finished, jnp.argmax(steps.done, axis=0), len(steps.done) - 1)
+
+    def there(x: jax.Array) -> jax.Array:
+        return jnp.take_along_axis(x, last[None], axis=0)[0]
+
+    progress = there(steps.progress)
+    return FirstEpisodes(
+        finished=finished,
+        returns=there(steps.episode_return),
+        progress=progress,
+        solved=finished & (progress >= 1),
+        facts=jax.tree.map(there, steps.facts),
     )

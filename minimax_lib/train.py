@@ -22,6 +22,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         else:
             make_devices_of_cores(config.n_devices)
         check(config)
+        for line in doubts(config):
+            print(f"warning: {line}", file=sys.stderr)
         from minimax_lib.experiment.run import ExperimentRunner  # slow to import: not before the checks
 
         keep_compiled_programs(config.compilation_cache)
@@ -39,6 +41,17 @@ def check(config: Config) -> None:
     make_runner(config)
     grid_of(config).check_devices()
     config.eval.build(config.env, make_agent(config).agent)
+
+
+def doubts(config: Config) -> list[str]:
+    """What is possible but hardly meant."""
+    given, needed = config.runner.rollouts_per_batch, -(-config.env.max_steps // config.runner.n_steps)
+    if given is None or given >= needed:
+        return []
+    return [
+        f"runner.rollouts_per_batch is {given}: episodes of more than {given * config.runner.n_steps} steps never end, "
+        f"and levels that take so long are never scored ({needed} rollouts are enough for all)"
+    ]
 
 
 def refuse(error: ValueError) -> int:

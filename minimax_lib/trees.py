@@ -12,6 +12,17 @@ def tree_size(tree: Any) -> int:
     return int(jax.tree.leaves(tree)[0].shape[0])
 
 
+def zeros(shapes: Any) -> Any:
+    """Zeros in the shapes of a tree of `ShapeDtypeStruct`; keys of zeros where it holds keys."""
+
+    def zero(x: jax.ShapeDtypeStruct) -> jax.Array:
+        if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+            return jax.random.wrap_key_data(zero(jax.eval_shape(jax.random.key_data, x)))
+        return jnp.zeros(x.shape, x.dtype)
+
+    return jax.tree.map(zero, shapes)
+
+
 def tree_where(predicate: jax.Array, on_true: Any, on_false: Any) -> Any:
     """`jnp.where` leaf by leaf; `predicate` is broadcast over the trailing axes of each leaf."""
 

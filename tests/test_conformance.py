@@ -1,6 +1,7 @@
 """The conformance check passes on the maze, and catches each way of breaking an environment."""
 
 import dataclasses
+import functools
 import itertools
 
 import jax
@@ -8,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 from flax import struct
 
-from minimax_lib.envs.base import TimeStep
+from minimax_lib.envs.base import TimeStep, transition
 from minimax_lib.envs.conformance import check_environment
 from minimax_lib.envs.maze import AMaze
 from minimax_lib.envs.registry import make_env, make_held_out, register_env
@@ -185,11 +186,44 @@ BROKEN = {
 }
 
 
+@dataclasses.dataclass(frozen=True)
+class Telling(Counter):
+    """Tells how far it has come, and a fact."""
+
+    most: float = 1.0
+
+    def time_step(self, state, over):
+        share = self.most * state.count / self.max_steps
+        return transition(self.see(state), 0.0, False, over, share, {"count": state.count})
+
+
+class Vague(Telling):
+    """Tells of its facts only once something has happened."""
+
+    def reset(self, key, level):
+        state, ts = super().reset(key, level)
+        return state, ts.replace(facts={})
+
+
+class VectorFact(Telling):
+    def time_step(self, state, over):
+        ts = super().time_step(state, over)
+        return ts.replace(facts={"count": jnp.stack([ts.facts["count"]] * 2)})
+
+
+BROKEN |= {
+    functools.partial(Telling, most=1.5): r"progress goes from 0.375 to 1.5: it must stay between 0 and 1",
+    Vague: "the time step changes",
+    VectorFact: "the fact 'count' is",
+}
+
+
 def test_a_sound_environment_passes():
     check_environment(Counter(), KEY)
+    check_environment(Telling(), KEY)
 
 
-@pytest.mark.parametrize("cls", BROKEN, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("cls", BROKEN, ids=lambda cls: getattr(cls, "__name__", "Telling"))
 def test_each_fault_is_caught_in_a_sentence(cls):
     with pytest.raises(AssertionError, match=BROKEN[cls]) as error:
         check_environment(cls(), KEY)

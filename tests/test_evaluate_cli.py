@@ -120,7 +120,8 @@ def test_the_file_holds_the_scores_of_every_seed_and_task(run, capsys):
         assert (row["update"], row["n_episodes"], row["actions"]) == ("20", "25", "sampled")
     mean = np.mean([solved for solved, _ in expected.values()])
     assert f"{100 * mean:.1f}%" in printed
-    assert all(text in printed for text in (*TASKS, "all tasks", "IQM", "95% interval", "2 seeds"))
+    assert all(text in printed for text in (*TASKS, "all tasks", "IQM", "each seed", "2 seeds", "No interval"))
+    assert "95%" not in printed
 
 
 def test_nothing_is_ever_overwritten(run):
@@ -264,8 +265,8 @@ def test_help_explains_every_flag():
 # ----------------------------------------------------------------------------------------------------------- the report
 
 
-def text_of(table) -> str:
-    console = Console(width=100)
+def text_of(table, width: int = 100) -> str:
+    console = Console(width=width)
     with console.capture() as captured:
         console.print(table)
     return captured.get()
@@ -279,11 +280,12 @@ def scores(solved, seeds=(0, 1)) -> Scores:
 def test_tables_by_hand():
     several = scores([[1.0, 0.5], [0.5, 0.0]])
     lines = [line for line in text_of(task_table("title", several)).splitlines() if "│" in line]
-    assert lines[0].replace("│", " ").split() == ["A", "75.0%", "75.0%", "50.0%", "to", "100.0%", "0.375"]
-    assert lines[1].replace("│", " ").split() == ["B", "25.0%", "25.0%", "0.0%", "to", "50.0%", "0.125"]
-    assert lines[2].replace("│", " ").split()[:4] == ["all", "tasks", "50.0%", "50.0%"]
+    assert lines[0].replace("│", " ").split() == ["A", "75.0%", "75.0%", "100", "50", "0.375"]
+    assert lines[1].replace("│", " ").split() == ["B", "25.0%", "25.0%", "50", "0", "0.125"]
+    assert lines[2].replace("│", " ").split() == ["all", "tasks", "50.0%", "50.0%", "75", "25", "0.250"]
     alone = text_of(score_table("title", scores([[1.0, 0.5]], seeds=[7])))
-    assert "seed 7 alone: no interval over seeds" in alone
+    assert "seed 7 alone: no interval over seeds" in " ".join(alone.split())
+    assert ["A", "100.0%", "100.0%", "0.500"] in [line.replace("│", " ").split() for line in alone.splitlines()]
     compared = text_of(comparison_table("title", scores([[0.0, 0.25], [0.0, 0.25]]), several)).splitlines()
     cells = [line.replace("│", " ").split() for line in compared if "│" in line]
     assert cells == [
@@ -291,6 +293,36 @@ def test_tables_by_hand():
         ["B", "25.0%", "25.0%", "0.125"],
         ["all", "tasks", "12.5%", "50.0%", "0.250"],
     ]
+
+
+def table_at_80_columns(n_seeds: int) -> tuple[str, str]:
+    """(the lines of a table of long names and numbers, its caption in one line), of seeds that solved 1, .9, .8 ..."""
+    names = ("TrainingDistribution", "SimpleCrossingS11N5")
+    solved = np.tile(1 - np.arange(n_seeds)[:, None] / 10, (1, 2))
+    several = Scores(names, tuple(range(n_seeds, 0, -1)), {"solved_rate": solved, "return": solved})
+    lines = text_of(task_table("title", several), width=80).splitlines()
+    last = next(i for i, line in enumerate(lines) if line.startswith("└"))
+    assert all(any(line.startswith(f"│ {name} ") for line in lines) for name in names)  # no name is cut or wrapped
+    return "\n".join(lines[: last + 1]), " ".join(" ".join(lines[last + 1 :]).split())
+
+
+@pytest.mark.parametrize(("n_seeds", "values"), [(2, "100  90"), (3, "100  90  80"), (4, "100  90  80  70")])
+def test_tables_of_a_few_seeds_show_each_of_them_and_no_interval(n_seeds, values):
+    table, caption = table_at_80_columns(n_seeds)
+    assert table.count(f" {values} │") == 3  # two tasks, and all of them
+    assert "each seed, %" in table
+    assert not any(word in table for word in ("interval", "bootstrap", " to "))
+    order = ", ".join(map(str, range(n_seeds, 0, -1)))
+    start = f"{n_seeds} seeds, their values in the order {order}. No interval: with fewer than 5 seeds"
+    assert caption.startswith(start)
+
+
+def test_tables_from_five_seeds_on_say_which_interval_it_is():
+    table, caption = table_at_80_columns(5)
+    assert "95% bootstrap" in table
+    assert table.count("% to ") == 3
+    which = "95% percentile interval of the stratified bootstrap of the interquartile mean (IQM)"
+    assert caption == f"5 seeds; interval: {which} over seeds"
 
 
 def test_pooling_keeps_the_order_of_seeds():

@@ -28,7 +28,7 @@ from minimax_lib.experiment.loop import RunStopped, finished
 from minimax_lib.experiment.progress import Progress, Standing, duration
 from minimax_lib.experiment.run import ExperimentRunner, free_settings
 from minimax_lib.experiment.writers.csv import CsvWriter, read_table
-from minimax_lib.runners.seeds import SeedRunner
+from minimax_lib.runners.seeds import MAX_STEPS, SeedRunner
 
 
 def experiment(config: Config, program=None, **faults: int) -> ExperimentRunner:
@@ -159,8 +159,8 @@ class Recorder:
         self.env_steps = self._program.env_steps
         self._delay = jax.jit(lambda x: jax.pure_callback(lambda x: (time.sleep(seconds), x)[1], x, x))
 
-    def run(self, state, target_updates):
-        state, report = self._program.run(state, target_updates)
+    def run(self, state, target_updates, max_steps=MAX_STEPS):
+        state, report = self._program.run(state, target_updates, max_steps)
         return state.replace(clock=self._delay(state.clock)), report
 
 
@@ -215,15 +215,39 @@ def test_parameters_that_are_not_finite_are_never_saved(tmp_path):
     assert saved_updates(config.run_folder / "checkpoints") == [4]
 
 
-def test_a_run_in_which_nobody_learns_is_stopped(tmp_path):
+def test_a_dispatch_without_an_update_is_logged_and_the_run_goes_on(tmp_path):
+    """As long as a level buffer fills up, say: here the first dispatches are cut off after one step each."""
     config = toy_config(tmp_path)
+    n_cut = 40
 
-    class Idle(SeedRunner):
-        def run(self, state, target_updates, max_steps=1):
-            return super().run(state, 0)
+    class Slow(SeedRunner):
+        n_dispatches = 0
 
-    with pytest.raises(RunStopped, match="no student has learnt anything"):
-        experiment(config, Idle(ToyRunner(), 2)).train()
+        def run(self, state, target_updates, max_steps=MAX_STEPS):
+            self.n_dispatches += 1
+            return super().run(state, target_updates, 1 if self.n_dispatches < n_cut else max_steps)
+
+    experiment(config, Slow(ToyRunner(), 2)).train()
+    _, rows = read_table(config.run_folder / "metrics.csv")
+    clocks = [int(row["clock"]) for row in rows if row["seed"] == "0"]
+    assert clocks[: n_cut - 2] == list(range(1, n_cut - 1))  # the first call of all only loads the program
+    updates = [int(row["update"]) for row in rows if row["seed"] == "0"]
+    assert updates == sorted(updates)
+    assert updates[-1] == 24
+    assert len(set(updates)) < len(updates)  # some of them taught nothing
+
+
+def test_a_dispatch_is_bounded(tmp_path):
+    config = toy_config(tmp_path, log_every=3)
+    bounds = []
+
+    class Bounded(SeedRunner):
+        def run(self, state, target_updates, max_steps=MAX_STEPS):
+            bounds.append(max_steps)
+            return super().run(state, target_updates, max_steps)
+
+    experiment(config, Bounded(ToyRunner(), 2)).train()
+    assert set(bounds[1:]) == {30}
 
 
 # ---------------------------------------------------------------------------------------------- what is refused

@@ -72,6 +72,8 @@ def worked_rollout(truncation_value) -> Rollout:
         log_prob=column(0.0, 0.0, 0.0),
         value=column(10.0, 20.0, 30.0),
         truncation_value=column(0.0, 40.0, 0.0) if bootstraps else None,
+        progress=column(0.0, 0.0, 0.0),
+        facts={},
     )
     return Rollout(steps=steps, carry=(), last_value=jnp.array([50.0]), final=None)
 

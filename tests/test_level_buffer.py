@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ import pytest
 from flax import struct
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from minimax_lib import axes
 from minimax_lib.curricula import level_buffer
@@ -242,7 +244,8 @@ def test_weights_of_an_empty_buffer_are_zero(prioritisation, staleness):
 
 
 SCORES = st.sampled_from([-1.0, 0.0, 0.25, 0.5, 1.0, 2.0])
-SLOTS = st.lists(st.none() | st.builds(slot, SCORES, st.integers(0, 3)), min_size=6, max_size=6)
+AGES = st.integers(0, 3) | st.integers(2**29, 2**30)  # together more than an int32 holds
+SLOTS = st.lists(st.none() | st.builds(slot, SCORES, AGES), min_size=6, max_size=6)
 CONFIGS = [
     ReplaySettings(prioritisation=prioritisation, temperature=temperature, staleness=staleness)
     for prioritisation in ("rank", "proportional", "greedy")
@@ -291,14 +294,89 @@ def test_only_the_oldest_is_drawn_where_age_is_all_that_counts():
     assert buffer.ages.tolist() == [0, 1]
 
 
-def test_ages_saturate_before_their_sum_overflows():
+def test_ages_saturate_before_they_overflow():
     config = ReplaySettings(staleness=0.5)
-    buffer = buffer_of([slot(1.0, age=2**29 - 1), slot(0.0, age=2**29 - 1)])
+    buffer = buffer_of([slot(score, age=2**30 - 1) for score in range(8)])
     for _ in range(3):
         buffer, _ = sample(jax.random.key(0), config, buffer, 1)
         buffer = put(config, buffer, [row(-np.inf)] * 3)
-    assert int(buffer.ages.max()) <= 2**29
+    assert buffer.ages.max() == level_buffer.MAX_AGE == 2**30
+    assert buffer.ages.min() >= 0
     assert float(level_buffer.weights(config, buffer).sum()) == pytest.approx(1.0)
+
+
+AGE_ALONE = ReplaySettings(staleness=1.0)
+
+
+def aged_buffer(ages: np.ndarray) -> level_buffer.LevelBuffer:
+    """Slots of these ages; those of age -1 are free."""
+    filled = jnp.asarray(ages >= 0)
+    buffer = level_buffer.init(jnp.zeros((), jnp.int32), len(ages))
+    scores = jnp.where(filled, 0.5, -jnp.inf).astype(jnp.float32)
+    return buffer.replace(ages=jnp.asarray(np.maximum(ages, 0), jnp.int32), filled=filled, scores=scores)
+
+
+def plain_draws(ages: np.ndarray, uniforms: np.ndarray) -> tuple[list[int], np.ndarray]:
+    """(slots, ages after them) for one uniform number a draw, by age alone, in 64 bits; ages of -1 are free slots."""
+    ages, filled, slots = np.maximum(ages, 0).astype(np.int64), ages >= 0, []
+    for uniform in uniforms:
+        unit = min(int(F(uniform) * F(ages.sum())), ages.sum() - 1)
+        slots.append(int(np.searchsorted(np.cumsum(ages), unit, side="right")))
+        ages = ages + filled
+        ages[slots[-1]] = 0
+    return slots, ages
+
+
+@pytest.mark.parametrize("capacity", [7, 4000])
+@pytest.mark.parametrize("kind", ["young", "mixed", "oldest"])
+def test_draws_by_age_are_those_of_the_plain_loop_to_the_bit(capacity, kind):
+    """Up to an age of 2**30 / C, where the sum of all ages surely fits an int32."""
+    rng, oldest = np.random.default_rng(0), 2**30 // capacity
+    ages = {
+        "young": rng.integers(0, 50, capacity),
+        "mixed": np.where(rng.random(capacity) < 0.3, -1, rng.integers(0, oldest, capacity)),
+        "oldest": np.full(capacity, oldest),
+    }[kind]
+    for seed in range(3):
+        key = jax.random.key(seed)
+        found, slots = sample(key, AGE_ALONE, aged_buffer(ages), 64)
+        uniforms = np.asarray(jax.random.uniform(jax.random.split(key, 3)[2], (64,)))
+        expected, after = plain_draws(ages, uniforms)
+        assert slots.tolist() == expected
+        np.testing.assert_array_equal(found.ages, after)
+
+
+def test_old_levels_are_drawn_in_proportion_to_their_ages():
+    """C = 4000 and ages up to 1e8, 2e11 together. Chi-squared over groups of slots, refused at p < 1e-4."""
+    ages = np.random.default_rng(1).integers(0, 10**8, 4000)
+    ages[:400], ages[400] = 0, 10**9
+    buffer, keys = aged_buffer(ages), jax.random.split(jax.random.key(2), 20_000)
+
+    @jax.jit
+    def draw(keys):
+        return jax.lax.map(lambda key: level_buffer.sample(key, AGE_ALONE, buffer, 1)[1][0], keys, batch_size=100)
+
+    groups = np.concatenate([np.zeros(400, int), [1], 2 + np.argsort(np.argsort(ages[401:])) * 18 // 3599])
+    counts = np.bincount(groups[np.asarray(draw(keys))], minlength=20)
+    shares = np.bincount(groups, ages) / ages.sum()
+    assert counts[0] == 0
+    assert stats.chisquare(counts[1:], shares[1:] * len(keys)).pvalue > 1e-4
+    np.testing.assert_allclose(weights(AGE_ALONE, buffer), ages / ages.sum(), rtol=2e-5)
+    after, slots = sample(keys[0], AGE_ALONE, buffer, 1)
+    np.testing.assert_array_equal(after.ages, np.where(np.arange(4000) == slots[0], 0, ages + 1))
+
+
+def test_levels_age_from_draw_to_draw_also_where_ages_are_counted_in_larger_units():
+    """Half of the slots are as young as can be, and only what they age during the batch has them drawn."""
+    half, age, n = 2**16, 40_000, 4000
+    ages = np.concatenate([np.zeros(half, int), np.full(half, age)])
+    after, slots = sample(jax.random.key(0), AGE_ALONE, aged_buffer(ages), n)
+    k = np.arange(n)
+    expected = (k / (age + 2 * k)).sum()  # the young slots' share before draw k, about 180 draws in all
+    assert abs((np.asarray(slots) < half).sum() - expected) < 4 * np.sqrt(expected)
+    last = np.full(2 * half, -1)
+    np.maximum.at(last, np.asarray(slots), k)
+    np.testing.assert_array_equal(after.ages, np.where(last >= 0, n - 1 - last, ages + n))
 
 
 def test_levels_at_slots():
@@ -431,6 +509,59 @@ def ages_of(references: list[Reference]) -> jax.Array:
 def unstacked(buffers):
     host = jax.tree.map(np.asarray, buffers)
     return [jax.tree.map(lambda x, i=i: x[i], host) for i in range(len(host.filled))]
+
+
+def against_the_rule(config: ReplaySettings, scores: list[float], ages: Callable, n_trials: int = 60) -> None:
+    """Full buffers with random slots, one batch each: as by the rule. `ages` draws a buffer's from a generator."""
+    rng, capacity, n_rows = np.random.default_rng(2), 6, 5
+    levels = itertools.count(100)
+    references = []
+    for _ in range(n_trials):
+        held = zip(rng.choice(scores, capacity), ages(rng, capacity), strict=True)
+        references.append(Reference.of(config, [slot(float(x), int(a), level=next(levels)) for x, a in held]))
+    buffers = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[buffer_of(r.slots) for r in references])
+    batch = random_batches(rng, n_trials, n_rows, capacity)
+    batch["score"] = rng.choice(scores, (n_trials, n_rows)).astype(F)
+    batch["slot"] = np.full_like(batch["slot"], -1)
+    for trial, reference in enumerate(references):
+        reference.insert([{k: v[trial, n].item() for k, v in batch.items()} for n in range(n_rows)])
+    columns = (batch[key] for key in ("slot", "score", "best", "n_mutations"))
+    after = insert_many(config, buffers, levels_of(batch["level"]), *columns)
+    for reference, buffer in zip(references, unstacked(after), strict=True):
+        assert_equal(buffer, reference)
+
+
+@pytest.mark.parametrize("prioritisation", ["rank", "proportional", "greedy"])
+def test_insertion_equals_the_rule_where_the_sum_of_ages_is_far_beyond_an_int32(prioritisation):
+    config = ReplaySettings(prioritisation=prioritisation, temperature=1.0, staleness=0.5)
+    against_the_rule(config, [0.25, 0.5, 1.0, 2.0], lambda rng, n: rng.integers(0, 10**9, n))
+
+
+@pytest.mark.parametrize("staleness", [0.0, 0.3])
+def test_insertion_equals_the_rule_where_one_score_dwarfs_all_others(staleness):
+    """Next to a score of 1000, the merits of all others are 0: before it comes, they must not be."""
+    config = ReplaySettings(prioritisation="proportional", temperature=0.05, staleness=staleness)
+    against_the_rule(config, [0.5, 1.0, 1.5, 3.0, 1000.0], lambda rng, n: rng.integers(0, 9, n))
+
+
+def test_a_high_score_late_in_a_batch_changes_nothing_before_it():
+    config = ReplaySettings(prioritisation="proportional", temperature=0.05, staleness=0.0)
+    batch = [row(1.5, level=8), row(500.0, level=9)]
+    together = single = buffer_of([slot(3.0, level=1), slot(1.0, level=2)])
+    together = put(config, together, batch)
+    for one in batch:
+        single = put(config, single, [one])
+    for buffer in (together, single):  # the lowest score goes each time: first 1, then 1.5
+        assert buffer.scores.tolist() == [3.0, 500.0]
+        assert buffer.levels.number.tolist() == [1, 9]
+
+
+@pytest.mark.parametrize(("prioritisation", "pays"), [("rank", False), ("greedy", False), ("proportional", True)])
+def test_merits_cost_nothing_where_they_are_not_read(prioritisation, pays):
+    columns = (jnp.full(5, -1), *jnp.zeros((2, 5)), jnp.zeros(5, jnp.int32))
+    config = ReplaySettings(prioritisation=prioritisation)
+    compiled = insert.lower(config, buffer_of([slot(1.0)] * 6), levels_of(range(5)), *columns).compile()
+    assert (" power(" in compiled.as_text()) == pays
 
 
 def test_the_order_of_a_batch_is_the_order_of_single_insertions():

@@ -12,7 +12,7 @@ import pytest
 from minimax_lib.envs.spaces import Box, Dict, Discrete
 from minimax_lib.models import activations, recurrence
 from minimax_lib.models.initializers import orthogonal, polar_factor
-from minimax_lib.models.memory import GRU_CELL, LSTM_CELL, GRUCarry, LSTMCarry
+from minimax_lib.models.memory import GRU_CELL, LSTM_CELL, GRUCarry, GRUMemory, LSTMCarry
 from minimax_lib.models.recurrence import Weights, recur
 from minimax_lib.models.registry import MODELS, register_model
 from minimax_lib.models.settings import GRU, LSTM, S5, FeedForward
@@ -76,7 +76,7 @@ def test_the_policy_starts_uniform_and_biases_at_zero(name):
     logits, value, _ = model.apply(params, obs, model.init_carry((R,)), jnp.zeros((T, R), bool))
     np.testing.assert_array_equal(logits, np.zeros((T, R, 7)))
     assert np.std(value) > 0
-    biases = [x for path, x in jax.tree_util.tree_leaves_with_path(params) if path[-1].key == "bias"]
+    biases = [x for path, x in jax.tree_util.tree_leaves_with_path(params) if path[-1].key.endswith("bias")]
     assert biases
     assert not any(b.any() for b in biases)
 
@@ -154,6 +154,7 @@ def random_sequence(name: str):
         input_kernel=jax.random.normal(next(keys), (F, cell.n_gates * H)),
         recurrent_kernel=jax.random.normal(next(keys), (H, cell.n_gates * H)),
         bias=jax.random.normal(next(keys), (cell.n_gates * H,)),
+        recurrent_bias=None if cell.is_additive else jax.random.normal(jax.random.key(5), (H,)),
     )
     features = jax.random.normal(next(keys), (T, R, F))
     first = jnp.zeros((T, R), bool).at[0, 0].set(True).at[2, 1].set(True).at[T - 1, 2].set(True)
@@ -168,7 +169,10 @@ def plain_scan(cell, weights, features, first, carry):
         features_t, first_t = x
         carry = jax.tree.map(lambda c: jnp.where(first_t[:, None], 0.0, c), carry)
         inputs = features_t @ weights.input_kernel + weights.bias[None]
-        carry, _ = cell.forward(inputs, carry.hidden @ weights.recurrent_kernel, carry)
+        product = carry.hidden @ weights.recurrent_kernel
+        if weights.recurrent_bias is not None:
+            product = product.at[:, -H:].add(weights.recurrent_bias[None])
+        carry, _ = cell.forward(inputs, product, carry)
         return carry, carry.hidden
 
     carry, hidden = jax.lax.scan(step, carry, (features, first))
@@ -222,11 +226,75 @@ def test_the_gru_is_flax_s():
     split = [jnp.split(x, 3, axis=-1) for x in (weights.input_kernel, weights.recurrent_kernel, weights.bias)]
     params = {f"i{g}": {"kernel": k, "bias": b} for g, k, b in zip(gates, split[0], split[2], strict=True)}
     params |= {f"h{g}": {"kernel": k} for g, k in zip(gates, split[1], strict=True)}
-    params["hn"]["bias"] = jnp.zeros(H)
+    params["hn"]["bias"] = weights.recurrent_bias
     out = carry.hidden
     for t in range(T):
         out, _ = nn.GRUCell(H).apply({"params": params}, out, features[t])
         np.testing.assert_allclose(hidden[t], out, rtol=1e-4, atol=1e-5)
+
+
+def test_the_gru_s_parameters_are_as_many_as_flax_s():
+    args = (jnp.zeros((1, 1, F)), GRUMemory(H).init_carry((1,)), jnp.ones((1, 1), bool))
+    ours = GRUMemory(H).init(jax.random.key(0), *args)
+    theirs = nn.GRUCell(H).init(jax.random.key(0), jnp.zeros((1, H)), jnp.zeros((1, F)))
+    assert sizes(ours) == {
+        "input_kernel": (F, 3 * H),
+        "recurrent_kernel": (H, 3 * H),
+        "bias": (3 * H,),
+        "recurrent_bias": (H,),
+    }
+    assert sum(x.size for x in jax.tree.leaves(ours)) == sum(x.size for x in jax.tree.leaves(theirs))
+
+
+def plain_gru(weights: Weights, features, first, hidden):
+    """(hidden [T, R, H], the last one) by the formula as flax and PyTorch document it, gate by gate, for autodiff."""
+    w_r, w_z, w_n = jnp.split(weights.input_kernel, 3, axis=1)
+    u_r, u_z, u_n = jnp.split(weights.recurrent_kernel, 3, axis=1)
+    b_r, b_z, b_n = (b[None] for b in jnp.split(weights.bias, 3))
+
+    def step(h, x):
+        x, starts = x
+        h = jnp.where(starts[:, None], 0.0, h)
+        r = jax.nn.sigmoid(x @ w_r + b_r + h @ u_r)
+        z = jax.nn.sigmoid(x @ w_z + b_z + h @ u_z)
+        n = jnp.tanh(x @ w_n + b_n + r * (h @ u_n + weights.recurrent_bias[None]))
+        h = (1.0 - z) * n + z * h
+        return h, h
+
+    last, all_hidden = jax.lax.scan(step, hidden, (features, first))
+    return all_hidden, last
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(jnp.float32, 1e-5), (jnp.bfloat16, 0.03)])
+@pytest.mark.parametrize("ahead", [False, True])
+def test_the_gru_s_gradient_is_that_of_the_formula_over_two_rollouts(ahead, dtype, tolerance, monkeypatch):
+    """The second rollout begins in the middle of an episode in one row, with a new one in another."""
+    monkeypatch.setattr(recurrence, "projects_ahead", lambda weights, n_steps: ahead)
+    _, weights, features, _, carry = random_sequence("gru")
+    weights, features = recurrence.as_type(dtype, (jax.tree.map(lambda w: w / 2, weights), features))
+    firsts = jnp.zeros((2, T, R), bool).at[0, 0, 0].set(True).at[0, 3, 1].set(True).at[1, 0, 2].set(True)
+    firsts = firsts.at[1, 2, 2].set(True).at[1, T - 1, 0].set(True)
+    target = jax.random.normal(jax.random.key(4), (2, T, R, H))
+
+    def objective(run, weights, features, hidden):
+        loss = 0.0
+        for first, target_ in zip(firsts, target, strict=True):
+            states, hidden = run(weights, features, first, hidden)
+            loss += (states.astype(jnp.float32) * target_).sum()
+        return loss + (hidden**2).sum()
+
+    def ours(weights, features, first, hidden):
+        states, last = recur(GRU_CELL, 1, weights, features, first, GRUCarry(hidden=hidden))
+        return states, last.hidden
+
+    def gradient(run, *args):
+        return jax.jit(jax.grad(lambda *a: objective(run, *a), argnums=(0, 1, 2)))(*args)
+
+    found = gradient(ours, weights, features, carry.hidden)
+    expected = gradient(plain_gru, *recurrence.as_type(jnp.float32, (weights, features)), carry.hidden)
+    assert found[0].recurrent_bias.dtype == dtype
+    for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        assert relative_error(x.astype(jnp.float32), y) < tolerance
 
 
 @pytest.mark.parametrize(

@@ -276,6 +276,19 @@ def test_dcd_protocol_casts_shadows_in_rooms_and_crossings_only():
         np.testing.assert_array_equal(first.obs["image"][i], plain.reset(jax.random.key(0), maze)[1].obs["image"])
 
 
+def test_dcd_protocol_faces_east_in_perfect_mazes_only():
+    names, n = ("PerfectMaze", "PerfectMazeMedium", "FourRooms"), 100
+    minimax, dcd = (
+        jax.jit(lambda key, p=protocol: make_held_out(ENV, names, protocol=p).sample(key, n).maze)(jax.random.key(0))
+        for protocol in ("minimax", "dcd")
+    )
+    assert (dcd.agent_dir[:2] == 0).all()
+    assert set(dcd.agent_dir[2].tolist()) == {0, 1, 2, 3}
+    assert all(set(facing.tolist()) == {0, 1, 2, 3} for facing in minimax.agent_dir)
+    for field in ("wall_map", "agent_pos", "goal_pos"):  # nothing else is different
+        np.testing.assert_array_equal(getattr(dcd, field), getattr(minimax, field))
+
+
 def test_episodes_of_a_task_depend_on_the_key_and_its_name_alone():
     together = make_held_out(ENV, ["FourRooms", "SmallCorridor"])
     alone = make_held_out(ENV, ["SmallCorridor", "LargeCorridor"])

@@ -171,13 +171,25 @@ def test_episode_returns_equal_a_plain_loop(seed):
     for t in range(shape[0]):
         so_far[t] = reward[t] + (np.where(done[t - 1], 0.0, so_far[t - 1]) if t else 0.0)
     rest = {f.name: None for f in dataclasses.fields(Transition)}
-    steps = Transition(**(rest | {"reward": reward, "done": done, "episode_return": so_far}))
+    progress = rng.choice([0, 0.5, 1], shape).astype(np.float32)
+    known = {"reward": reward, "done": done, "episode_return": so_far, "progress": progress}
+    steps = Transition(**(rest | known | {"facts": {"twice": 2 * progress}}))
     stats = jax.jit(episode_returns)(steps)
     for a in range(shape[1]):
         for r in range(shape[2]):
             returns = plain_episodes(reward[:, a, r], done[:, a, r])
             assert int(stats.count[a, r]) == len(returns)
-            assert int(stats.solved[a, r]) == sum(total > 0 for total in returns)
+            ends = np.flatnonzero(done[:, a, r])
+            assert int(stats.solved[a, r]) == (progress[ends, a, r] == 1).sum()
+            at_ends = progress[ends, a, r].mean() if len(ends) else 0.0
+            np.testing.assert_allclose(stats.progress[a, r], at_ends, rtol=1e-6)
+            last = ends[0] if len(ends) else shape[0] - 1
+            first = jax.tree.map(lambda x, a=a, r=r: x[a, r], stats.first)
+            assert bool(first.finished) == bool(len(ends))
+            assert bool(first.solved) == bool(len(ends) and progress[last, a, r] == 1)
+            np.testing.assert_allclose(first.returns, reward[: last + 1, a, r].sum(), rtol=1e-4, atol=1e-5)
+            assert first.progress == progress[last, a, r]
+            assert first.facts == {"twice": 2 * progress[last, a, r]}
             np.testing.assert_allclose(stats.mean[a, r], np.mean(returns) if returns else 0.0, rtol=1e-4, atol=1e-5)
             np.testing.assert_allclose(stats.best[a, r], max(returns, default=-np.inf), rtol=1e-4, atol=1e-5)
     assert stats.mean.dtype == stats.best.dtype == jnp.float32

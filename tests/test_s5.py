@@ -116,6 +116,8 @@ VARIANTS = [
     ("half2", "before", "zoh"),
     ("full", "after", "bilinear"),
     ("none", "before", "zoh"),
+    ("half1", "none", "zoh"),
+    ("full", "none", "bilinear"),
 ]
 
 
@@ -301,6 +303,14 @@ def test_initial_parameters():
     assert (params["layer_0"]["system"]["b"] != params["layer_1"]["system"]["b"]).any()
 
 
+def test_without_layer_norm_no_layer_has_its_parameters():
+    config = from_dict({"model": {"name": "s5", "norm": "none", "memory_width": W, "state_size": N}})
+    module = config.model._memory()
+    args = (jnp.zeros((1, 1, F)), module.init_carry((1,)), jnp.ones((1, 1), bool))
+    params = module.init(jax.random.key(0), *args)["params"]
+    assert set(params["layer_0"]) == set(params["layer_1"]) == {"gate", "system"}
+
+
 def test_initialisation_decomposes_no_matrix():
     module = memory()
     args = (jax.random.key(0), jnp.zeros((1, 1, F)), module.init_carry((1,)), jnp.ones((1, 1), bool))
@@ -415,7 +425,7 @@ def test_the_command_line_s_model_trains_and_compiles_once():
             {"glu": "half_1"},
             "unknown model.glu 'half_1': choose from full, half1, half2, none (did you mean 'half1'?)",
         ),
-        ({"norm": "post"}, "unknown model.norm 'post': choose from before, after"),
+        ({"norm": "post"}, "unknown model.norm 'post': choose from before, after, none"),
         (
             {"discretisation": "zho"},
             "unknown model.discretisation 'zho': choose from zoh, bilinear (did you mean 'zoh'?)",

@@ -44,6 +44,8 @@ def rollouts(reward, done, value, last_value, logits=None, values=None) -> Seen:
         log_prob=jnp.zeros_like(reward),
         value=jnp.asarray(value),
         truncation_value=None,
+        progress=jnp.asarray(done & (returns > 0), jnp.float32),
+        facts={},
     )
     logits, values = (None if x is None else jnp.asarray(x, jnp.float32) for x in (logits, values))
     last_value = jnp.asarray(last_value, jnp.float32)
@@ -116,8 +118,8 @@ def test_learnability_counts_episodes():
     np.testing.assert_allclose(score("learnability", runs), [1 / 4 * 3 / 4, 2 / 3 * 1 / 3, 0], rtol=1e-6)
 
 
-# Two students on four levels, protagonist first: their returns an episode; () where they finish none.
-RETURNS = [[(0, 1), (0.5,), (1, 1), ()], [(0.75, 0.25), (0,), (), (1,)]]
+# Two students on five levels, protagonist first: their returns an episode; () where they finish none.
+RETURNS = [[(0, 1), (0.5,), (1, 1), (), ()], [(0.75, 0.25), (0,), (), (1,), ()]]
 
 
 def played(returns) -> Seen:
@@ -134,14 +136,33 @@ def played(returns) -> Seen:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("relative_regret", [0.75 - 0.5, 0, -np.inf, -np.inf]),
-        ("mean_relative_regret", [0, 0, -np.inf, -np.inf]),
-        ("population_regret", [1 - 0.5, 0.5 - 0.25, -np.inf, -np.inf]),
-        ("return", [0.5, 0.25, -np.inf, -np.inf]),
+        ("relative_regret", [0.75 - 0.5, 0, 0, 1 - 0, -np.inf]),
+        ("mean_relative_regret", [0, 0, 0, 1 - 0, -np.inf]),
+        ("population_regret", [1 - 0.5, 0.5 - 0.25, 1 - 0.5, 1 - 0.5, -np.inf]),
+        ("return", [0.5, 0.25, 0.5, 0.5, -np.inf]),
+        ("neg_return", [-0.5, -0.25, -0.5, -0.5, -np.inf]),
+        ("learnability", [1 / 8, 0, 0, 0, -np.inf]),
     ],
 )
 def test_scores_of_several_students_by_hand(name, expected):
+    """One that has finished no episode counts with the return so far, 0, where the other has finished one."""
     np.testing.assert_allclose(score(name, played(RETURNS)), expected, rtol=1e-6)
+
+
+def test_what_an_unfinished_student_has_so_far_counts():
+    """The antagonist has paid 0.5 in costs and goes on; the protagonist has finished with -2."""
+    costs, done = np.full((2, 2, 1), -0.25), np.zeros((2, 2, 1))
+    costs[:, 0], done[1, 0] = -1, 1
+    seen = rollouts(costs, done, np.zeros_like(costs), np.zeros((2, 1)))
+    np.testing.assert_allclose(score("relative_regret", seen), [-0.5 + 2], rtol=1e-6)
+
+
+def test_means_over_steps_are_of_the_students_that_have_finished():
+    reward, done = np.zeros((4, 2, 3)), np.zeros((4, 2, 3))
+    done[3, 0], done[3, 1, 0] = 1, 1  # student 1 finishes on level 0 alone
+    value = np.broadcast_to([[[1.0, 1, 1], [3, 3, 3]]], reward.shape)
+    seen = rollouts(reward, done, value, np.zeros((2, 3)))
+    np.testing.assert_allclose(score("max_mc", seen, best_return=[0, 0, 0]), [-2, -1, -1], rtol=1e-6)
 
 
 def test_mean_relative_regret_of_a_better_antagonist():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from minimax_lib.evaluation.statistics import bootstrap_interval, interquartile_mean, summarise
+from minimax_lib.evaluation.statistics import MIN_SEEDS, bootstrap_interval, interquartile_mean, summarise
 
 
 def test_interquartile_mean_by_hand():
@@ -17,12 +17,17 @@ def test_summary_pools_seeds_and_tasks():
     scores = np.array([[0.0, 1.0], [0.2, 0.8]])  # sorted: 0, .2, .8, 1
     summary = summarise(scores)
     assert (summary.n_seeds, summary.mean, summary.iqm) == (2, pytest.approx(0.5), pytest.approx(0.5))
-    assert summary.interval is not None
 
 
-def test_one_seed_has_no_interval():
-    assert summarise(np.array([0.7])).interval is None
-    assert summarise(np.array([[0.7, 0.1, 0.4]])).interval is None
+@pytest.mark.parametrize("n_seeds", range(1, 8))
+@pytest.mark.parametrize("n_tasks", [1, 3])
+def test_a_summary_has_an_interval_from_five_seeds_on(n_seeds, n_tasks):
+    scores = np.random.default_rng(0).uniform(size=(n_seeds, n_tasks))
+    assert summarise(scores).interval == (bootstrap_interval(scores) if n_seeds >= 5 else None)
+
+
+def test_one_seed_has_no_interval_at_all():
+    assert bootstrap_interval(np.array([[0.7, 0.1, 0.4]])) is None
 
 
 def test_interval_of_equal_seeds_is_a_point():
@@ -50,13 +55,25 @@ def test_interval_of_the_mean_is_the_normal_one_for_many_seeds():
     assert high == pytest.approx(scores.mean() + half_width, abs=0.01)
 
 
-def test_the_interval_covers_the_truth_about_as_often_as_it_says():
+def coverage(n_seeds: int, n_tasks: int, n_trials: int = 300) -> float:
+    """How often the interval of normal scores around 0 holds 0, their true interquartile mean."""
     rng = np.random.default_rng(2)
-    truth, covered = 0.5, 0
-    for _ in range(200):
-        low, high = bootstrap_interval(rng.uniform(size=(10, 4)), n_resamples=500)
-        covered += low <= truth <= high
-    assert 0.88 <= covered / 200 <= 0.99
+    covered = 0
+    for _ in range(n_trials):
+        low, high = bootstrap_interval(rng.normal(size=(n_seeds, n_tasks)), n_resamples=500)
+        covered += low <= 0 <= high
+    return covered / n_trials
+
+
+@pytest.mark.parametrize("n_tasks", [1, 4])
+@pytest.mark.parametrize("n_seeds", [MIN_SEEDS, 10, 20])
+def test_the_interval_covers_the_truth_about_as_often_as_it_says(n_seeds, n_tasks):
+    assert 0.85 <= coverage(n_seeds, n_tasks) <= 0.99
+
+
+@pytest.mark.parametrize(("n_seeds", "at_most"), [(2, 0.6), (3, 0.8)])
+def test_the_interval_of_two_or_three_seeds_would_cover_the_truth_far_too_rarely(n_seeds, at_most):
+    assert coverage(n_seeds, n_tasks=1) <= at_most
 
 
 def test_the_interval_is_deterministic_and_ignores_the_order_of_tasks_statistically():

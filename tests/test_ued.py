@@ -58,7 +58,7 @@ def design(batch_env) -> Rollout:
 
 def lengths_of(design: Rollout) -> np.ndarray:
     """i64[B], from what the teacher's environment counted: one step for the budget, the walls, the goal, the agent."""
-    return np.asarray(design.final.env.n_walls) + 3
+    return np.asarray(design.final.state.env.n_walls) + 3
 
 
 # ---------------------------------------------------------------------------------------------------- the pair
@@ -70,14 +70,14 @@ def test_a_batch_of_designs_ends_with_every_episode_over(design):
     steps = np.arange(design.steps.reward.shape[0])[:, None]
     np.testing.assert_array_equal(design.steps.valid[:, 0], steps < lengths)
     np.testing.assert_array_equal(design.steps.done[:, 0], steps >= lengths - 1)
-    np.testing.assert_array_equal(design.final.env.time, lengths)
+    np.testing.assert_array_equal(design.final.state.env.time, lengths)
 
 
 def test_all_students_start_on_exactly_the_designs(batch_env, design):
     """Row (a, b, e) of [students, levels, evaluations] is on the level of design b."""
-    state, ts = jax.jit(batch_env.reset_student)(jax.random.key(1), design.final)
+    state, ts = jax.jit(batch_env.reset_student)(jax.random.key(1), design.final.state)
     assert ts.reward.shape == (2, B * 3)
-    found, designed = batch_env.student.levels(state), design.final.env.design
+    found, designed = batch_env.student.levels(state), design.final.state.env.design
     for row, level in zip(jax.tree.leaves(found), jax.tree.leaves(designed), strict=True):
         row = np.asarray(row).reshape(2, B, 3, *level.shape[1:])
         for a, b, e in itertools.product(range(2), range(B), range(3)):
@@ -88,7 +88,7 @@ def test_all_students_start_on_exactly_the_designs(batch_env, design):
 
 
 def test_one_instance_starts_a_student_on_a_design(batch_env, design):
-    one = jax.tree.map(lambda x: x[3], design.final.env)
+    one = jax.tree.map(lambda x: x[3], design.final.state.env)
     state, ts = batch_env.env.reset_student(jax.random.key(1), one)
     np.testing.assert_array_equal(state.level.wall_map, one.design.wall_map)
     np.testing.assert_array_equal(state.agent_pos, one.design.agent_pos)
@@ -170,7 +170,7 @@ def test_nothing_is_bootstrapped_past_the_end_of_a_design(rewarded):
 
 
 def test_diversity_is_the_mean_over_pairs_of_what_differs(design):
-    levels = jax.tree.map(np.asarray, design.final.env.design)
+    levels = jax.tree.map(np.asarray, design.final.state.env.design)
     rows = [np.concatenate([np.ravel(x[b]).astype(int) for x in jax.tree.leaves(levels)]) for b in range(B)]
     differing = [sum(int(x) != int(y) for x, y in zip(a, b, strict=True)) for a, b in itertools.combinations(rows, 2)]
     np.testing.assert_allclose(jax.jit(mean_hamming_distance)(levels), np.mean(differing), rtol=1e-5)

@@ -12,7 +12,7 @@ from minimax_lib.agents.base import TrainState
 from minimax_lib.config import Config
 from minimax_lib.counts import Count
 from minimax_lib.evaluation.held_out import EvalResult, Evaluation
-from minimax_lib.runners.seeds import Report, SeedRunner
+from minimax_lib.runners.seeds import MAX_STEPS, Report, SeedRunner
 from minimax_lib.runners.training import RunnerState
 
 N_TASKS, N_EPISODES = 2, 3
@@ -26,6 +26,7 @@ class ToyRunner:
     overflows_at: int = -1  # update that leaves the parameters infinite with a finite loss
 
     env_steps_per_step = 5
+    continues = False
 
     def extra_env_steps(self, state: RunnerState) -> Count:
         return Count.zero()
@@ -76,9 +77,9 @@ class SlowProgram:
         self._program = program
         self._seconds = seconds
 
-    def run(self, state: RunnerState, target_updates: int) -> tuple[RunnerState, Report]:
+    def run(self, state: RunnerState, target_updates: int, max_steps: int = MAX_STEPS) -> tuple[RunnerState, Report]:
         time.sleep(self._seconds)
-        return self._program.run(state, target_updates)
+        return self._program.run(state, target_updates, max_steps)
 
 
 def toy_config(log_dir: Path | str, **settings: Any) -> Config:

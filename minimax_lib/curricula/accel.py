@@ -17,11 +17,12 @@ from minimax_lib.curricula.finite import FiniteList
 from minimax_lib.curricula.generators import GENERATORS
 from minimax_lib.curricula.outcome import Outcome
 from minimax_lib.curricula.parallel import Parallel
-from minimax_lib.curricula.plr import PLRCurriculum, PLRSettings, PLRState, zeros
+from minimax_lib.curricula.plr import PLRCurriculum, PLRSettings, PLRState
 from minimax_lib.curricula.settings import RolloutSettings
 from minimax_lib.envs.base import Environment, Level
 from minimax_lib.envs.registry import editing_of
 from minimax_lib.registry import unknown_name
+from minimax_lib.trees import zeros
 
 Selection = Literal["batch", "easy", "hard"]
 

@@ -12,6 +12,7 @@ from minimax_lib.counts import Count
 from minimax_lib.curricula.outcome import Outcome
 from minimax_lib.envs.base import Level
 from minimax_lib.envs.batch import FreshLevels, SameLevel
+from minimax_lib.episodes import Played
 from minimax_lib.trees import tree_size
 
 NEW, REPLAY, MUTATION = 0, 1, 2  # where a level came from
@@ -68,6 +69,13 @@ class Plan:
     """What follows an episode's end inside a rollout."""
 
 
+class Attempts(struct.PyTreeNode):
+    """Whole episodes of the students on B levels."""
+
+    episodes: Played  # [A, B, E]
+    env_steps: jax.Array  # u32[], environment steps that they took
+
+
 class Students(Protocol):
     """The current students, for curricula that look at them before they propose."""
 
@@ -83,6 +91,10 @@ class Students(Protocol):
 
     def play(self, key: jax.Array, batch: LevelBatch) -> Outcome:
         """What becomes of the batch in a rollout like those of training."""
+        ...
+
+    def attempts(self, key: jax.Array, levels: Level, n_episodes: int) -> Attempts:
+        """Whole episodes, however long: `n_episodes` of each student on each of `levels` [B, ...]."""
         ...
 
 

@@ -57,7 +57,7 @@ class DesignedLevels(Curriculum):
         design = rollout(k_rollout, self.env.teacher, self.agent, state.params, canvases, n_steps, bootstraps)
         assert design.final is not None
         # The teacher learns when the students have played: what it did until then waits in the batch.
-        batch = level_batch(self.env.designs(design.final))
+        batch = level_batch(self.env.designs(design.final.state))
         return state, batch.replace(context=design.replace(final=None))
 
     def observe(
@@ -111,12 +111,17 @@ class Teacher:
     def __post_init__(self) -> None:
         SCORES[self.score]  # ValueError for an unknown name
 
-    def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
-        """The curriculum; ValueError where the teacher, the students and the environment do not fit together."""
+    def build(self, env: Environment, agent: AgentPop, n_rows: int, n_rollouts: int = 1) -> Curriculum:
+        """The curriculum, whose batches are played in `n_rollouts` each.
+
+        ValueError where the teacher, the students and the environment do not fit together.
+        """
         check_score("the teacher's score", self.score, agent.n, agent.n_values)
         pair = UEDEnvironment(env, self.design.build(env))
         network = self.model.build(pair.teacher.observation_space, pair.teacher.action_space)
-        teacher = AgentPop(PPOAgent(network, self.ppo, agent.n_total_updates))
+        # The students learn after every rollout, the teacher after every batch: its schedule ends with the run too.
+        n_updates = agent.n_total_updates and max(agent.n_total_updates // n_rollouts, 1)
+        teacher = AgentPop(PPOAgent(network, self.ppo, n_updates))
         try:
             teacher.check_batch(n_rows, pair.teacher.max_steps)
         except ValueError as error:
@@ -138,4 +143,4 @@ class PAIRED(RolloutSettings):
     """Who designs the levels."""
 
     def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
-        return self.teacher.build(env, agent, n_rows)
+        return self.teacher.build(env, agent, n_rows, self.n_rollouts(env.max_steps))

@@ -19,7 +19,7 @@ class FiniteState(struct.PyTreeNode):
     """The order in which a run comes to know the levels."""
 
     order: jax.Array  # i32[n_levels], a permutation of this device's part of the list
-    n_seen: jax.Array  # i32[], levels handed out
+    n_seen: jax.Array  # i32[], levels handed out since the list last began
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,12 +46,17 @@ class FiniteLevels(Curriculum):
     def propose(
         self, shared: jax.Array, key: jax.Array, clock: jax.Array, state: FiniteState, students: Students
     ) -> tuple[FiniteState, LevelBatch]:
-        places = (state.n_seen + jnp.arange(self.n_rows, dtype=jnp.int32)) % self.n_levels
+        places = self._ahead(state.n_seen, jnp.arange(self.n_rows, dtype=jnp.uint32))
         seeds = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(LEVELS_SEED), state.order[places])
         levels = jax.vmap(self.env.sample_level)(seeds)
-        # Wrapping at a multiple of both numbers keeps the count small, and the next batch where it would have been.
-        n_seen = (state.n_seen + self.n_rows) % (self.n_levels * self.n_rows)
-        return state.replace(n_seen=n_seen), level_batch(levels)
+        return state.replace(n_seen=self._ahead(state.n_seen, jnp.uint32(self.n_rows))), level_batch(levels)
+
+    def _ahead(self, n_seen: jax.Array, n: jax.Array) -> jax.Array:
+        """i32[...], the place in the list that is `n` (u32[...]) levels after `n_seen`."""
+        # Both are reduced before they are added up: so the sum is below 2 * n_levels, which fits for every list of less
+        # than 2**31 levels, however large the batches.
+        n_levels = jnp.uint32(self.n_levels)
+        return ((n_seen.astype(jnp.uint32) % n_levels + n % n_levels) % n_levels).astype(jnp.int32)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +71,8 @@ class FiniteList:
     def __post_init__(self) -> None:
         if self.n_levels < 1:
             raise ValueError(f"generator.n_levels is {self.n_levels}: it must be at least 1")
+        if self.n_levels >= 2**31:
+            raise ValueError(f"generator.n_levels is {self.n_levels}: it must be less than {2**31}")
 
     def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
         return FiniteLevels(env, n_rows, self.n_levels)

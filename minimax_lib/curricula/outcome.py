@@ -35,8 +35,9 @@ class RolloutOutcome:
     """
 
     agent: AgentPop
-    params: Any  # [A, ...], of the students that played
+    params: Any  # [A, ...], of the students that played; [K, A, ...] where there are parts
     runs: Rollout
+    parts: Rollout | None = None  # the K rollouts that `runs` is made of, if several: every leaf leads with K
 
     @property
     def episodes(self) -> EpisodeReturns:
@@ -44,6 +45,13 @@ class RolloutOutcome:
 
     def score(self, score: Score, best_return: jax.Array) -> jax.Array:
         """See `Outcome`. Only a score that needs the network pays for a second look at it."""
-        logits, values = self.agent.look(self.params, self.runs) if score.needs_network else (None, None)
+        logits, values = self._look() if score.needs_network else (None, None)
         agent = self.agent
         return score(experience(self.runs, best_return, agent.gamma, agent.gae_lambda, logits, values))
+
+    def _look(self) -> tuple[jax.Array, jax.Array]:
+        if self.parts is None:
+            return self.agent.look(self.params, self.runs)
+        # The students have learnt between the parts: each is looked at with the parameters that played it.
+        seen = jax.lax.map(lambda part: self.agent.look(*part), (self.params, self.parts))
+        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), seen)

@@ -24,6 +24,7 @@ from minimax_lib.curricula.scores import SCORES, Score, check_score
 from minimax_lib.curricula.settings import RolloutSettings
 from minimax_lib.envs.base import Environment, Level
 from minimax_lib.envs.registry import identity_of
+from minimax_lib.trees import zeros
 
 
 class PLRState(struct.PyTreeNode):
@@ -173,11 +174,6 @@ def adopted(batch: LevelBatch) -> LevelBatch:
 def handed_back(batch: LevelBatch) -> LevelBatch:
     """What the generator proposed: the reverse of `adopted`."""
     return batch.context.replace(levels=batch.levels)
-
-
-def zeros(shapes: Any) -> Any:
-    """Zeros in the shapes of a tree of `ShapeDtypeStruct`."""
-    return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,6 +3,9 @@
 Every score is the mean over the episodes that were completed inside the rollout (a maximum where its formula says so);
 a mean over steps is taken episode by episode first. The unfinished tail of a row counts for nothing, and a row
 without a finished episode scores -inf: such a score is never written to a level buffer.
+
+Of several students, it is enough that one has finished an episode. Where a score is a mean over steps, the others are
+left out; where it compares returns, they count with the return that they have so far.
 """
 
 import dataclasses
@@ -78,23 +81,39 @@ def step_mean(quantity: Quantity) -> Callable[[Experience], jax.Array]:
     """The score f32[B] that is the episodes' mean of `quantity`, and the mean over the students."""
 
     def score(x: Experience) -> jax.Array:
-        return episode_mean(quantity(x), x.done).mean(axis=0)
+        has_finished = x.episodes.count > 0
+        total = jnp.where(has_finished, episode_mean(quantity(x), x.done), 0.0).sum(axis=0)
+        # An unfinished episode has no mean over its steps: the students that have finished one speak for all.
+        return finished(x, total / jnp.maximum(has_finished.sum(axis=0, dtype=jnp.int32), 1))
 
     return score
 
 
 def finished(x: Experience, score: jax.Array) -> jax.Array:
-    """f32[B]: `score` where every student has finished an episode, -inf elsewhere."""
-    # Without an episode the mean return is 0, which would pass for a return that was reached.
-    return jnp.where((x.episodes.count > 0).all(axis=0), score, -jnp.inf)
+    """f32[B]: `score` where some student has finished an episode, -inf elsewhere."""
+    # Where nobody has, the mean return is 0, which would pass for a return that was reached.
+    return jnp.where((x.episodes.count > 0).any(axis=0), score, -jnp.inf)
+
+
+def with_unfinished(episodes: EpisodeReturns) -> EpisodeReturns:
+    """The same, but a student that has finished no episode counts with the return that it has so far.
+
+    So that students can be compared: a level that the antagonist solves, while the protagonist is still on its way, is
+    where the regret is highest.
+    """
+    has_finished = episodes.count > 0
+    return episodes.replace(
+        mean=jnp.where(has_finished, episodes.mean, episodes.first.returns),
+        best=jnp.where(has_finished, episodes.best, episodes.first.returns),
+    )
 
 
 def mean_return(x: Experience) -> jax.Array:
-    return finished(x, x.episodes.mean.mean(axis=0))
+    return finished(x, with_unfinished(x.episodes).mean.mean(axis=0))
 
 
 def neg_return(x: Experience) -> jax.Array:
-    return finished(x, -x.episodes.mean.mean(axis=0))
+    return finished(x, -with_unfinished(x.episodes).mean.mean(axis=0))
 
 
 def relative_regret(episodes: EpisodeReturns) -> jax.Array:
@@ -116,8 +135,8 @@ def population_regret(episodes: EpisodeReturns) -> jax.Array:
 
 
 def regret(formula: Callable[[EpisodeReturns], jax.Array]) -> Callable[[Experience], jax.Array]:
-    """The score f32[B] that is `formula` where every student has finished an episode."""
-    return lambda x: finished(x, formula(x.episodes))
+    """The score f32[B] that is `formula` where some student has finished an episode."""
+    return lambda x: finished(x, formula(with_unfinished(x.episodes)))
 
 
 def learnability(x: Experience) -> jax.Array:

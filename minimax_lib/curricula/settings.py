@@ -58,7 +58,13 @@ class RolloutSettings:
     n_parallel: int = 32
     """Levels that a student learns from in one update (rows of a rollout), on all devices together."""
     n_steps: int = 256
-    """Environment steps in a rollout, which always begins with a reset."""
+    """Environment steps in a rollout, after which the students learn from it."""
+    continue_episodes: bool | None = None
+    """Let the next rollout go on where the last one ended, and cut no episode off; none: where an episode may outlast a
+    rollout. Only for curricula whose levels are always fresh (dr)."""
+    rollouts_per_batch: int | None = None
+    """Rollouts on the same levels, each followed by an update, before the next batch; none: as many as the longest
+    episode needs. For curricula that restart their levels (all but dr)."""
 
     n_students = 1
 
@@ -66,7 +72,13 @@ class RolloutSettings:
         for name in ("n_parallel", "n_steps", "n_students"):
             if getattr(self, name) < 1:
                 raise ValueError(f"runner.{name} is {getattr(self, name)}: it must be at least 1")
+        if self.rollouts_per_batch is not None and self.rollouts_per_batch < 1:
+            raise ValueError(f"runner.rollouts_per_batch is {self.rollouts_per_batch}: it must be at least 1")
         getattr(super(), "__post_init__", lambda: None)()  # of the curriculum's own settings, if they check anything
+
+    def n_rollouts(self, max_steps: int) -> int:
+        """Rollouts of a batch of levels whose episodes last `max_steps` at most."""
+        return self.rollouts_per_batch or -(-max_steps // self.n_steps)
 
     @property
     def shared(self) -> tuple[str, ...]:

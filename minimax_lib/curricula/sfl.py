@@ -9,9 +9,18 @@ from flax import struct
 from minimax_lib import axes
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.counts import Count
-from minimax_lib.curricula.base import NEW, REPLAY, Curriculum, LevelBatch, Plan, Students, joined, level_batch
+from minimax_lib.curricula.base import (
+    NEW,
+    REPLAY,
+    Attempts,
+    Curriculum,
+    LevelBatch,
+    Plan,
+    Students,
+    joined,
+    level_batch,
+)
 from minimax_lib.curricula.outcome import Outcome
-from minimax_lib.curricula.scores import SCORES
 from minimax_lib.curricula.settings import RolloutSettings
 from minimax_lib.envs.base import Environment, Level
 
@@ -20,7 +29,7 @@ class SFLState(struct.PyTreeNode):
     """The K levels with the highest learnability at the last scoring, and when the next one is due."""
 
     levels: Level  # [K, ...]
-    learnability: jax.Array  # f32[K], p (1 - p); -inf where no level is known
+    learnability: jax.Array  # f32[K], p (1 - p); 0 before the first scoring
     wait: jax.Array  # i32[], batches before the next scoring; the same on every seed
     env_steps: Count  # of all scorings
 
@@ -29,15 +38,15 @@ class SFLState(struct.PyTreeNode):
 class SFLCurriculum(Curriculum):
     """Half of each batch uniformly from the most learnable of many random levels, half fresh ones.
 
-    Every `every` batches, `n_scored` random levels are played by the current students and the `n_kept` with the highest
-    p (1 - p) are kept, p being the rate of completed episodes that were solved. A level none of whose episodes
-    finished is never kept.
+    Every `every` batches, the current students play `n_episodes` whole episodes on each of `n_scored` random levels.
+    The `n_kept` with the highest p (1 - p) are kept, p being the rate of solved episodes.
     """
 
     env: Environment
     n_rows: int
     n_scored: int
     n_kept: int
+    n_episodes: int
     every: int
 
     @property
@@ -51,7 +60,7 @@ class SFLCurriculum(Curriculum):
         level = self.env.sample_level(key)
         return SFLState(
             levels=jax.tree.map(lambda x: jnp.tile(x, (self.n_kept,) + (1,) * x.ndim), level),
-            learnability=jnp.full(self.n_kept, -jnp.inf, jnp.float32),
+            learnability=jnp.zeros(self.n_kept, jnp.float32),
             wait=jnp.zeros((), jnp.int32),
             env_steps=Count.zero(),
         )
@@ -60,44 +69,39 @@ class SFLCurriculum(Curriculum):
         self, shared: jax.Array, key: jax.Array, clock: jax.Array, state: SFLState, students: Students
     ) -> tuple[SFLState, LevelBatch]:
         k_score, k_fresh, k_kept = jax.random.split(key, 3)
-        due = axes.common(state.wait) == 0
+        before, due = state.env_steps, axes.common(state.wait) == 0
         # The clock does not decide: as another curriculum's generator, this one is not asked on every step.
         state = state.replace(wait=jnp.where(due, self.every, state.wait) - 1)
         state = jax.lax.cond(due, lambda: self.rescored(k_score, state, students), lambda: state)
 
         n_kept_rows = self.n_rows // 2
-        fresh = level_batch(self._fresh(k_fresh, self.n_rows), NEW)
-        known = jnp.isfinite(state.learnability)
-        place = jax.random.randint(k_kept, (n_kept_rows,), 0, jnp.maximum(known.sum(dtype=jnp.int32), 1))
+        place = jax.random.randint(k_kept, (n_kept_rows,), 0, self.n_kept)
         kept = level_batch(jax.tree.map(lambda x: x[place], state.levels), REPLAY)
-        rest = jax.tree.map(lambda x: x[n_kept_rows:], fresh.replace(train=()))
-        first = jax.tree.map(lambda x: x[:n_kept_rows], fresh.replace(train=()))
-        chosen = jax.tree.map(lambda a, b: jnp.where(known.any(), a, b), kept.replace(train=()), first)
-        batch = joined([chosen, rest], train=jnp.ones((), bool))
-        cost = jnp.where(due, jnp.float32(self.n_scored * students.env_steps_per_level), 0.0)
-        return state, batch.replace(context=cost)
+        fresh = level_batch(self._fresh(k_fresh, self.n_rows - n_kept_rows), NEW)
+        batch = joined([kept, fresh], train=jnp.ones((), bool))
+        # Modulo 2**32: right as long as one scoring takes fewer steps than that.
+        return state, batch.replace(context=(state.env_steps.low - before.low).astype(jnp.float32))
 
     def rescored(self, key: jax.Array, state: SFLState, students: Students) -> SFLState:
         """The most learnable of `n_scored` random levels, the highest first; played `n_rows` at a time."""
 
-        def score(key: jax.Array) -> tuple[Level, jax.Array]:
+        def score(key: jax.Array) -> tuple[Level, jax.Array, jax.Array]:
             k_levels, k_play = jax.random.split(key)
             levels = self._fresh(k_levels, self.n_rows)
-            return levels, self.score(students.play(k_play, level_batch(levels)))
+            # Whole episodes, and several of them. A rollout of about one episode's length gives a rate of 0 or 1, hence
+            # p (1 - p) = 0 for all levels, and leaves out the long episodes, which are the failed ones.
+            attempts = students.attempts(k_play, levels, self.n_episodes)
+            return levels, learnability_of(attempts), attempts.env_steps
 
-        keys = jax.random.split(key, self.n_scored // self.n_rows)
-        levels, scores = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), jax.lax.map(score, keys))
+        # One part after another, so that memory does not grow with the number of levels.
+        levels, scores, env_steps = jax.lax.map(score, jax.random.split(key, self.n_scored // self.n_rows))
+        levels, scores = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (levels, scores))
         best, place = jax.lax.top_k(scores, self.n_kept)
         return state.replace(
             levels=jax.tree.map(lambda x: x[place], levels),
             learnability=best,
-            env_steps=state.env_steps.plus(self.n_scored * students.env_steps_per_level),
+            env_steps=state.env_steps.plus(env_steps.sum(dtype=jnp.uint32)),
         )
-
-    def score(self, outcome: Outcome) -> jax.Array:
-        """f32[B], p (1 - p); -inf where no episode finished."""
-        nowhere = jnp.full(self.n_rows, -jnp.inf, jnp.float32)  # learnability needs no best return
-        return outcome.score(SCORES["learnability"], nowhere)
 
     def _fresh(self, key: jax.Array, n: int) -> Level:
         return jax.vmap(self.env.sample_level)(jax.random.split(key, n))
@@ -105,12 +109,16 @@ class SFLCurriculum(Curriculum):
     def observe(
         self, key: jax.Array, clock: jax.Array, state: SFLState, batch: LevelBatch, outcome: Outcome
     ) -> tuple[SFLState, dict[str, jax.Array]]:
-        known = jnp.isfinite(state.learnability)
         return state, {
-            "sfl/learnability": axes.mean_where(known, state.learnability),
-            "sfl/kept": known.mean(dtype=jnp.float32),
+            "sfl/learnability": state.learnability.mean(),
             "sfl/scoring_steps": axes.device_sum(batch.context),
         }
+
+
+def learnability_of(attempts: Attempts) -> jax.Array:
+    """f32[B], p (1 - p) of each student's rate of solved episodes p, mean over the students."""
+    p = attempts.episodes.solved.mean(axis=2, dtype=jnp.float32)
+    return (p * (1.0 - p)).mean(axis=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,12 +127,19 @@ class SFLSettings:
 
     every: int = 50
     """Updates between two scorings of random levels with the current students."""
-    n_scored: int = 4992
+    n_scored: int = 640
     """Random levels in a scoring, a multiple of n_parallel."""
-    n_kept: int = 1000
+    n_kept: int = 128
     """Most learnable levels of a scoring, from which half of each batch is drawn."""
+    n_episodes: int = 8
+    """Whole episodes that each student plays on a scored level, to estimate its rate of success; at least 2."""
 
     def __post_init__(self) -> None:
+        if self.n_episodes < 2:
+            raise ValueError(
+                f"runner.n_episodes is {self.n_episodes}: a rate of one episode is 0 or 1, and then no level is "
+                "learnable, so it must be at least 2"
+            )
         if self.every < 1:
             raise ValueError(f"runner.every is {self.every}: it must be at least 1")
         if not 1 <= self.n_kept <= self.n_scored:
@@ -146,7 +161,7 @@ class SFLSettings:
 
     def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
         self.check_rows(n_rows)
-        return SFLCurriculum(env, n_rows, self.n_scored, self.n_kept, self.every)
+        return SFLCurriculum(env, n_rows, self.n_scored, self.n_kept, self.n_episodes, self.every)
 
 
 @dataclasses.dataclass(frozen=True)

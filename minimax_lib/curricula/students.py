@@ -4,12 +4,16 @@ import dataclasses
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from minimax_lib.agents.population import AgentPop
-from minimax_lib.curricula.base import LevelBatch
+from minimax_lib.curricula.base import Attempts, LevelBatch
 from minimax_lib.curricula.outcome import RolloutOutcome
+from minimax_lib.envs.base import Level
 from minimax_lib.envs.batch import BatchEnv
+from minimax_lib.episodes import Player
 from minimax_lib.rollout import rollout
+from minimax_lib.trees import mapped
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,3 +33,11 @@ class CurrentStudents:
         bootstraps = self.agent.bootstrap_truncated
         runs = rollout(key, self.env, self.agent, self.params, batch.levels, self.n_steps, bootstraps)
         return RolloutOutcome(self.agent, self.params, runs)
+
+    def attempts(self, key: jax.Array, levels: Level, n_episodes: int) -> Attempts:
+        player = Player(self.env.env, self.agent.agent)
+        rows = jax.tree.map(lambda x: jnp.repeat(x, n_episodes, axis=0), levels)
+        keys = jax.random.split(key, self.agent.n)
+        played = mapped(lambda key, params: player.play(key, params, rows))(keys, self.params)
+        episodes = jax.tree.map(lambda x: x.reshape(self.agent.n, -1, n_episodes), played)
+        return Attempts(episodes=episodes, env_steps=played.lengths.sum(dtype=jnp.uint32))

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
@@ -20,11 +21,53 @@ class TimeStep(struct.PyTreeNode):
     reward: jax.Array  # f32[], for the action that led here; 0 at reset
     terminated: jax.Array  # bool[], the episode reached a terminal state
     truncated: jax.Array  # bool[], the episode reached its time limit; both may hold at once
+    progress: jax.Array | None = None  # f32[] in [0, 1], how far the task has come; 1 at the episode's end is solved
+    facts: dict[str, jax.Array] = struct.field(default_factory=dict)  # f32[] by name, of the episode so far
 
     @property
     def done(self) -> jax.Array:
         """bool[], the episode ended here."""
         return self.terminated | self.truncated
+
+
+def opening(obs: Any, progress: Any = None, facts: dict[str, Any] | None = None) -> TimeStep:
+    """The time step of a reset: nothing is earned, nothing is over.
+
+    With `progress` and `facts` of the same names as in the steps that follow: a time step never changes its form.
+    """
+    no = jnp.zeros((), bool)
+    return transition(obs, jnp.zeros((), jnp.float32), no, no, progress, facts)
+
+
+def transition(
+    obs: Any,
+    reward: jax.Array,
+    terminated: jax.Array,
+    truncated: jax.Array,
+    progress: Any = None,
+    facts: dict[str, Any] | None = None,
+) -> TimeStep:
+    """The time step that follows an action.
+
+    Without `progress`, an episode counts as solved where it terminates with a positive return. Say it wherever that is
+    not what "solved" means: with a cost for each step, a reward for survival, a draw, or a task of its own. `facts` are
+    whatever else should reach the metrics and tables at an episode's end (achievements, collisions).
+    """
+    return TimeStep(
+        obs=obs,
+        reward=jnp.asarray(reward, jnp.float32),
+        terminated=jnp.asarray(terminated, bool),
+        truncated=jnp.asarray(truncated, bool),
+        progress=None if progress is None else jnp.asarray(progress, jnp.float32),
+        facts={name: jnp.asarray(fact, jnp.float32) for name, fact in (facts or {}).items()},
+    )
+
+
+def progress_of(ts: TimeStep, episode_return: jax.Array) -> jax.Array:
+    """f32[...], the progress of a time step whose episode has returned so much, this reward included."""
+    if ts.progress is not None:
+        return ts.progress
+    return (ts.terminated & (episode_return > 0)).astype(jnp.float32)
 
 
 class Environment(Protocol):

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from minimax_lib import axes
-from minimax_lib.envs.base import Environment, EnvState, Level, Observable, TimeStep
+from minimax_lib.envs.base import Environment, EnvState, Level, Observable, TimeStep, progress_of
 from minimax_lib.trees import tree_size, tree_where
 
 
@@ -37,6 +37,8 @@ class BatchTimeStep(struct.PyTreeNode):
     terminated: jax.Array
     truncated: jax.Array
     stats: EpisodeStats
+    progress: jax.Array  # f32, the environment's, or the default where it gives none
+    facts: dict[str, jax.Array]  # f32 each
 
     @property
     def done(self) -> jax.Array:
@@ -94,6 +96,12 @@ class FreshLevels:
         # filled up at nearly every call. Levels that are left are drawn again by their numbers: none is skipped.
         low = stock.n_used - stock.first > self.restock_every * n_rows
         return jax.lax.cond(axes.any_seed(low), lambda: self._fill(stock.key, stock.n_used, n_rows), lambda: stock)
+
+    def handed_out(self, before: LevelStock, after: LevelStock, n: int) -> tuple[Level, jax.Array]:
+        """(the first `n` levels that were handed out from `before` to `after`, bool[n] whether there were so many)."""
+        numbers = before.n_used + jnp.arange(n, dtype=jnp.int32)
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(before.key, numbers)
+        return jax.vmap(self.sample)(keys), numbers < after.n_used
 
     def next_levels(self, stock: LevelStock, levels: Level, done: jax.Array) -> tuple[LevelStock, Level]:
         """(stock, [N] levels on which the rows that are `done` start again; the others keep theirs)."""
@@ -188,6 +196,13 @@ class BatchEnv:
 
     def _emit(self, ts: TimeStep, obs: Any, stats: EpisodeStats) -> BatchTimeStep:
         out = BatchTimeStep(
-            obs=obs, last_obs=ts.obs, reward=ts.reward, terminated=ts.terminated, truncated=ts.truncated, stats=stats
+            obs=obs,
+            last_obs=ts.obs,
+            reward=ts.reward,
+            terminated=ts.terminated,
+            truncated=ts.truncated,
+            stats=stats,
+            progress=progress_of(ts, stats.returns),
+            facts=ts.facts,
         )
         return jax.tree.map(self._from_rows, out)

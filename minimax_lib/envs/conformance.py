@@ -24,6 +24,7 @@ def check_environment(env: Environment, key: jax.Array, n_rows: int = 8) -> None
     check_types(env, key)
     play = play_of(env, key, n_rows)
     check_spaces(env, play)
+    check_progress(play)
     check_levels(env, play)
     check_time_limit(env, play)
     check_purity(env, key, n_rows, play)
@@ -141,6 +142,19 @@ def check_spaces(env: Environment, play: Play) -> None:
         jax.tree_util.tree_leaves_with_path(play.observed), jax.tree.leaves(play.steps.obs), strict=True
     ):
         _require(np.array_equal(told, seen), f"observe(state) and the observation of step differ at {_at(path)}")
+
+
+def check_progress(play: Play) -> None:
+    """Progress is f32[] in [0, 1], or is not told at all; facts are f32[]."""
+    progress = play.steps.progress
+    if progress is not None:
+        _require(
+            progress.ndim == 2 and progress.dtype == np.float32, f"progress is {_type(progress)}: it must be f32[]"
+        )
+        within = bool(((progress >= 0) & (progress <= 1)).all())
+        _require(within, f"progress goes from {progress.min()} to {progress.max()}: it must stay between 0 and 1")
+    for name, fact in play.steps.facts.items():
+        _require(fact.ndim == 2 and fact.dtype == np.float32, f"the fact {name!r} is {_type(fact)}: it must be f32[]")
 
 
 def _check_fits(space: Space, value: Any, n_leading: int, what: str) -> None:

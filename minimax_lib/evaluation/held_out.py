@@ -53,8 +53,9 @@ class EvalResult(struct.PyTreeNode):
     """M tasks, E episodes each; every leaf is [M, E], and [S, M, E] under a vmap over seeds."""
 
     returns: jax.Array  # f32, undiscounted
-    solved: jax.Array  # bool, return > 0
+    solved: jax.Array  # bool, the episode ended with its task done
     lengths: jax.Array  # i32, steps
+    facts: dict[str, jax.Array] = struct.field(default_factory=dict)  # f32 each, what else the environment tells
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,8 +87,12 @@ class EvalRunner:
         # One episode a row, never as many as fit into some number of steps: short episodes would then count more often.
         episodes = self.player.play(k_play, params, self.rows(k_levels, self.n_episodes))
         shape = (len(self.names), self.n_episodes)
-        returns = episodes.returns.reshape(shape)
-        return EvalResult(returns=returns, solved=returns > 0, lengths=episodes.lengths.reshape(shape))
+        return EvalResult(
+            returns=episodes.returns.reshape(shape),
+            solved=episodes.solved.reshape(shape),
+            lengths=episodes.lengths.reshape(shape),
+            facts={name: x.reshape(shape) for name, x in episodes.facts.items()},
+        )
 
 
 def evaluation_keys(seeds: Sequence[int], evaluation_seed: int | jax.Array = 0) -> jax.Array:

@@ -15,9 +15,8 @@ from rich.console import Console
 from minimax_lib import axes
 from minimax_lib.agents.base import Agent
 from minimax_lib.envs.base import Drawable
-from minimax_lib.envs.batch import EpisodeStats
 from minimax_lib.envs.held_out import TRAINING_DISTRIBUTION
-from minimax_lib.episodes import Recording
+from minimax_lib.episodes import Played, Recording
 from minimax_lib.evaluation.held_out import EvalRunner, evaluation_keys
 from minimax_lib.evaluation.tables import Scores, comparison_table, task_scores
 from minimax_lib.trees import mapped
@@ -73,9 +72,9 @@ def draw_episodes(runner: EvalRunner, params: Any, path: Path, n_episodes: int =
     return f"the agent's way through a few levels: {path}"
 
 
-def caption(task: str, stats: EpisodeStats, row: Any) -> str:
+def caption(task: str, stats: Played, row: Any) -> str:
     """What became of one episode."""
-    solved, length = stats.returns[row] > 0, stats.lengths[row]
+    solved, length = stats.progress[row] >= 1, stats.lengths[row]
     return f"{task}: " + (f"solved in {length} steps" if solved else f"not solved in {length} steps")
 
 

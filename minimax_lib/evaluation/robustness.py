@@ -121,5 +121,5 @@ class RobustRunner:
         """f32[B]: the share of `n_episodes` episodes on each of `levels` [B, ...] that one agent solves."""
         n_episodes = self.protocol.n_episodes
         rows = jax.tree.map(lambda x: jnp.repeat(x, n_episodes, axis=0), levels)
-        returns = self.player.play(key, params, rows).returns
-        return (returns > 0).reshape(-1, n_episodes).mean(axis=1, dtype=jnp.float32)
+        solved = self.player.play(key, params, rows).solved
+        return solved.reshape(-1, n_episodes).mean(axis=1, dtype=jnp.float32)

@@ -11,6 +11,9 @@ import numpy as np
 
 N_RESAMPLES = 10_000
 CONFIDENCE = 0.95
+# Fewer seeds give no interval. On normal scores of one task, the interval below covers the true value in 51, 75, 86, 91
+# and 93% of 3,000 draws of 2, 3, 4, 5 and 10 seeds. With fewer than 5 that is too far from 95%.
+MIN_SEEDS = 5
 Statistic = Callable[..., np.ndarray]  # statistic(values, axis=...)
 
 
@@ -21,17 +24,17 @@ class Summary:
     n_seeds: int
     mean: float
     iqm: float  # mean of the middle half of all seeds x tasks
-    interval: tuple[float, float] | None  # 95% bootstrap interval of `iqm` over seeds; None with a single seed
+    interval: tuple[float, float] | None  # `bootstrap_interval` of `iqm`; None below MIN_SEEDS
 
 
 def summarise(scores: np.ndarray) -> Summary:
-    """The summary of `scores`, [S] or [S, M], all of them finite."""
+    """The summary of `scores`, [S] or [S, M], all of them finite; no interval with fewer than MIN_SEEDS seeds."""
     scores = as_columns(scores)
     return Summary(
         n_seeds=len(scores),
         mean=float(scores.mean()),
         iqm=float(interquartile_mean(scores, axis=None)),
-        interval=bootstrap_interval(scores),
+        interval=bootstrap_interval(scores) if len(scores) >= MIN_SEEDS else None,
     )
 
 
@@ -45,10 +48,15 @@ def interquartile_mean(values: np.ndarray, axis: int | None = None) -> np.ndarra
 def bootstrap_interval(
     scores: np.ndarray, statistic: Statistic = interquartile_mean, n_resamples: int = N_RESAMPLES
 ) -> tuple[float, float] | None:
-    """95% percentile interval of `statistic` over all seeds x tasks; None with a single seed.
+    """95% percentile interval of the stratified bootstrap of `statistic`, over all seeds x tasks; None with one seed.
 
-    Seeds are resampled with replacement within each task, independently of the other tasks (the stratified
-    bootstrap of Agarwal et al. 2021). The generator is fixed: the same scores give the same interval.
+    Its ends are the 2.5% and 97.5% quantiles of `statistic` on resampled scores. Seeds are resampled with replacement
+    within each task, independently of the other tasks (Agarwal et al. 2021). With fewer than MIN_SEEDS seeds it
+    covers the true value far too rarely: `summarise` leaves it out. The generator is fixed: the same scores give the
+    same interval.
+
+    Tasks are taken as independent. Where a good seed is good at all tasks, the interval over them is too narrow,
+    however many seeds there are: on 13 tasks of normal scores, correlated by 0.25, that of 10 seeds covers two thirds.
     """
     from scipy.stats import bootstrap
 

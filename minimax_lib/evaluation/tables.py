@@ -9,7 +9,9 @@ from rich.table import Table
 
 from minimax_lib.evaluation.held_out import EvalResult
 from minimax_lib.evaluation.robustness import RobustResult
-from minimax_lib.evaluation.statistics import summarise
+from minimax_lib.evaluation.statistics import MIN_SEEDS, as_columns, summarise
+
+INTERVAL = "95% percentile interval of the stratified bootstrap"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +35,7 @@ class Scores:
 def task_scores(tasks: Sequence[str], seeds: Sequence[int], result: EvalResult) -> Scores:
     """`solved_rate`, `return` and `length` (steps) of the episodes of `result` [S, M, E]."""
     found = {"solved_rate": result.solved, "return": result.returns, "length": result.lengths}
+    found |= {f"facts/{name}": values for name, values in result.facts.items()}
     measures = {name: np.asarray(x).mean(axis=-1, dtype=np.float64) for name, x in found.items()}
     return Scores(tuple(tasks), tuple(seeds), measures)
 
@@ -52,9 +55,10 @@ def pooled(parts: Sequence[Scores]) -> Scores:
 
 
 def score_table(title: str, scores: Scores) -> Table:
-    """A row a task: solved rate (mean, IQM, interval over seeds), and return where it was measured."""
+    """A row a task: solved rate (mean, IQM, interval or single seeds), and return where it was measured."""
     table = Table("task", title=title, title_justify="left", caption=seeds_note(scores), caption_justify="left")
-    for column in ("solved", "IQM", "95% interval", *(["return"] if "return" in scores.measures else [])):
+    returns = ["return"] if "return" in scores.measures else []
+    for column in ("solved", "IQM", *spread_columns(len(scores.seeds)), *returns):
         table.add_column(column, justify="right")
     for j, task in enumerate(scores.tasks):
         table.add_row(task, *score_cells({name: x[:, j] for name, x in scores.measures.items()}))
@@ -72,17 +76,38 @@ def task_table(title: str, scores: Scores) -> Table:
 def score_cells(measures: Mapping[str, np.ndarray]) -> list[str]:
     """The cells of a row of `score_table`; measures are [S] or [S, M]."""
     solved = summarise(measures["solved_rate"])
-    interval = "-" if solved.interval is None else " to ".join(map(percent, solved.interval))
+    spread = spread_cells(measures["solved_rate"], solved.interval)
     returns = [f"{measures['return'].mean():.3f}"] if "return" in measures else []
-    return [percent(solved.mean), percent(solved.iqm), interval, *returns]
+    return [percent(solved.mean), percent(solved.iqm), *spread, *returns]
+
+
+def spread_columns(n_seeds: int) -> list[str]:
+    """The heads over `spread_cells`."""
+    if n_seeds == 1:
+        return []
+    return ["each seed, %"] if n_seeds < MIN_SEEDS else ["95% bootstrap\ninterval"]
+
+
+def spread_cells(rates: np.ndarray, interval: tuple[float, float] | None) -> list[str]:
+    """The interval, or where there is none the mean of each seed, in their order; no cell for a single seed."""
+    if interval is not None:
+        return [" to ".join(map(percent, interval))]
+    each = as_columns(rates).mean(axis=1)
+    return [" ".join(f"{100 * rate:3.0f}" for rate in each)] if len(each) > 1 else []
 
 
 def seeds_note(scores: Scores) -> str:
-    """A line that says what the interval of the table is over."""
+    """The caption that says which interval the table shows, or why it shows none."""
     n_seeds = len(scores.seeds)
     if n_seeds == 1:
         return f"seed {scores.seeds[0]} alone: no interval over seeds"
-    return f"{n_seeds} seeds; interval: stratified bootstrap of the interquartile mean (IQM) over seeds"
+    if n_seeds < MIN_SEEDS:
+        names = ", ".join(map(str, scores.seeds))
+        return (
+            f"{n_seeds} seeds, their values in the order {names}. No interval: with fewer than {MIN_SEEDS} seeds it "
+            "would miss the true value too often"
+        )
+    return f"{n_seeds} seeds; interval: {INTERVAL} of the interquartile mean (IQM) over seeds"
 
 
 def seed_table(scores: Scores) -> Table:

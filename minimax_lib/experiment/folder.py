@@ -9,6 +9,7 @@ from typing import Any
 import filelock
 import yaml
 
+from minimax_lib.config import from_dict, to_dict
 from minimax_lib.config.files import read_yaml
 from minimax_lib.config.tree import flat
 from minimax_lib.experiment.checkpoint import saved_updates
@@ -82,7 +83,7 @@ class RunFolder:
             raise _unwritable(self.path, error) from error
 
     def _check_same(self, config: dict[str, Any], free: Collection[str]) -> None:
-        differing = differences(self.saved_config(), config)
+        differing = differences(completed(self.saved_config()), config)
         fixed = [f"{name} was {old} and is now {new}" for name, (old, new) in differing.items() if name not in free]
         if fixed:
             raise RunRefused(
@@ -108,6 +109,15 @@ class RunFolder:
         with contextlib.suppress(OSError, ValueError):
             return f"process {int(self._owner.read_text(encoding='utf-8'))}"
         return "another process"
+
+
+def completed(saved: dict[str, Any]) -> dict[str, Any]:
+    """`saved` with the settings that have been added since, at their defaults: as the run would be started today."""
+    try:
+        # Without its plugins: those that are needed have been imported by whoever resumes the run.
+        return to_dict(from_dict(saved | {"plugins": []})) | {"plugins": saved.get("plugins", [])}
+    except ValueError:
+        return saved
 
 
 def differences(saved: dict[str, Any], given: dict[str, Any]) -> dict[str, tuple[Any, Any]]:

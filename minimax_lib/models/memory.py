@@ -64,7 +64,8 @@ class GRUCarry(struct.PyTreeNode):
 class GRUCell:
     """Gated recurrent unit (Cho et al. 2014); columns: reset, update, candidate.
 
-    The reset gate comes after the product, as in cuDNN: so one product serves all three.
+    The reset gate comes after the product, as in cuDNN: so one product serves all three. The product's part of the
+    candidate has a bias of its own, which the reset gate scales too: n = tanh(W_in x + b_in + r (W_hn h + b_hn)).
     """
 
     n_gates = 3
@@ -137,6 +138,11 @@ def gated_memory(module: Any, cell: Cell, features: Features, carry: Any, first:
         input_kernel=kernel,
         recurrent_kernel=module.param("recurrent_kernel", init, (module.width, n_columns)),
         bias=module.param("bias", nn.initializers.zeros, (n_columns,)),
+        # Where inputs and product are only added up, a second bias would do what the first does. As in flax, just the
+        # candidate of a gated recurrent unit has one: the reset gate stands between its two.
+        recurrent_bias=(
+            None if cell.is_additive else module.param("recurrent_bias", nn.initializers.zeros, (module.width,))
+        ),
     )
     inputs, left = multiplied(features, kernel)
     weights, inputs = as_type(module.dtype, (weights.replace(input_kernel=left), inputs))

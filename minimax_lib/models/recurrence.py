@@ -26,18 +26,20 @@ class Weights(struct.PyTreeNode):
     input_kernel: jax.Array | None  # [F, G]; None where the features come projected
     recurrent_kernel: jax.Array  # [H, G]
     bias: jax.Array  # [G]
+    recurrent_bias: jax.Array | None = None  # [H], added to the last H columns of the product; None: zeros
 
 
 class Cell(Protocol):
     """One step of a gated network, and its derivative. Carries have a field `hidden`; all arrays are [R, ...]."""
 
     n_gates: int
-    is_additive: bool  # `forward` needs no more than the sum of `inputs` and `product`
+    is_additive: bool  # `forward` needs no more than the sum of `inputs` and `product`: no recurrent bias
 
     def forward(self, inputs: jax.Array, product: jax.Array, carry: Any) -> tuple[Any, Any]:
         """(carry after the step, what `backward` needs).
 
-        `inputs` [R, G] is what the observation contributes to the gates, `product` [R, G] what `carry.hidden` does.
+        `inputs` [R, G] is what the observation contributes to the gates, `product` [R, G] what `carry.hidden` does,
+        with the recurrent bias.
         """
         ...
 
@@ -89,14 +91,16 @@ def _forward(
     # For a single step too: XLA moves the joining of the kernels out of a rollout's loop.
     if kernel is not None and cell.is_additive:
         joint = jnp.concatenate([kernel, weights.recurrent_kernel])
+    recurrent_bias = _of_all_columns(weights)
 
     def products(contribution: jax.Array, hidden: jax.Array) -> tuple[jax.Array, jax.Array]:
         """What the observation adds to the gates, and what the memory does."""
         # One product of all columns is faster than two of fewer. What it returns as the memory's part is then both.
         if joint is not None:
             return weights.bias[None], jnp.concatenate([contribution, hidden], axis=-1) @ joint
-        inputs = contribution if kernel is None else contribution @ kernel
-        return inputs + weights.bias[None], hidden @ weights.recurrent_kernel
+        inputs = (contribution if kernel is None else contribution @ kernel) + weights.bias[None]
+        product = hidden @ weights.recurrent_kernel
+        return inputs, product if recurrent_bias is None else product + recurrent_bias[None]
 
     def step(carry: Any, x: tuple[jax.Array, jax.Array]) -> tuple[Any, tuple]:
         contribution, first_t = x
@@ -134,14 +138,27 @@ def _backward(cell: Cell, unroll: int | None, residuals: tuple, gradients: tuple
     carry_gradient, inputs_gradients = jax.lax.scan(step, last_gradient, steps, reverse=True, unroll=n)
     # What entered the product of a step is what came out of the step before, so that it need not be kept as well.
     hidden_before = cleared(first, jnp.concatenate([carry.hidden[None].astype(dtype), hidden[:-1]]))
+    product_gradients = cell.product_gradient(saved, inputs_gradients)
     weight_gradients = Weights(
         input_kernel=None if kernel is None else product_over_steps(features, inputs_gradients),
-        recurrent_kernel=product_over_steps(hidden_before, cell.product_gradient(saved, inputs_gradients)),
-        bias=inputs_gradients.sum(axis=(0, 1), dtype=jnp.float32).astype(dtype),
+        recurrent_kernel=product_over_steps(hidden_before, product_gradients),
+        bias=sum_over_steps(inputs_gradients),
+        recurrent_bias=(
+            None
+            if weights.recurrent_bias is None
+            else sum_over_steps(product_gradients[..., -len(weights.recurrent_bias) :])
+        ),
     )
     # Without a kernel, the features came projected: they are the inputs.
     features_gradient = inputs_gradients if kernel is None else inputs_gradients @ kernel.T
     return weight_gradients, features_gradient, None, carry_gradient
+
+
+def _of_all_columns(weights: Weights) -> jax.Array | None:
+    """[G], the recurrent bias with zeros for the columns that have none; None where there is no such bias."""
+    if weights.recurrent_bias is None:
+        return None
+    return jnp.pad(weights.recurrent_bias, (len(weights.bias) - len(weights.recurrent_bias), 0))
 
 
 def as_type(dtype: Any, tree: Any) -> Any:
@@ -152,6 +169,11 @@ def as_type(dtype: Any, tree: Any) -> Any:
 def product_over_steps(x: jax.Array, y: jax.Array) -> jax.Array:
     """[n, m]: the outer products of x [T, R, n] and y [T, R, m], summed over steps and rows, as one product."""
     return x.reshape(-1, x.shape[-1]).T @ y.reshape(-1, y.shape[-1])
+
+
+def sum_over_steps(x: jax.Array) -> jax.Array:
+    """[n]: x [T, R, n] summed over steps and rows, in f32 whatever its type."""
+    return x.sum(axis=(0, 1), dtype=jnp.float32).astype(x.dtype)
 
 
 recur.defvjp(_forward, _backward)

@@ -18,7 +18,7 @@ from minimax_lib.models.projection import Features, Projection
 
 Discretisation = Literal["zoh", "bilinear"]
 GLU = Literal["full", "half1", "half2", "none"]
-Norm = Literal["before", "after"]
+Norm = Literal["before", "after", "none"]
 
 MAX_REAL_PART = -1e-4  # a state whose eigenvalue became positive would grow without bound
 
@@ -71,7 +71,7 @@ class S5Memory(nn.Module):
 
 
 class S5Layer(nn.Module):
-    """x + glu(system(x)), with layer norm before the system or after the sum."""
+    """x + glu(system(x)), with layer norm before the system, after the sum, or nowhere."""
 
     space: StateSpace
     glu: GLU

@@ -112,7 +112,7 @@ class S5(NetworkSettings):
     """Gated linear units of a layer. With g = gelu(y), half1: g sigmoid(W g), half2: y sigmoid(W g),
     full: (V g) sigmoid(W g), none: g."""
     norm: Norm = "after"
-    """Layer norm before a layer's linear system, or after its sum with what it was given."""
+    """Layer norm before a layer's linear system, after its sum with what it was given, or none."""
     discretisation: Discretisation = "zoh"
     """How the linear system is cut into steps: zero-order hold, or bilinear."""
     dt_min: float = 0.001

@@ -11,22 +11,60 @@ from minimax_lib.curricula.dr import DR
 from minimax_lib.curricula.plr import PLR
 from minimax_lib.curricula.settings import RolloutSettings
 from minimax_lib.envs.base import Environment
-from minimax_lib.envs.batch import BatchEnv
+from minimax_lib.envs.batch import BatchEnv, FreshLevels
 from minimax_lib.runners.devices import DeviceRunner, Grid
 from minimax_lib.runners.seeds import Program, SeedRunner
 from minimax_lib.runners.training import Runner
 
 
-def runner_of(env: Environment, agent: AgentPop, curriculum: Curriculum, n_steps: int) -> Runner:
-    """The runner that trains `agent` with `curriculum`; ValueError where the batch does not suit the agent."""
+def runner_of(
+    env: Environment,
+    agent: AgentPop,
+    curriculum: Curriculum,
+    n_steps: int,
+    continues: bool = False,
+    n_rollouts: int = 1,
+) -> Runner:
+    """The runner that trains `agent` with `curriculum`; ValueError where the batch does not suit the agent.
+
+    `continues` and `n_rollouts` are for episodes that may outlast a rollout: see `Runner`.
+    """
     plan = curriculum.plan
     agent.check_batch(plan.n_train_rows or plan.n_rows, n_steps)
-    return Runner(BatchEnv(env, n_students=agent.n, restart=plan.restart), agent, curriculum, n_steps)
+    batch_env = BatchEnv(env, n_students=agent.n, restart=plan.restart)
+    return Runner(batch_env, agent, curriculum, n_steps, continues, n_rollouts)
 
 
-def trained_with(env: Environment, agent: AgentPop, settings: Any) -> Runner:
-    """The runner of the settings of a method."""
-    return runner_of(env, agent, settings.build(env, agent, settings.n_parallel), settings.n_steps)
+def trained_with(env: Environment, agent: AgentPop, settings: RolloutSettings) -> Runner:
+    """The runner of the settings of a method; ValueError where they do not suit the length of episodes."""
+    s = settings
+    curriculum = s.build(env, agent, s.n_parallel)  # type: ignore[attr-defined]
+    if isinstance(curriculum.plan.restart, FreshLevels):
+        if (s.rollouts_per_batch or 1) > 1:
+            raise ValueError(
+                f"runner.rollouts_per_batch is {s.rollouts_per_batch}: levels are always fresh here, and a batch is "
+                "one rollout (runner.continue_episodes lets episodes go on)"
+            )
+        continues = env.max_steps > s.n_steps if s.continue_episodes is None else s.continue_episodes
+        return runner_of(env, agent, curriculum, s.n_steps, continues=continues)
+    if s.continue_episodes:
+        raise ValueError(
+            "runner.continue_episodes is True: this curriculum restarts its levels in every batch, "
+            "runner.rollouts_per_batch says for how many rollouts it keeps them"
+        )
+    n_rollouts = s.n_rollouts(env.max_steps)
+    if s.n_steps * n_rollouts == 1 < env.max_steps:
+        raise ValueError(
+            f"runner.n_steps is 1 with runner.rollouts_per_batch=1: no episode of {env.max_steps} steps would ever end"
+        )
+    n_updates = agent.n_total_updates
+    if n_updates and n_updates % n_rollouts:
+        nearest = n_rollouts * max(1, round(n_updates / n_rollouts))
+        raise ValueError(
+            f"n_updates is {n_updates}: a batch has {n_rollouts} rollouts, each with an update, so that it must be a "
+            f"multiple of {n_rollouts} (try {nearest})"
+        )
+    return runner_of(env, agent, curriculum, s.n_steps, n_rollouts=n_rollouts)
 
 
 def DRRunner(env: Environment, agent: AgentPop, n_parallel: int, n_steps: int) -> Runner:

@@ -97,6 +97,7 @@ class Grid:
             students=jax.tree.map(lambda _: False, state.students),
             # A teacher learns from averaged gradients as the students do; `is_leaf` keeps its state in one piece.
             curriculum=jax.tree.map(self._own_part, state.curriculum, is_leaf=is_learner),
+            start=jax.tree.map(self._own_part, state.start),
         )
 
     def _own_part(self, part: Any) -> Any:

@@ -15,6 +15,7 @@ from minimax_lib.trees import mapped
 
 # A curriculum that never trains would keep the device for ever: after so many steps, control returns to the host.
 MAX_STEPS = 100_000
+OVER_EPISODES = ("return", "solved_rate")  # metrics that are means over the episodes that have ended
 # Compiler options for drawing the first weights. That program runs once, and compiles in half the time with them.
 RUN_ONCE = {"xla_backend_optimization_level": 1}
 
@@ -106,8 +107,10 @@ class SeedRunner:
             # NaN says that there was nothing to measure (no loss on a step that only scores): each metric is a mean
             # over the steps that have it.
             measured = jax.tree.map(jnp.isfinite, metrics)
-            total = jax.tree.map(lambda t, m, ok: t + jnp.where(ok, m, 0.0), total, metrics, measured)
-            count = jax.tree.map(lambda c, ok: c + ok, count, measured)
+            weights = {name: ok * self._weight(name, metrics) for name, ok in measured.items()}
+            known = jax.tree.map(lambda m, ok: jnp.where(ok, m, 0.0), metrics, measured)
+            total = {name: t + known[name] * weights[name] for name, t in total.items()}
+            count = {name: c + weights[name] for name, c in count.items()}
             # Without an update the losses are NaN by design, so that only a step that trained can have failed.
             trained = (after.students.n_updates > state.students.n_updates).any(axis=1)
             nonfinite = trained & ~(measured["loss"] & measured["grad_norm"])
@@ -122,6 +125,12 @@ class SeedRunner:
         _, state, (total, count, n_steps, nonfinite, broken) = jax.lax.while_loop(lambda loop: loop[0], one_step, start)
         means = jax.tree.map(lambda t, c: t / c, total, count)
         return state, Report(metrics=means, n_steps=n_steps, nonfinite=nonfinite, broken_curriculum=broken)
+
+    def _weight(self, name: str, metrics: dict[str, jax.Array]) -> jax.Array | float:
+        """What a step counts in the mean of the metric called `name` over an interval."""
+        # Where episodes go on, a step may see few of them end or many: each of them should count once.
+        over_episodes = self.runner.continues and name.split("/")[-1] in OVER_EPISODES
+        return metrics["episodes"] if over_episodes else 1.0
 
 
 def counted_env_steps(runner: Runner, state: RunnerState, n_row_devices: int = 1) -> np.ndarray:

@@ -1,7 +1,7 @@
 """The one training step: propose levels, roll out the students, update them, let the curriculum observe."""
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import chex
 import jax
@@ -12,12 +12,14 @@ from minimax_lib import axes
 from minimax_lib.agents.base import TrainState
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.counts import Count
-from minimax_lib.curricula.base import SOURCE_NAMES, Curriculum, LevelBatch
-from minimax_lib.curricula.scores import population_regret, relative_regret
+from minimax_lib.curricula.base import NEW, SOURCE_NAMES, Curriculum, LevelBatch
+from minimax_lib.curricula.outcome import RolloutOutcome
+from minimax_lib.curricula.scores import population_regret, relative_regret, with_unfinished
 from minimax_lib.curricula.students import CurrentStudents
 from minimax_lib.envs.base import Environment
-from minimax_lib.envs.batch import BatchEnv
-from minimax_lib.rollout import EpisodeReturns, Rollout
+from minimax_lib.envs.batch import BatchEnv, FreshLevels
+from minimax_lib.rollout import EpisodeReturns, FirstEpisodes, Rollout, Start, begin, go_on, joined_in_time
+from minimax_lib.trees import zeros
 
 SHARED_SEED = 20230713  # decisions that are common to all seeds and devices come from this, never from a run's seed
 
@@ -29,6 +31,16 @@ class RunnerState(struct.PyTreeNode):
     seed: jax.Array  # key[]
     students: TrainState  # [A, ...]
     curriculum: Any
+    start: Any = ()  # where the next rollout goes on, if episodes do
+
+
+class Played(NamedTuple):
+    """What became of one batch."""
+
+    outcome: RolloutOutcome
+    students: TrainState  # after learning from it
+    losses: dict[str, jax.Array]
+    metrics: dict[str, jax.Array]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +55,8 @@ class Runner:
     agent: AgentPop
     curriculum: Curriculum
     n_steps: int
+    continues: bool = False  # episodes go on in the next batch: for curricula whose levels are always fresh
+    n_rollouts: int = 1  # of a batch, each followed by an update: for levels whose episodes outlast a rollout
 
     @property
     def env(self) -> Environment:
@@ -52,7 +66,7 @@ class Runner:
     @property
     def env_steps_per_step(self) -> int:
         """Environment steps that the students take in one step of the runner, but for what the curriculum adds."""
-        return self.agent.n * self.curriculum.plan.n_rows * self.n_steps
+        return self.agent.n * self.curriculum.plan.n_rows * self.n_rollouts * self.n_steps
 
     def extra_env_steps(self, state: RunnerState) -> Count:
         """What the curriculum has added; with the leading axes of `state`."""
@@ -69,28 +83,88 @@ class Runner:
             seed=k_run,
             students=self.agent.init(k_students, ts.obs),
             curriculum=self.curriculum.init(k_curriculum),
+            start=self._no_start() if self.continues else (),
         )
+
+    def _no_start(self) -> Start:
+        """A placeholder of the right form, which the first step does not look at."""
+
+        def form(key: jax.Array) -> Start:
+            levels = jax.vmap(self.env.sample_level)(jax.random.split(key, self.curriculum.plan.n_rows))
+            return begin(key, self.batch_env, self.agent, levels)
+
+        return zeros(jax.eval_shape(form, jax.random.key(0)))
 
     def step(self, state: RunnerState) -> tuple[RunnerState, dict[str, jax.Array]]:
         """The state after one batch of levels, and f32[] metrics of the batch (NaN where nothing could be measured)."""
         clock = axes.common(state.clock)
         shared, local = self.keys(state)
         k_propose, k_rollout, k_update, k_observe = jax.random.split(local, 4)
-        players = self.students(state)
 
-        curriculum, batch = self.curriculum.propose(shared, k_propose, clock, state.curriculum, players)
+        curriculum, batch = self.curriculum.propose(shared, k_propose, clock, state.curriculum, self.students(state))
         batch.check_shapes(self.curriculum.plan.n_rows)
-        outcome = players.play(k_rollout, batch)
-        students, losses = self._update(k_update, state.students, outcome.runs, batch.train)
+        play = self._play_on if self.continues else self._play if self.n_rollouts == 1 else self._play_several
+        played = play(k_rollout, k_update, state, batch)
         # The outcome holds the parameters that played, not the updated ones: scores that look at the network are about
         # the policy whose rollout they score.
-        curriculum, report = self.curriculum.observe(k_observe, clock, curriculum, batch, outcome)
+        curriculum, report = self.curriculum.observe(k_observe, clock, curriculum, batch, played.outcome)
         chex.assert_trees_all_equal_shapes_and_dtypes(curriculum, state.curriculum)
 
-        metrics = losses | return_metrics(outcome.episodes) | self._level_metrics(batch) | report
-        next_state = state.replace(clock=state.clock + 1, students=students, curriculum=curriculum)
+        metrics = played.losses | played.metrics | report
+        next_state = RunnerState(
+            clock=state.clock + 1,
+            seed=state.seed,
+            students=played.students,
+            curriculum=curriculum,
+            start=played.outcome.runs.final if self.continues else (),
+        )
         # Some metrics are sums over all devices already, and so equal on them: the mean leaves those as they are.
         return next_state, axes.device_mean(metrics)
+
+    def _play(self, k_rollout: jax.Array, k_update: jax.Array, state: RunnerState, batch: LevelBatch) -> "Played":
+        """A rollout from a reset on the batch, and an update."""
+        outcome = self.students(state).play(k_rollout, batch)
+        students, losses = self._update(k_update, state.students, outcome.runs, batch.train)
+        return Played(outcome, students, losses, self._level_game_metrics(batch, outcome))
+
+    def _play_several(
+        self, k_rollouts: jax.Array, k_updates: jax.Array, state: RunnerState, batch: LevelBatch
+    ) -> "Played":
+        """Rollouts on the batch, each of which goes on where the last ended, and an update after each of them."""
+        k_begin, k_rest = jax.random.split(k_rollouts)
+        start = begin(k_begin, self.batch_env, self.agent, batch.levels)
+
+        def one(loop: tuple[TrainState, Start], keys: tuple[jax.Array, jax.Array]) -> tuple[tuple, tuple]:
+            students, start = loop
+            k_rollout, k_update = keys
+            runs = self._go_on(k_rollout, students, start)
+            learnt, losses = self._update(k_update, students, runs, batch.train)
+            return (learnt, runs.final), (runs.replace(final=None), students.params, losses)
+
+        keys = jax.random.split(k_rest, self.n_rollouts), jax.random.split(k_updates, self.n_rollouts)
+        (students, _), (parts, params, losses) = jax.lax.scan(one, (state.students, start), keys)
+        outcome = RolloutOutcome(self.agent, params, joined_in_time(parts), parts)
+        losses = jax.tree.map(lambda x: x.mean(axis=0), losses)
+        return Played(outcome, students, losses, self._level_game_metrics(batch, outcome))
+
+    def _play_on(self, k_rollout: jax.Array, k_update: jax.Array, state: RunnerState, batch: LevelBatch) -> "Played":
+        """A rollout that goes on where the last one ended, and an update. Only the first one plays the batch."""
+        k_begin, k_steps = jax.random.split(k_rollout)
+        # On each device with a key of its own, which `init` does not have.
+        start = jax.lax.cond(
+            axes.common(state.clock) == 0,
+            lambda: begin(k_begin, self.batch_env, self.agent, batch.levels),
+            lambda: state.start,
+        )
+        runs = self._go_on(k_steps, state.students, start)
+        students, losses = self._update(k_update, state.students, runs, batch.train)
+        outcome = RolloutOutcome(self.agent, state.students.params, runs)
+        metrics = ended_metrics(outcome.episodes) | self._handed_out_metrics(start, runs)
+        return Played(outcome, students, losses, metrics)
+
+    def _go_on(self, key: jax.Array, students: TrainState, start: Start) -> Rollout:
+        bootstraps = self.agent.bootstrap_truncated
+        return go_on(key, self.batch_env, self.agent, students.params, start, self.n_steps, bootstraps)
 
     def keys(self, state: RunnerState) -> tuple[jax.Array, jax.Array]:
         """Two keys for the next step: one that is the same on every seed and device, one of this seed and device."""
@@ -102,7 +176,7 @@ class Runner:
 
     def students(self, state: RunnerState) -> CurrentStudents:
         """The students of `state`, who can play any levels."""
-        return CurrentStudents(self.batch_env, self.agent, state.students.params, self.n_steps)
+        return CurrentStudents(self.batch_env, self.agent, state.students.params, self.n_rollouts * self.n_steps)
 
     def _update(
         self, key: jax.Array, students: TrainState, runs: Rollout, train: jax.Array
@@ -115,33 +189,66 @@ class Runner:
         # `train` is the same on every seed, so that this stays a branch: scoring steps pay for no gradient.
         return jax.lax.cond(train, lambda: learn(key, students, runs), lambda: (students, no_losses))
 
-    def _level_metrics(self, batch: LevelBatch) -> dict[str, jax.Array]:
-        """Means over the levels of each source; NaN for a source that the batch has none of."""
-        facts = jax.vmap(self.env.level_metrics)(batch.levels)
-        means = {}
+    def _level_game_metrics(self, batch: LevelBatch, outcome: RolloutOutcome) -> dict[str, jax.Array]:
+        """Of the first episodes; and by the levels' source, NaN for a source that the batch has none of."""
+        episodes = outcome.episodes
+        first = jax.tree.map(lambda x: x[0], episodes.first)
+        facts = jax.vmap(self.env.level_metrics)(batch.levels) | first_metrics(first)
+        means = return_metrics(episodes)
         for source in self.curriculum.plan.sources:
             rows = batch.source == source
             for name, value in facts.items():
                 means[f"level/{SOURCE_NAMES[source]}/{name}"] = axes.mean_where(rows, value)
         return means
 
+    def _handed_out_metrics(self, start: Start, runs: Rollout) -> dict[str, jax.Array]:
+        """Of the levels whose episodes began in a rollout; of the first B of them if there were more."""
+        restart, final = self.batch_env.restart, runs.final
+        assert isinstance(restart, FreshLevels)
+        assert final is not None
+        levels, counts = restart.handed_out(start.state.stock, final.state.stock, self.curriculum.plan.n_rows)
+        facts = jax.vmap(self.env.level_metrics)(levels)
+        return {f"level/{SOURCE_NAMES[NEW]}/{name}": axes.mean_where(counts, x) for name, x in facts.items()}
+
+
+def ended_metrics(episodes: EpisodeReturns) -> dict[str, jax.Array]:
+    """Means over the episodes that ended in a rollout which goes on: none is cut off, and each counts once.
+
+    NaN if none ended. Means over several rollouts are to be weighted by `episodes`.
+    """
+    n = axes.device_sum(episodes.count.sum(axis=1).astype(jnp.float32))
+    totals = {"return": episodes.mean * episodes.count, "solved_rate": episodes.solved.astype(jnp.float32)}
+    means = {name: axes.device_sum(x.sum(axis=1)) / n for name, x in totals.items()}
+    metrics = {name: mean[0] for name, mean in means.items()} | {"episodes": n[0], "unfinished": jnp.float32(0)}
+    if len(n) > 1:
+        metrics |= {f"student_{i}/{name}": mean[i] for i in range(len(n)) for name, mean in means.items()}
+    return metrics
+
+
+def first_metrics(first: FirstEpisodes) -> dict[str, jax.Array]:
+    """What is reported of each row's first episode, f32 in the shape of the rows."""
+    return {
+        "return": first.returns,
+        "solved_rate": first.solved.astype(jnp.float32),
+        "unfinished": 1.0 - first.finished.astype(jnp.float32),
+    }
+
 
 def return_metrics(episodes: EpisodeReturns) -> dict[str, jax.Array]:
-    """Mean return, solved rate and number of the first student's completed episodes; the means are NaN if none.
+    """Means over the rows of the first student's first episodes, and how many episodes it has finished in all.
 
-    With several students, those of each as well, and the mean regret of the levels on which all finished an episode.
+    An unfinished episode counts as unsolved, with the return so far; `unfinished` is their share. With several
+    students, those of each as well, and the mean regret of the levels on which some student has finished an episode.
     """
-    # Sums come before the division, so that every episode counts once. In a mean of the rows' means, one long episode
-    # would count as much as a row of many short ones.
-    n = axes.device_sum(episodes.count.sum(axis=1).astype(jnp.float32))
-    returns = axes.device_sum((episodes.mean * episodes.count).sum(axis=1)) / n
-    solved = axes.device_sum(episodes.solved.sum(axis=1)) / n
-    metrics = {"return": returns[0], "solved_rate": solved[0], "episodes": n[0]}
-    n_students = len(n)
+    means = {name: x.mean(axis=1) for name, x in first_metrics(episodes.first).items()}
+    n_finished = axes.device_sum(episodes.count[0].sum().astype(jnp.float32))
+    metrics = {name: mean[0] for name, mean in means.items()} | {"episodes": n_finished}
+    metrics |= {f"facts/{name}": x[0].mean() for name, x in episodes.first.facts.items()}
+    n_students = len(episodes.count)
     if n_students == 1:
         return metrics
     for i in range(n_students):
-        metrics |= {f"student_{i}/return": returns[i], f"student_{i}/solved_rate": solved[i]}
-    known = (episodes.count > 0).all(axis=0)
-    regret = (relative_regret if n_students == 2 else population_regret)(episodes)
+        metrics |= {f"student_{i}/{name}": mean[i] for name, mean in means.items()}
+    known = (episodes.count > 0).any(axis=0)
+    regret = (relative_regret if n_students == 2 else population_regret)(with_unfinished(episodes))
     return metrics | {"regret": axes.mean_where(known, regret)}

@@ -12,7 +12,8 @@ rows before the first one that finds no free slot are written at once. After the
 are taken one by one, and each costs a few passes over C numbers.
 """
 
-from minimax_lib.curricula.level_buffer.buffer import MAX_TOTAL_AGE, LevelBuffer, init, levels_at
+from minimax_lib.curricula.level_buffer.ages import MAX_AGE
+from minimax_lib.curricula.level_buffer.buffer import LevelBuffer, init, levels_at
 from minimax_lib.curricula.level_buffer.duplicates import Rows, best_returns, locate
 from minimax_lib.curricula.level_buffer.fingerprints import fingerprint
 from minimax_lib.curricula.level_buffer.insertion import insert
@@ -23,7 +24,7 @@ from minimax_lib.curricula.level_buffer.strengths import STRENGTHS, by_best, by_
 from minimax_lib.envs.family import whole_level
 
 __all__ = [
-    "MAX_TOTAL_AGE",
+    "MAX_AGE",
     "SCHEDULES",
     "STRENGTHS",
     "LevelBuffer",

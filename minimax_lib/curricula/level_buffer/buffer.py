@@ -6,10 +6,6 @@ from flax import struct
 
 from minimax_lib.envs.base import Level
 
-# The ages of all slots together stay at or below this. The other half of the int32 range is for the draws of one
-# batch, which add to the sum before the ages are limited again.
-MAX_TOTAL_AGE = 2**30
-
 
 class LevelBuffer(struct.PyTreeNode):
     """C slots. A slot that is not filled holds a placeholder."""
@@ -18,7 +14,7 @@ class LevelBuffer(struct.PyTreeNode):
     scores: jax.Array  # f32[C], -inf where not filled
     best_returns: jax.Array  # f32[C], the highest undiscounted return ever reached; -inf where not filled
     n_mutations: jax.Array  # i32[C], mutations along the level's lineage
-    ages: jax.Array  # i32[C], levels sampled since this one was; 0 where not filled
+    ages: jax.Array  # i32[C], levels sampled since this one was, MAX_AGE at most; 0 where not filled
     fingerprints: jax.Array  # u32[C, 2], equal where levels are
     filled: jax.Array  # bool[C]
 
@@ -44,10 +40,3 @@ def levels_at(buffer: LevelBuffer, slots: jax.Array) -> Level:
 def count_filled(buffer: LevelBuffer) -> jax.Array:
     """i32[], the number of filled slots."""
     return buffer.filled.sum(dtype=jnp.int32)
-
-
-def saturated(ages: jax.Array) -> jax.Array:
-    """`ages` (i32[C]), each limited to an equal part of `MAX_TOTAL_AGE`: to 268,435 levels where C is 4000."""
-    # A limit for each slot keeps the sum in bounds without looking at the sum. Only levels that were not played for a
-    # very long time reach it, and these then count as equally old.
-    return jnp.minimum(ages, MAX_TOTAL_AGE // len(ages))

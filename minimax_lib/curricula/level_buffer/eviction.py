@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
+from minimax_lib.curricula.level_buffer.ages import in_levels, sum_in_units, unit_shift
 from minimax_lib.curricula.level_buffer.placement import Batch, Placement
 from minimax_lib.curricula.level_buffer.replay_weights import highest_first, merits_of, ranks_of, weight_parts
 from minimax_lib.curricula.level_buffer.settings import ReplaySettings
@@ -20,9 +21,9 @@ class _Contest(struct.PyTreeNode):
 
     placed: Placement
     row: jax.Array  # i32[], the next row to be placed; at least B if none is left
-    merits: jax.Array  # f32[C]
     ranks: jax.Array  # i32[C]
-    total_age: jax.Array  # i32[]
+    total_age: jax.Array  # i32[], in units of 2**shift levels
+    shift: jax.Array  # i32[]
     score_parts: jax.Array  # f32[C]
     age_parts: jax.Array  # f32[C]
 
@@ -33,10 +34,9 @@ def place_by_eviction(settings: ReplaySettings, batch: Batch, placed: Placement,
     A row without a home takes the slot with the lowest weight, if it is new and scores at least as high as the level
     there.
     """
-    # The only sort: after it, the ranks are moved. The merits keep one unit, `batch.top`, so that a new highest score
-    # does not change those of all other slots.
-    ranks, total_age = ranks_of(highest_first(placed.scores)), placed.ages.sum(dtype=jnp.int32)
-    contest = _contest(settings, placed, row, merits_of(settings, placed.scores, batch.top), ranks, total_age)
+    ranks = ranks_of(highest_first(placed.scores))  # the only sort: after it, the ranks are moved
+    shift = unit_shift(placed.ages, jnp.int32(len(ranks)))  # no slot becomes older from here on
+    contest = _contest(settings, placed, row, ranks, sum_in_units(placed.ages, shift), shift)
 
     def unfinished(contest: _Contest) -> jax.Array:
         return contest.row < len(batch.scores)
@@ -54,20 +54,24 @@ def _contest(
     settings: ReplaySettings,
     placed: Placement,
     row: jax.Array,
-    merits: jax.Array,
     ranks: jax.Array,
     total_age: jax.Array,
+    shift: jax.Array,
 ) -> _Contest:
     """The contest with the terms of its weights worked out."""
     # All slots are filled, since a row was left without a free one. If no row was, the loop never looks at this.
     n_filled = jnp.int32(len(ranks))
-    score_parts, age_parts = weight_parts(settings, merits, ranks, n_filled, placed.ages, total_age)
+    # The merits' unit is the highest score in the buffer now, not that of a row to come: at a low temperature all
+    # merits could be 0 next to it. Where the prioritisation reads no merits, the compiler removes them.
+    merits = merits_of(settings, placed.scores)
+    total_levels = in_levels(total_age, shift)
+    score_parts, age_parts = weight_parts(settings, merits, ranks, n_filled, placed.ages, total_levels)
     return _Contest(
         placed=placed,
         row=row,
-        merits=merits,
         ranks=ranks,
         total_age=total_age,
+        shift=shift,
         score_parts=score_parts,
         age_parts=age_parts,
     )
@@ -125,9 +129,9 @@ def _write(settings: ReplaySettings, batch: Batch, contest: _Contest, row: jax.A
         writers=write(placed.writers, jnp.where(takes, row, placed.writers[slot])),
         homes=jnp.where(same, slot, jnp.where(evicted, -1, placed.homes)),
     )
-    merits = write(contest.merits, merits_of(settings, batch.scores[row], batch.top))
     ranks = _moved(contest.ranks, placed.scores, slot, batch.scores[row])
-    return _contest(settings, after, row + 1, merits, ranks, contest.total_age + new_age - age)
+    total_age = contest.total_age + (new_age >> contest.shift) - (age >> contest.shift)
+    return _contest(settings, after, row + 1, ranks, total_age, contest.shift)
 
 
 def _moved(ranks: jax.Array, scores: jax.Array, slot: jax.Array, score: jax.Array) -> jax.Array:

@@ -5,7 +5,8 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from minimax_lib.curricula.level_buffer.buffer import LevelBuffer, saturated
+from minimax_lib.curricula.level_buffer.ages import saturated
+from minimax_lib.curricula.level_buffer.buffer import LevelBuffer
 from minimax_lib.curricula.level_buffer.duplicates import Rows
 from minimax_lib.curricula.level_buffer.eviction import place_by_eviction
 from minimax_lib.curricula.level_buffer.placement import Batch, place_freely
@@ -39,8 +40,7 @@ def insert(
     aged = jnp.where(buffer.filled, buffer.ages + rows.is_new.sum(dtype=jnp.int32), 0)
     # NaN and +inf become -inf too: from here on, a row is passed over if and only if its score is -inf.
     scores = jnp.where(jnp.isfinite(scores), scores, -jnp.inf)
-    top = jnp.maximum(scores.max(), buffer.scores.max())
-    batch = Batch(is_new=rows.is_new, groups=rows.groups, scores=scores, returns=returns, top=top)
+    batch = Batch(is_new=rows.is_new, groups=rows.groups, scores=scores, returns=returns)
     placed, row = place_freely(dataclasses.replace(buffer, ages=saturated(aged)), batch, rows.homes)
     placed = place_by_eviction(settings, batch, placed, row)
 

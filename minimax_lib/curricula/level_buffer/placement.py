@@ -14,7 +14,6 @@ class Batch(struct.PyTreeNode):
     groups: jax.Array  # i32[B], the same for new rows that are equal
     scores: jax.Array  # f32[B], -inf where the row is passed over
     returns: jax.Array  # f32[B]
-    top: jax.Array  # f32[], the highest score of the batch and the buffer
 
 
 class Placement(struct.PyTreeNode):

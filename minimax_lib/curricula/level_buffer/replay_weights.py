@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from minimax_lib.curricula.level_buffer.ages import in_levels, sum_in_units, unit_shift
 from minimax_lib.curricula.level_buffer.buffer import LevelBuffer, count_filled
 from minimax_lib.curricula.level_buffer.settings import ReplaySettings
 from minimax_lib.curricula.level_buffer.strengths import STRENGTHS
@@ -15,8 +16,10 @@ def weights(settings: ReplaySettings, buffer: LevelBuffer) -> jax.Array:
     (1 - staleness) P_score + staleness P_stale (Jiang et al. 2021a, eq. 1 to 3).
     """
     merits, ranks = merits_of(settings, buffer.scores), ranks_of(highest_first(buffer.scores))
-    total_age = buffer.ages.sum(dtype=jnp.int32)
-    score_parts, age_parts = weight_parts(settings, merits, ranks, count_filled(buffer), buffer.ages, total_age)
+    n_filled = count_filled(buffer)
+    shift = unit_shift(buffer.ages, n_filled)
+    total_age = in_levels(sum_in_units(buffer.ages, shift), shift)
+    score_parts, age_parts = weight_parts(settings, merits, ranks, n_filled, buffer.ages, total_age)
     return score_parts + age_parts
 
 
@@ -28,7 +31,7 @@ def weight_parts(
     ages: jax.Array,
     total_age: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
-    """The two terms of the replay weights, f32[C] each: from the score and from the age.
+    """The two terms of the replay weights, f32[C] each: from the score and from the age. `total_age` is f32[].
 
     If no filled slot has any strength ("proportional", no score above 0), all get the same. If all ages are 0, the
     score alone decides.
@@ -42,16 +45,15 @@ def weight_parts(
     share = jnp.where(total_age > 0, jnp.float32(settings.staleness), 0.0)
     # One factor serves all slots, so that each term is a single product, rounded once. The plain loop in the tests
     # repeats it to the last bit: between nearly equal weights, the rounding decides which slot is evicted.
-    age_scale = share / jnp.maximum(total_age, 1).astype(jnp.float32)
+    age_scale = share / jnp.maximum(total_age, 1.0)
     return strengths * ((1.0 - share) / total), ages.astype(jnp.float32) * age_scale
 
 
-def merits_of(settings: ReplaySettings, scores: jax.Array, top: jax.Array | None = None) -> jax.Array:
-    """max(score, 0) ** (1 / temperature) of `scores`, in the unit of the score `top`, by default the highest."""
+def merits_of(settings: ReplaySettings, scores: jax.Array) -> jax.Array:
+    """max(score, 0) ** (1 / temperature) of `scores`, in the unit of the highest."""
     # The power of a raw score could overflow: 1e4 ** 10 is no float32. Weights are shares, so the unit does not matter.
-    top = scores.max() if top is None else top
-    # If `top` is not above 0, every merit is 0. The smallest normal float stands in for it, as 0 / 0 would be NaN.
-    relative = jnp.maximum(scores, 0.0) / jnp.maximum(top, np.finfo(np.float32).tiny)
+    # If no score is above 0, every merit is 0. The smallest normal float stands in for it, as 0 / 0 would be NaN.
+    relative = jnp.maximum(scores, 0.0) / jnp.maximum(scores.max(), np.finfo(np.float32).tiny)
     return relative ** (1.0 / settings.temperature)
 
 

@@ -5,7 +5,8 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from minimax_lib.curricula.level_buffer.buffer import LevelBuffer, count_filled, saturated
+from minimax_lib.curricula.level_buffer.ages import saturated, unit_shift
+from minimax_lib.curricula.level_buffer.buffer import LevelBuffer, count_filled
 from minimax_lib.curricula.level_buffer.replay_weights import highest_first, merits_of, ranks_of, weight_parts
 from minimax_lib.curricula.level_buffer.settings import ReplaySettings
 
@@ -34,7 +35,10 @@ def sample(key: jax.Array, settings: ReplaySettings, buffer: LevelBuffer, n: int
     # loop. Three keys, since the coin must know nothing of what is drawn.
     candidates = _sample_by_score(k_scores, settings, buffer, n)
     stale = jax.random.bernoulli(k_which, settings.staleness, (n,))
-    draws = (candidates, stale, jax.random.uniform(k_ages, (n,)))
+    shift = unit_shift(buffer.ages, count_filled(buffer), n)
+    # In units of 2**shift levels, slots become one older at every 2**shift-th draw: at every draw if shift is 0.
+    growths = jnp.diff(jnp.arange(n + 1, dtype=jnp.int32) >> shift)
+    draws = (candidates, stale, jax.random.uniform(k_ages, (n,)), growths)
     filled = buffer.filled.astype(jnp.int32)
     n_filled_up_to, index = jnp.cumsum(filled, dtype=jnp.int32), jnp.arange(len(filled), dtype=jnp.int32)
 
@@ -42,8 +46,8 @@ def sample(key: jax.Array, settings: ReplaySettings, buffer: LevelBuffer, n: int
     # ages anew in every draw would take longer than all the rest. The sums are integers. In float32, from 2**24 on,
     # an increase by one would be rounded away.
     def draw(cumulative: jax.Array, one: tuple) -> tuple[jax.Array, jax.Array]:
-        """`cumulative`: i32[C], for each slot the sum of the ages up to its own."""
-        candidate, stale, uniform = one
+        """`cumulative`: i32[C], for each slot the sum of the ages up to its own, in units of 2**shift levels."""
+        candidate, stale, uniform, growth = one
         total = cumulative[-1]
         # A slot of age a owns a of the units 0 to total - 1. The minimum is a safeguard against rounding: nobody owns
         # the unit `total`.
@@ -54,10 +58,19 @@ def sample(key: jax.Array, settings: ReplaySettings, buffer: LevelBuffer, n: int
         age = cumulative[slot] - jnp.where(slot > 0, cumulative[slot - 1], 0)  # index -1 would be the last slot
         # Every filled slot becomes one older. From the drawn slot on, the sums then lose its age and the one that it
         # has just been given. The placeholder of an empty buffer was given none: its `filled` is 0.
-        return cumulative + n_filled_up_to - jnp.where(index >= slot, age + filled[slot], 0), slot
+        lost = jnp.where(index >= slot, age + growth * filled[slot], 0)
+        return cumulative + growth * n_filled_up_to - lost, slot
 
-    cumulative, slots = jax.lax.scan(draw, jnp.cumsum(buffer.ages, dtype=jnp.int32), draws)
-    return dataclasses.replace(buffer, ages=saturated(jnp.diff(cumulative, prepend=0))), slots
+    _, slots = jax.lax.scan(draw, jnp.cumsum(buffer.ages >> shift, dtype=jnp.int32), draws)
+    return dataclasses.replace(buffer, ages=_aged(buffer, slots)), slots
+
+
+def _aged(buffer: LevelBuffer, slots: jax.Array) -> jax.Array:
+    """i32[C], the ages after the draws of `slots` (i32[n]): exact, whatever the unit of the sums."""
+    n = len(slots)
+    last = jnp.full_like(buffer.ages, -1).at[slots].max(jnp.arange(n, dtype=jnp.int32))
+    ages = jnp.where(last >= 0, n - 1 - last, buffer.ages + n)
+    return saturated(jnp.where(buffer.filled, ages, 0))
 
 
 def _sample_by_score(key: jax.Array, settings: ReplaySettings, buffer: LevelBuffer, n: int) -> jax.Array:
@@ -65,7 +78,7 @@ def _sample_by_score(key: jax.Array, settings: ReplaySettings, buffer: LevelBuff
     order, merits = highest_first(buffer.scores), merits_of(settings, buffer.scores)
     # Without any age, all of the weight comes from the score.
     no_age = jnp.zeros_like(buffer.ages)
-    chances, _ = weight_parts(settings, merits, ranks_of(order), count_filled(buffer), no_age, no_age[0])
+    chances, _ = weight_parts(settings, merits, ranks_of(order), count_filled(buffer), no_age, jnp.float32(0))
     # Sorted from the highest weight to the lowest, the slots without any weight come last: one bound keeps them out.
     chances = chances[order]
     cumulative = jnp.cumsum(chances)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from minimax_lib.envs.base import TimeStep
+from minimax_lib.envs.base import TimeStep, opening, transition
 from minimax_lib.envs.maze import view
 from minimax_lib.envs.maze.level import Level, direction_vector
 from minimax_lib.envs.maze.metrics import shortest_path
@@ -97,15 +97,13 @@ class AMaze:
     def reset(self, key: jax.Array, level: Level) -> tuple[EnvState, TimeStep]:
         """Starts an episode on `level`; deterministic."""
         state = begin(level)
-        no = jnp.zeros((), bool)
-        ts = TimeStep(obs=self.observe(state), reward=jnp.zeros((), jnp.float32), terminated=no, truncated=no)
-        return state, ts
+        return state, opening(self.observe(state))
 
     def step(self, key: jax.Array, state: EnvState, action: jax.Array) -> tuple[EnvState, TimeStep]:
         """One of MiniGrid's seven actions; deterministic."""
         # Outside of jit, an action may be a plain int, whose comparisons give Python's bools and no arrays.
         state, reward, terminated, truncated = advance(state, jnp.asarray(action, jnp.int32), self.max_steps)
-        return state, TimeStep(obs=self.observe(state), reward=reward, terminated=terminated, truncated=truncated)
+        return state, transition(self.observe(state), reward, terminated, truncated)
 
     def observe(self, state: EnvState) -> dict[str, jax.Array]:
         """What the agent sees in `state`: a function of nothing else."""

@@ -2,7 +2,7 @@
 
 Fixed mazes come from `ood_mazes.json`; procedural ones are drawn anew for every episode. Two published protocols:
 "minimax" (the training environment's visibility everywhere) and "dcd" (shadow casting in FourRooms and the
-crossings, and 100 instead of 250 steps in FourRooms).
+crossings, 100 instead of 250 steps in FourRooms, and agents that first face east in perfect mazes).
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from minimax_lib.envs.base import TimeStep
+from minimax_lib.envs.base import TimeStep, opening, transition
 from minimax_lib.envs.held_out import TRAINING_DISTRIBUTION
 from minimax_lib.envs.maze import generators
 from minimax_lib.envs.maze.amaze import AMaze, EnvState, advance, begin
@@ -39,6 +39,7 @@ class Maze:
     max_steps: int
     dcd_max_steps: int
     dcd_shadows: bool = False  # the dcd protocol casts shadows here
+    dcd_faces_east: bool = False  # under the dcd protocol, agents start with facing 0 here
 
 
 def _fixed(spec: dict) -> Maze:
@@ -61,7 +62,7 @@ def _fixed(spec: dict) -> Maze:
 
 def _perfect_maze(size: int) -> Maze:
     draw = functools.partial(generators.perfect_maze, size=size)
-    return Maze(size - 2, size - 2, draw, 2 * size * size, 2 * size * size)
+    return Maze(size - 2, size - 2, draw, 2 * size * size, 2 * size * size, dcd_faces_east=True)
 
 
 def _crossing(size: int, n_crossings: int) -> Maze:
@@ -206,8 +207,12 @@ class SuiteEnv:
     def draw(self, maze: Maze, key: jax.Array) -> SuiteLevel:
         """One level of `maze`, padded to the size of all."""
         shadows = self.protocol == "dcd" and maze.dcd_shadows
+        level = maze.draw(key)
+        if self.protocol == "dcd" and maze.dcd_faces_east:
+            # The mazes themselves are those of the other protocol: only the facing is another.
+            level = dataclasses.replace(level, agent_dir=jnp.zeros((), jnp.int32))
         return SuiteLevel(
-            maze=pad(maze.draw(key), *common_size(self.tasks())),
+            maze=pad(level, *common_size(self.tasks())),
             max_steps=jnp.full((), self.limit(maze), jnp.int32),
             see_through_walls=jnp.full((), self.training.see_through_walls and not shadows, bool),
         )
@@ -220,13 +225,12 @@ class SuiteEnv:
 
     def reset(self, key: jax.Array, level: SuiteLevel) -> tuple[SuiteState, TimeStep]:
         state = SuiteState(maze=begin(level.maze), max_steps=level.max_steps, see_through_walls=level.see_through_walls)
-        no = jnp.zeros((), bool)
-        return state, TimeStep(obs=self.observe(state), reward=jnp.zeros((), jnp.float32), terminated=no, truncated=no)
+        return state, opening(self.observe(state))
 
     def step(self, key: jax.Array, state: SuiteState, action: jax.Array) -> tuple[SuiteState, TimeStep]:
         maze, reward, terminated, truncated = advance(state.maze, action, state.max_steps)
         state = dataclasses.replace(state, maze=maze)
-        return state, TimeStep(obs=self.observe(state), reward=reward, terminated=terminated, truncated=truncated)
+        return state, transition(self.observe(state), reward, terminated, truncated)
 
     def observe(self, state: SuiteState) -> dict[str, jax.Array]:
         visibility = state.see_through_walls if self.varied_visibility else self.training.see_through_walls
