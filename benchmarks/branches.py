@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10)
     args = parser.parse_args()
 
-    small = PLR(capacity=128, min_fill=0.25, n_steps=128)
+    small = PLR(capacity=128, min_fill=0.25, n_steps=128, rollouts_per_batch=1)
     env = AMaze(max_steps=64)  # every rollout finishes an episode: the buffers fill at once
     config = Config(env=env, model=LSTM(memory_width=64), runner=small)
     programs = {

@@ -63,6 +63,8 @@ def config_of(method: str, model: str, args: argparse.Namespace) -> Config | Non
         sizes["capacity"] = args.capacity
     if hasattr(config.runner, "n_scored") and args.n_parallel:
         sizes |= {"n_scored": 4 * args.n_parallel, "n_kept": args.n_parallel}
+    # One rollout a batch from a reset, whatever its length: what is timed stays an update.
+    sizes |= {"continue_episodes": False, "rollouts_per_batch": 1}
     config = dataclasses.replace(config, runner=dataclasses.replace(config.runner, **sizes))
     return dataclasses.replace(config, model=FeedForward()) if model == "ff" else config
 

@@ -19,7 +19,6 @@ from minimax_lib.config.evaluate import Settings, parse
 from minimax_lib.evaluation.held_out import EvalRunner, evaluation_keys
 from minimax_lib.evaluation.robustness import SHARES, RobustRunner, level_key
 from minimax_lib.evaluation.tables import Scores, level_scores, pooled, score_table, seed_table, task_scores, task_table
-from minimax_lib.experiment.checkpoint import CheckpointError, one_line
 from minimax_lib.experiment.compilation import keep_compiled_programs
 from minimax_lib.experiment.folder import differences
 from minimax_lib.experiment.saved import Run, find_run, restore
@@ -45,6 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ValueError as error:
         return refuse(error)
     # Nothing is refused from here on: what fails now is a failure of the work, with status 1.
+    from minimax_lib.experiment.checkpoint import CheckpointError, one_line  # slow to import: not before the checks
+
     try:
         keep_compiled_programs(runs[0].config.compilation_cache)
         evaluate(settings, runs, runner, Console())

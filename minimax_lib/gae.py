@@ -1,10 +1,10 @@
 """Generalised advantage estimation."""
 
-import chex
 import jax
 import jax.numpy as jnp
 
 from minimax_lib.loops import steps_at_once
+from minimax_lib.trees import assert_shape
 
 
 def gae(
@@ -22,7 +22,7 @@ def gae(
     All arguments but the last two are [T, ...]; `discount` is 0 where nothing may be bootstrapped past the step,
     `next_value_t` the value of the observation that action t led to. The target is advantage plus value.
     """
-    chex.assert_equal_shape([reward, done, discount, value, next_value])
+    assert_shape("the arguments of gae", reward.shape, done, discount, value, next_value)
     # All that does not depend on the step after is done for all steps at once, outside of the loop.
     delta = reward + gamma * discount * next_value - value
     # `done`, not `discount`: a time limit may bootstrap, but no advantage runs on into the next episode.

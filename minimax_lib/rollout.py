@@ -3,7 +3,6 @@
 import math
 from typing import Any
 
-import chex
 import jax
 import jax.numpy as jnp
 from flax import struct
@@ -13,6 +12,7 @@ from minimax_lib.envs.base import Level
 from minimax_lib.envs.batch import BatchEnv, BatchState, NoRestart
 from minimax_lib.gae import gae, next_values
 from minimax_lib.loops import steps_at_once
+from minimax_lib.trees import assert_shape
 
 
 class Transition(struct.PyTreeNode):
@@ -139,8 +139,9 @@ def go_on(
     keys = jax.vmap(jax.random.split)(jax.random.split(key, n_steps))
     (state, obs, first, carry), steps = scan_restocked(env, one_step, loop, keys)
     last_value = agent.value(params, obs, carry, first)
-    chex.assert_shape([steps.reward, steps.done, steps.value, steps.log_prob], (n_steps, *start.first.shape))
-    chex.assert_shape(last_value, start.first.shape)
+    rows = start.first.shape
+    assert_shape("the steps of a rollout", (n_steps, *rows), steps.reward, steps.done, steps.value, steps.log_prob)
+    assert_shape("the value after a rollout", rows, last_value)
     restarts = not isinstance(env.restart, NoRestart)
     return Rollout(
         steps=transitions(steps, start.first, restarts),

@@ -58,3 +58,20 @@ def squeezed(tree: Any, axis: Any) -> Any:
 
     # `is_leaf`: JAX takes None for a tree without leaves, and here it says that there is no axis.
     return jax.tree.map(squeeze, axis, tree, is_leaf=lambda axis: axis is None)
+
+
+def assert_shape(what: str, shape: tuple[int, ...], *arrays: Any) -> None:
+    """AssertionError, while tracing, where one of the arrays has another shape.
+
+    Not chex's: to import it would take a tenth of a second from every command line that is refused.
+    """
+    for x in arrays:
+        if x.shape != shape:
+            raise AssertionError(f"{what}: the shape is {x.shape}, it must be {shape}")
+
+
+def assert_same_form(what: str, one: Any, other: Any) -> None:
+    """AssertionError, while tracing, where two trees differ in structure, shapes or types."""
+    forms = [jax.tree.map(lambda x: f"{x.dtype}{list(x.shape)}", tree) for tree in (one, other)]
+    if forms[0] != forms[1]:
+        raise AssertionError(f"{what} changes its form from {forms[0]} to {forms[1]}")

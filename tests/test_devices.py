@@ -18,7 +18,8 @@ from minimax_lib.config import Config
 from minimax_lib.config.train import from_dict
 from minimax_lib.curricula.base import level_batch
 from minimax_lib.curricula.registry import RUNNERS
-from minimax_lib.experiment.checkpoint import Checkpoints, fingerprint, on_host, saved_updates
+from minimax_lib.experiment.checkpoint import Checkpoints, fingerprint, on_host
+from minimax_lib.experiment.files import saved_updates
 from minimax_lib.experiment.folder import RunRefused
 from minimax_lib.experiment.run import ExperimentRunner
 from minimax_lib.experiment.writers.csv import read_table

@@ -22,7 +22,7 @@ from toy_program import EVALUATION, ToyRunner, toy_config, toy_program
 from minimax_lib.agents.ppo import PPO
 from minimax_lib.config import Config, load_yaml
 from minimax_lib.evaluation.held_out import Evaluation
-from minimax_lib.experiment.checkpoint import saved_updates
+from minimax_lib.experiment.files import saved_updates
 from minimax_lib.experiment.folder import RunFolder, RunRefused, differences
 from minimax_lib.experiment.loop import RunStopped, finished
 from minimax_lib.experiment.progress import Progress, Standing, duration

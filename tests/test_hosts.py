@@ -14,7 +14,7 @@ import jax
 import numpy as np
 import pytest
 
-from minimax_lib.experiment.checkpoint import saved_updates
+from minimax_lib.experiment.files import saved_updates
 from minimax_lib.experiment.writers.csv import read_table
 from minimax_lib.runners.hosts import Hosts, all_or_none, is_first, largest, n_cores, readable
 

@@ -21,7 +21,8 @@ import pytest
 from toy_program import toy_config, toy_program
 
 from minimax_lib.config import load_yaml
-from minimax_lib.experiment.checkpoint import Checkpoints, on_host, placed, saved_updates
+from minimax_lib.experiment.checkpoint import Checkpoints, on_host, placed
+from minimax_lib.experiment.files import saved_updates
 from minimax_lib.experiment.writers.csv import read_table
 from minimax_lib.runners.build import make_runner
 from minimax_lib.runners.seeds import SeedRunner

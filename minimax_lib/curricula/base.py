@@ -3,7 +3,6 @@
 import dataclasses
 from typing import Any, Protocol
 
-import chex
 import jax
 import jax.numpy as jnp
 from flax import struct
@@ -13,7 +12,7 @@ from minimax_lib.curricula.outcome import Outcome
 from minimax_lib.envs.base import Level
 from minimax_lib.envs.batch import FreshLevels, SameLevel
 from minimax_lib.episodes import Played
-from minimax_lib.trees import tree_size
+from minimax_lib.trees import assert_shape, tree_size
 
 NEW, REPLAY, MUTATION = 0, 1, 2  # where a level came from
 SOURCE_NAMES = ("new", "replay", "mutation")
@@ -31,10 +30,13 @@ class LevelBatch(struct.PyTreeNode):
 
     def check_shapes(self, n_rows: int) -> None:
         """AssertionError, while tracing, where this is no batch of `n_rows` levels."""
-        chex.assert_tree_shape_prefix(self.levels, (n_rows,))
-        chex.assert_shape([self.slots, self.source, self.n_mutations], (n_rows,))
-        chex.assert_shape(self.train, ())
-        chex.assert_type([self.slots, self.source, self.n_mutations, self.train], [jnp.int32] * 3 + [bool])
+        for leaf in jax.tree.leaves(self.levels):
+            assert_shape("the levels of a batch", (n_rows, *leaf.shape[1:]), leaf)
+        assert_shape("slots, source and n_mutations of a batch", (n_rows,), self.slots, self.source, self.n_mutations)
+        assert_shape("train of a batch", (), self.train)
+        for name, dtype in (("slots", "int32"), ("source", "int32"), ("n_mutations", "int32"), ("train", "bool")):
+            if getattr(self, name).dtype != dtype:
+                raise AssertionError(f"{name} of a batch is {getattr(self, name).dtype}: it must be {dtype}")
 
 
 def level_batch(levels: Level, source: int = NEW, train: jax.Array | bool = True) -> LevelBatch:

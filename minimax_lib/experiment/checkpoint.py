@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 
+from minimax_lib.experiment.files import saved_updates
 from minimax_lib.runners import hosts
 
 ASIDE = "damaged_checkpoints"
@@ -151,11 +152,6 @@ class Checkpoints:
         if fingerprint(state) != found.integrity["crc32"]:
             raise CheckpointError("its content is not what was saved")
         return state
-
-
-def saved_updates(folder: Path) -> list[int]:
-    """The updates of which `folder` has a complete checkpoint, oldest first; empty if there is no folder."""
-    return sorted(int(path.name) for path in folder.glob("*") if path.name.isdecimal())
 
 
 def placed(shape: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and which checkpoints there are."""
 
 import os
 from pathlib import Path
@@ -22,3 +22,8 @@ def append_durably(path: Path, text: str) -> None:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
+
+
+def saved_updates(folder: Path) -> list[int]:
+    """The updates of which `folder` has a complete checkpoint, oldest first; empty if there is no folder."""
+    return sorted(int(path.name) for path in folder.glob("*") if path.name.isdecimal())

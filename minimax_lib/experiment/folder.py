@@ -12,8 +12,7 @@ import yaml
 from minimax_lib.config import from_dict, to_dict
 from minimax_lib.config.files import read_yaml
 from minimax_lib.config.tree import flat
-from minimax_lib.experiment.checkpoint import saved_updates
-from minimax_lib.experiment.files import write_atomically
+from minimax_lib.experiment.files import saved_updates, write_atomically
 
 UNSET = "not set"
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from rich.console import Console
 
 from minimax_lib.config import Config, load_yaml
-from minimax_lib.experiment.checkpoint import CheckpointError, Checkpoints, placed, saved_updates
+from minimax_lib.experiment.files import saved_updates
 from minimax_lib.experiment.folder import RunFolder
 from minimax_lib.registry import unknown_name
 from minimax_lib.runners.build import grid_of, make_runner
@@ -58,6 +58,8 @@ def no_such_run(path: Path) -> ValueError:
 
 def restore(run: Run, console: Console) -> tuple[int, Any]:
     """(number of updates, parameters [S, A, ...]) of the run's checkpoint; CheckpointError if it cannot be read."""
+    from minimax_lib.experiment.checkpoint import CheckpointError, Checkpoints, placed  # slow: not before the checks
+
     # The shapes are those of the run's own devices, but all is read onto one: there may be fewer devices here.
     shape = whole_state(make_runner(run.config), run.config.n_seeds, grid_of(run.config))
     with Checkpoints(run.folder.checkpoints, read_only=True) as checkpoints:

@@ -3,7 +3,6 @@
 import dataclasses
 from typing import Any, NamedTuple
 
-import chex
 import jax
 import jax.numpy as jnp
 from flax import struct
@@ -19,7 +18,7 @@ from minimax_lib.curricula.students import CurrentStudents
 from minimax_lib.envs.base import Environment
 from minimax_lib.envs.batch import BatchEnv, FreshLevels
 from minimax_lib.rollout import EpisodeReturns, FirstEpisodes, Rollout, Start, begin, go_on, joined_in_time
-from minimax_lib.trees import zeros
+from minimax_lib.trees import assert_same_form, zeros
 
 SHARED_SEED = 20230713  # decisions that are common to all seeds and devices come from this, never from a run's seed
 
@@ -108,7 +107,7 @@ class Runner:
         # The outcome holds the parameters that played, not the updated ones: scores that look at the network are about
         # the policy whose rollout they score.
         curriculum, report = self.curriculum.observe(k_observe, clock, curriculum, batch, played.outcome)
-        chex.assert_trees_all_equal_shapes_and_dtypes(curriculum, state.curriculum)
+        assert_same_form("the curriculum's state", state.curriculum, curriculum)
 
         metrics = played.losses | played.metrics | report
         next_state = RunnerState(
