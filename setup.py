@@ -20,11 +20,17 @@ INSTALL = [
     "pillow>=10.0",  # pictures of levels
     "filelock>=3.13",  # one process at a time owns a run folder
 ]
+GYMNAX = "gymnax>=1.0,<2.0"  # 1.0 tells an end from a time limit
+RUN_TESTS = ["pytest>=8.4", "pytest-xdist>=3.6"]
 LINT = ["ruff>=0.14", "mypy>=1.18", "types-PyYAML"]
 EXTRAS = {
-    "test": ["pytest>=8.4", "pytest-xdist>=3.6", "hypothesis>=6.100", "minigrid>=3.0", "tensorboardX>=2.6", *LINT],
+    "test": [*RUN_TESTS, "hypothesis>=6.100", "minigrid>=3.0", "tensorboardX>=2.6", GYMNAX, *LINT],
     "plots": ["matplotlib>=3.9"],  # benchmark and learning curves
     "envs": ["minigrid>=3.0", "gymnasium>=1.0"],  # the real MiniGrid, to compare with
+    "gymnax": [GYMNAX],  # its environments (--env Gymnax)
+    # Craftax-Classic (--env Craftax). Not beside minigrid: its pygame and minigrid's pygame-ce are the same import.
+    "craftax": ["craftax>=1.6.1,<2.0"],
+    "test-craftax": ["craftax>=1.6.1,<2.0", *RUN_TESTS],  # tests/test_craftax.py, for the same reason apart
     "tensorboard": ["tensorboardX>=2.6"],  # a second place for the metrics of a run (--tensorboard)
 }
 

@@ -1,12 +1,12 @@
 """Steps per second of a random policy in AMaze, beside the real MiniGrid: `python benchmarks/env_throughput.py`.
 
-What is measured: one jitted scan of `BatchEnv.step`, observations included, at several numbers of environments and in
-the three restart modes (the first reset and the first stock of fresh levels are inside); a large grid and a batch of
-held-out mazes; and MiniGrid on the same task, alone in a plain loop and in gymnasium's vectoriser. Random actions are
-drawn ahead, for both, so that no random number generator is measured. With `--devices N`, N devices (cores, where there
-is no accelerator) have a part of the environments each. Every pixel of every observation goes into a checksum, so that
-none is optimised away, and every run must end episodes. Times are the best and the median of several runs; other load
-on the machine only makes them longer.
+What is measured: one jitted scan of `BatchEnv.step_stocked`, observations included, at several numbers of environments
+and in the three restart modes (the first reset and the first stock of fresh levels are inside); a large grid and a
+batch of held-out mazes; and MiniGrid on the same task, alone in a plain loop and in gymnasium's vectoriser. Random
+actions are drawn ahead, for both, so that no random number generator is measured. With `--devices N`, N devices (cores,
+where there is no accelerator) have a part of the environments each. Every pixel of every observation goes into a
+checksum, so that none is optimised away, and every run must end episodes. Times are the best and the median of several
+runs; other load on the machine only makes them longer.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def random_run(batch: BatchEnv, n_steps: int, key: jax.Array, levels: Any, actio
 
     def one_step(loop: tuple, key: jax.Array) -> tuple[tuple, jax.Array]:
         state, t, checksum = loop
-        state, ts = batch.step(key, state, actions[t % N_ACTIONS])
+        state, ts = batch.step_stocked(key, state, actions[t % N_ACTIONS])
         checksum = jax.tree.map(jnp.bitwise_xor, checksum, ts.obs)
         return (state, t + 1, checksum), ts.done.sum(dtype=jnp.int32)
 

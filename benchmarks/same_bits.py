@@ -25,19 +25,19 @@ SMALL = """
     --ppo.n-epochs 2 --n-updates 6 --log-every 2 --checkpoint-every 2 --keep-checkpoints 9 --eval.every 3
     --eval.tasks TrainingDistribution --eval.n-episodes 4 --no-report
 """
-BUFFER = "--runner.capacity 24 --runner.min-fill 0.25"
+BUFFER, PARTLY_FULL = "--runner.capacity 24", "--runner.min-fill 0.25"
 FINITE = "--runner.generator finite --runner.generator.n-levels 24 --runner.schedule proportionate --runner.min-fill 0"
-SCORES = ("l1_value_loss", "one_step_td", "policy_entropy", "learnability", "positive_value_loss", "neg_return")
+SCORES = ("l1_value_loss", "one_step_td", "policy_entropy", "positive_value_loss", "neg_return")
 TWICE = ("dr", "robust_plr", "accel", "parallel_accel", "paired", "repaired", "sfl")  # with two seeds, two devices
 
 
-def smaller(config: str) -> str:
-    """Flags that make the networks and buffers of a shipped configuration small."""
+def smaller(config: str, others: str) -> str:
+    """Flags that make the networks and buffers of a shipped configuration small, beside the `others` of a variant."""
     method, flags = config.removeprefix("s5_"), ["--model.memory-width 16"]
     if config.startswith("s5_"):
         flags.append("--model.state-size 16")
     if any(name in method for name in ("plr", "accel", "repaired")):
-        flags.append(BUFFER)
+        flags.append(BUFFER if "--runner.min-fill" in others else f"{BUFFER} {PARTLY_FULL}")
     if method in ("paired", "population_paired", "minimax_adversary"):
         flags.append("--runner.teacher.model.memory-width 16 --runner.teacher.model.conv-filters 8")
     if config == "s5_paired":
@@ -64,7 +64,7 @@ def variants(checkout: Path) -> dict[str, list[str]]:
         "proportional": ("plr", "--runner.prioritisation proportional --ppo.bootstrap-truncated"),
     }
     return {
-        name: ["--config", str(CONFIGS / f"{config}.yaml"), *SMALL.split(), *smaller(config).split(), *flags.split()]
+        name: ["--config", str(CONFIGS / f"{config}.yaml"), *f"{SMALL} {smaller(config, flags)} {flags}".split()]
         for name, (config, flags) in found.items()
     }
 

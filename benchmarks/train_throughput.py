@@ -39,10 +39,9 @@ from minimax_lib.curricula.outcome import RolloutOutcome
 from minimax_lib.evaluation.held_out import evaluation_keys
 from minimax_lib.experiment.loop import evaluate_first_students
 from minimax_lib.models.settings import FeedForward
-from minimax_lib.rollout import episode_returns
 from minimax_lib.runners.build import make_agent, make_program
 from minimax_lib.runners.hosts import make_devices_of_cores
-from minimax_lib.runners.training import Runner, RunnerState, return_metrics
+from minimax_lib.runners.training import Runner, RunnerState
 from minimax_lib.trees import mapped
 
 CONFIGS = Path(__file__).parents[1] / "configs" / "maze"
@@ -179,8 +178,8 @@ def part_programs(runner: Runner) -> dict[str, Callable[..., Any]]:
         outcome = RolloutOutcome(runner.agent, state.students.params, runs)
         return runner.curriculum.observe(key, axes.common(state.clock), curriculum, batch, outcome)
 
-    def metrics(batch: Any, runs: Any) -> Any:
-        return return_metrics(episode_returns(runs.steps)) | runner._level_metrics(batch)
+    def metrics(state: RunnerState, batch: Any, runs: Any) -> Any:
+        return runner._level_game_metrics(batch, RolloutOutcome(runner.agent, state.students.params, runs))
 
     functions = {"propose": propose, "rollout": play, "update": update, "observe": observe, "metrics": metrics}
     return {name: jax.jit(mapped(function, axis_name=axes.SEED)) for name, function in functions.items()}
@@ -193,7 +192,7 @@ def run_parts(programs: dict[str, Callable[..., Any]], state: RunnerState) -> di
     found["rollout"], runs = seconds(lambda: programs["rollout"](state, batch))
     found["update"], _ = seconds(lambda: programs["update"](state, batch, runs))
     found["observe"], _ = seconds(lambda: programs["observe"](state, curriculum, batch, runs))
-    found["metrics"], _ = seconds(lambda: programs["metrics"](batch, runs))
+    found["metrics"], _ = seconds(lambda: programs["metrics"](state, batch, runs))
     return found
 
 

@@ -11,6 +11,7 @@ from flax import struct
 from minimax_lib import axes
 from minimax_lib.agents.base import Agent
 from minimax_lib.envs.base import Environment, Level, progress_of
+from minimax_lib.envs.spaces import within
 from minimax_lib.trees import tree_size, tree_where
 
 if TYPE_CHECKING:
@@ -140,6 +141,7 @@ class Player:
         keys = jax.vmap(jax.random.split)(jax.vmap(jax.random.fold_in)(episodes.key, time))
         policy, _, carry = self.agent.policy(params, episodes.obs, episodes.carry, time == 0)
         action = jax.vmap(self.choose)(keys[:, 0], policy)
+        action = within(self.env.action_space, action)
         state, ts = jax.vmap(self.env.step)(keys[:, 1], episodes.state, action)
         returns = episodes.stats.returns + ts.reward
         stats = Played(returns=returns, lengths=time + 1, progress=progress_of(ts, returns), facts=ts.facts)

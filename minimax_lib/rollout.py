@@ -114,7 +114,7 @@ def go_on(
         state, obs, first, carry = loop
         k_act, k_env = keys
         action, log_prob, value, carry = agent.act(k_act, params, obs, carry, first)
-        state, after = env.step(k_env, state, action)
+        state, after = env.step_stocked(k_env, state, action)
         cut = truncation_value = None
         if bootstrap_truncated:
             cut = after.truncated & ~after.terminated
@@ -200,7 +200,8 @@ def transitions(recorded: Recorded, opening: jax.Array, restarts: bool) -> Trans
 def scan_restocked(env: BatchEnv, one_step: Any, loop: tuple, keys: jax.Array) -> tuple[tuple, Any]:
     """`lax.scan(one_step, loop, keys)` over keys [T, ...]; `loop[0]` is the BatchState, restocked as it needs.
 
-    Without a stock it is that scan. With one, a scan over segments of scans, so that the inner loop has no branch.
+    `one_step` takes `env.step_stocked`. Without a stock it is that scan. With one, a scan over segments of scans, so
+    that the inner loop has no branch.
     """
     n_steps, unroll = len(keys), steps_at_once(4)
     if not env.restock_every:
@@ -215,7 +216,7 @@ def scan_restocked(env: BatchEnv, one_step: Any, loop: tuple, keys: jax.Array) -
 
 
 class FirstEpisodes(struct.PyTreeNode):
-    """The first episode of each row. All [A, R].
+    """The first episode of each row: evaluation e of level b. All [A, B, E].
 
     Over these, a mean is fair. Over all episodes that end inside a rollout it is not: long ones are cut off, and short
     ones fit in several times.
@@ -229,32 +230,47 @@ class FirstEpisodes(struct.PyTreeNode):
 
 
 class EpisodeReturns(struct.PyTreeNode):
-    """The episodes that ended inside a rollout; an unfinished tail counts for nothing. All [A, R]."""
+    """The episodes on each level that ended inside a rollout; an unfinished tail counts for nothing. All [A, B]."""
 
     mean: jax.Array  # f32, 0 where no episode ended
     best: jax.Array  # f32, -inf where no episode ended
     count: jax.Array  # i32
     solved: jax.Array  # i32, episodes that ended with their task done
     progress: jax.Array  # f32, mean at the episodes' ends, 0 where none ended
+    facts: dict[str, jax.Array]  # f32 each, as `progress`
     first: FirstEpisodes
 
 
-def episode_returns(steps: Transition) -> EpisodeReturns:
-    """Statistics of undiscounted returns over the episodes completed in `steps` [T, A, R]."""
+def episode_returns(steps: Transition, n_evals: int = 1) -> EpisodeReturns:
+    """Statistics of undiscounted returns over the episodes completed in `steps` [T, A, B * n_evals]."""
     done, returns = steps.done, steps.episode_return
-    count = done.sum(axis=0, dtype=jnp.int32)
+
+    def pooled(x: jax.Array) -> jax.Array:
+        return by_level(x, n_evals).sum(axis=-1)
+
+    count = pooled(done.sum(axis=0, dtype=jnp.int32))
+
+    def at_ends(x: jax.Array) -> jax.Array:
+        return pooled(jnp.where(done, x, 0.0).sum(axis=0)) / jnp.maximum(count, 1)
+
     return EpisodeReturns(
-        mean=jnp.where(done, returns, 0.0).sum(axis=0) / jnp.maximum(count, 1),
-        best=jnp.where(done, returns, -jnp.inf).max(axis=0),
+        mean=at_ends(returns),
+        best=by_level(jnp.where(done, returns, -jnp.inf).max(axis=0), n_evals).max(axis=-1),
         count=count,
-        solved=steps.solved.sum(axis=0, dtype=jnp.int32),
-        progress=jnp.where(done, steps.progress, 0.0).sum(axis=0) / jnp.maximum(count, 1),
-        first=first_episodes(steps),
+        solved=pooled(steps.solved.sum(axis=0, dtype=jnp.int32)),
+        progress=at_ends(steps.progress),
+        facts=jax.tree.map(at_ends, steps.facts),
+        first=jax.tree.map(lambda x: by_level(x, n_evals), first_episodes(steps)),
     )
 
 
+def by_level(x: jax.Array, n_evals: int) -> jax.Array:
+    """Rows [..., B * n_evals] as [..., B, n_evals]: row b * n_evals + e is evaluation e of level b."""
+    return x.reshape(*x.shape[:-1], -1, n_evals)
+
+
 def first_episodes(steps: Transition) -> FirstEpisodes:
-    """The episodes that rows [A, R] begin with in `steps` [T, A, R]."""
+    """The episodes that rows begin with in `steps` [T, A, R]; the leaves are [A, R]."""
     finished = steps.done.any(axis=0)
     # The step of the first end; where there is none, `argmax` gives 0 and the last step is what is known.
     last = jnp.where(finished, jnp.argmax(steps.done, axis=0), len(steps.done) - 1)

@@ -56,6 +56,18 @@ class Countdown:
         return {}
 
 
+@dataclasses.dataclass(frozen=True)
+class Numbered(Countdown):
+    """Countdown on levels that are never twice the same."""
+
+    max_length: int = 3
+
+    def sample_level(self, key):
+        k_number, k_length = jax.random.split(key)
+        number = jax.random.randint(k_number, (), 0, 2**30, jnp.int32)
+        return jnp.stack([number, jax.random.randint(k_length, (), 1, self.max_length + 1, jnp.int32)])
+
+
 def draw(env, n, seed=0):
     return jax.jit(lambda key: jax.vmap(env.sample_level)(jax.random.split(key, n)))(jax.random.key(seed))
 
@@ -69,7 +81,7 @@ def run(batch, key, levels, actions, n_steps):
     def one_step(loop, key):
         state, t = loop
         before = batch.levels(state)
-        state, ts = batch.step(key, state, actions[t])
+        state, ts = batch.step_stocked(key, state, actions[t])
         return (state, t + 1), (ts, before)
 
     keys = jax.random.split(k_steps, n_steps)
@@ -195,13 +207,7 @@ def test_restocking_does_not_change_the_sequence():
 
 def test_the_stock_lasts_when_every_row_ends_at_every_step():
     """Episodes of one step: 1 + T levels a row are used, none of them twice."""
-
-    @dataclasses.dataclass(frozen=True)
-    class OneStep(Countdown):
-        def sample_level(self, key):
-            return jnp.stack([jax.random.randint(key, (), 0, 2**30, jnp.int32), jnp.ones((), jnp.int32)])
-
-    env, n_rows, n_steps = OneStep(), 7, 24
+    env, n_rows, n_steps = Numbered(max_length=1), 7, 24
     batch = BatchEnv(env, restart=FreshLevels(env.sample_level, restock_every=3))
     actions = random_actions(env, (n_steps, 1, n_rows))
     _, steps, before = run(batch, jax.random.key(0), draw(env, n_rows, seed=9), actions, n_steps)
@@ -219,6 +225,45 @@ def test_each_seed_gets_in_a_vmap_what_it_gets_alone():
         alone = run(batch, keys[s], levels, actions, n_steps)
         for a, b in zip(jax.tree.leaves(together), jax.tree.leaves(alone), strict=True):
             np.testing.assert_array_equal(np.asarray(a)[s], b)
+
+
+@partial(jax.jit, static_argnums=(0, 3))
+def own_scan(batch, key, levels, n_steps):
+    """(bool[T, A, R] episodes that ended, levels after each step) of a plain scan over `step`: nobody restocks."""
+    k_reset, k_steps = jax.random.split(key)
+    state, first = batch.reset(k_reset, levels)
+
+    def one_step(state, key):
+        state, ts = batch.step(key, state, jnp.zeros(first.done.shape, jnp.int32))
+        return state, (ts.done, batch.levels(state))
+
+    return jax.lax.scan(one_step, state, jax.random.split(k_steps, n_steps))[1]
+
+
+def test_a_plain_scan_over_step_never_runs_out_of_fresh_levels():
+    env, n_steps = Numbered(), 40
+    batch = BatchEnv(env, n_students=2, restart=FreshLevels(env.sample_level, restock_every=2))
+    key = jax.random.key(4)
+    done, after = own_scan(batch, key, draw(env, 2), n_steps)
+    begun = np.asarray(after)[np.asarray(done)]  # row by row within a step, as levels are handed out
+    assert len(begun) > 3 * 16  # the stock holds 16
+    assert len(np.unique(begun[:, 0])) == len(begun)
+    k_stock = jax.random.split(jax.random.split(key)[0])[1]
+    numbered = jax.vmap(lambda n: env.sample_level(jax.random.fold_in(k_stock, n)))(jnp.arange(len(begun)))
+    np.testing.assert_array_equal(begun, numbered)
+
+
+def test_a_plain_scan_over_step_gives_each_seed_of_a_vmap_what_it_gets_alone():
+    env = Numbered()
+    batch = BatchEnv(env, restart=FreshLevels(env.sample_level, restock_every=2))
+    keys, levels = jax.random.split(jax.random.key(5), 3), draw(env, 3)
+    done, after = jax.vmap(lambda key: own_scan(batch, key, levels, 24), axis_name=SEED)(keys)
+    assert len({int(n) for n in done.sum(axis=(1, 2, 3))}) > 1  # some seeds fill up sooner than they need to
+    for s in range(3):
+        numbers = np.asarray(after)[s][np.asarray(done)[s]][:, 0]
+        assert len(np.unique(numbers)) == len(numbers) > 2 * 12  # the stock holds 12
+        for together, alone in zip((done, after), own_scan(batch, keys[s], levels, 24), strict=True):
+            np.testing.assert_array_equal(together[s], alone)
 
 
 def count_conditionals(text):

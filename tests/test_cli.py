@@ -82,8 +82,8 @@ def test_choosing_another_name_leaves_the_settings_of_the_first_behind(elsewhere
 def test_flags_take_any_spelling_and_order():
     expected = parse(["--n_seeds", "2", "--runner", "dr", "--runner.n_parallel", "8", "--env.see_agent", "true"])
     assert parse(["--env.see-agent", "--runner.n-parallel=8", "--runner=dr", "--n-seeds=2"]) == expected
-    assert parse(["--env.no_see_agent", "--env.see_agent", "--runner.n_parallel=8", "--n_seeds=2"]) == expected
-    assert not parse(["--resume", "--no-resume"]).resume
+    assert parse(["--env.see_agent", "true", "--runner.n_parallel=8", "--n_seeds=2"]) == expected
+    assert not parse(["--no-resume"]).resume
 
 
 @pytest.mark.parametrize(
@@ -103,6 +103,10 @@ def test_flags_take_any_spelling_and_order():
         (["--env.see_agent", "maybe"], "env.see_agent is 'maybe': it must be true or false"),
         (["--ppo", "3"], "ppo is '3': it is a group of settings, as in ppo.SETTING"),
         (["dr"], "'dr' follows no flag: settings are given as --seed 1; see --help"),
+        (["--seed", "1", "--seed=2"], "seed is given twice, '1' and '2': give it once"),
+        (["--env.n-walls", "3", "--env.n_walls", "3"], "env.n_walls is given twice, '3' and '3': give it once"),
+        (["--runner", "dr", "--runner", "plr"], "runner is given twice, 'dr' and 'plr': give it once"),
+        (["--resume", "--no-resume"], "resume is given twice, without a value and 'false': give it once"),
         (["--n_updates", "0"], "n_updates is 0: it must be at least 1"),
         (["--env.n_walls", "168"], "*168*169*167"),
         (["--ppo.n_minibatches", "5"], "ppo.n_minibatches is 5: it must divide the 32 rows (try 4)"),
@@ -233,7 +237,7 @@ def test_plugins_add_environments_models_and_runners(elsewhere):
     assert finished.returncode == 0, finished.stderr
     text = " ".join(finished.stdout.split())
     for expected in (
-        "--env {AMaze,Ice}",
+        "--env {AMaze,Pendulum,Gymnax,Craftax,Ice}",
         "--env.slipperiness FLOAT",
         "How often a step slips. (default: 0.5)",
         "(default: 8)",
@@ -243,7 +247,7 @@ def test_plugins_add_environments_models_and_runners(elsewhere):
     ):
         assert expected in text
     wrong = run("--plugins", "mine", "--env", "Icee")
-    assert wrong.stderr == "error: unknown environment 'Icee': choose from AMaze, Ice (did you mean 'Ice'?)\n"
+    assert wrong.stderr == "error: unknown environment 'Icee': choose from AMaze, Pendulum, Gymnax, Craftax, Ice (did you mean 'Ice'?)\n"
 
 
 @pytest.fixture

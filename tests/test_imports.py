@@ -18,7 +18,7 @@ SOURCES = {
 LAYERS = [  # each may import itself and what stands before it; the longest prefix counts
     ["registry", "trees", "counts", "axes", "loops"],
     ["envs"],
-    ["agents.base", "gae", "rollout", "episodes", "models"],
+    ["agents.base", "gae", "rollout", "reward_normalization", "episodes", "models"],
     ["agents"],
     ["curricula"],
     ["runners", "evaluation"],

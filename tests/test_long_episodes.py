@@ -92,6 +92,7 @@ def test_every_episode_counts_once_where_none_is_cut(n_steps):
     error = 4 * 0.5 / np.sqrt(n_episodes)
     np.testing.assert_allclose(report.metrics["solved_rate"], 0.5, atol=error)
     np.testing.assert_allclose(report.metrics["return"], 0.5, atol=error)
+    np.testing.assert_allclose(report.metrics["facts/time"], (SHORT + LONG) / 2, atol=error * LONG)
     assert (report.metrics["unfinished"] == 0).all()
     np.testing.assert_allclose(report.metrics["level/new/chance"], 0.5, rtol=1e-5)
     assert program._run._cache_size() == 1

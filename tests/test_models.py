@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from minimax_lib.envs.spaces import Box, Dict, Discrete
+from minimax_lib.envs.spaces import Box, Dict, Discrete, MultiDiscrete
 from minimax_lib.models import activations, recurrence
 from minimax_lib.models.initializers import orthogonal, polar_factor
 from minimax_lib.models.memory import GRU_CELL, LSTM_CELL, GRUCarry, GRUMemory, LSTMCarry
@@ -103,6 +103,14 @@ SPACES = {
     "one number": Discrete(3),
     "one vector": Box(-1.0, 1.0, (4,)),
     "integer vector": Dict((("position", Box(0, 12, (2,), "int32")),)),
+    "several numbers": MultiDiscrete((2, 3)),
+    "pictures of all types": Dict(
+        (
+            ("map", Box(0, 10, (3, 3, 2), "int32")),
+            ("heat", Box(0.0, 1.0, (4, 3, 1))),
+            ("walls", Box(0, 1, (3, 4, 1), "bool")),
+        )
+    ),
     "nested": Dict((("inner", MAZE), ("direction", Discrete(2)), ("matrix", Box(0.0, 1.0, (2, 3))))),
 }
 
@@ -472,11 +480,12 @@ def test_initialisation_needs_no_qr(name):
         (lambda: LSTM(image_scale=0.0), "model.image_scale is 0.0: it must be positive"),
         (
             lambda: LSTM(kernel_size=6).build(MAZE, ACTIONS),
-            "model.kernel_size is 6, but the observation 'image' is 5x5: it must be at most 5",
+            "model.kernel_size is 6, but the observation 'image' is 5x5: it must be at most 5, or image=0 in "
+            "model.depths",
         ),
         (
-            lambda: LSTM().build(MAZE, Box(-1.0, 1.0, (2,))),
-            "no policy for actions in Box: choose an environment whose actions are Discrete",
+            lambda: LSTM().build(MAZE, Box(0, 3, (2,), "int32")),
+            "no policy for actions in a Box of int32: choose MultiDiscrete, or a Box of float32",
         ),
     ],
 )

@@ -309,6 +309,14 @@ def test_load_pads_and_stacks():
     assert (np.asarray(a) != np.asarray(b)).any()
 
 
+@pytest.mark.parametrize("name", ["PerfectMaze", "SmallCorridor"])
+def test_a_maze_loaded_alone_is_that_of_a_list(name):
+    key = jax.random.key(3)
+    alone, listed = ood.load(name, key, size=(20, 20)), ood.load(["FourRooms", name], key, size=(20, 20))
+    for a, b in zip(jax.tree.leaves(alone), jax.tree.leaves(listed), strict=True):
+        np.testing.assert_array_equal(a, b[1])
+
+
 def test_name_tuples_name_mazes():
     assert set(ood.BENCHMARK) | set(ood.VALIDATION) <= set(ood.MAZES)
     assert len(ood.BENCHMARK) == 12

@@ -111,11 +111,37 @@ def test_every_score_of_one_student_is_checked_by_hand():
     assert checked == set(ONE_STUDENT)
 
 
-def test_learnability_counts_episodes():
-    done = by_row([1, 1, 1, 1, 0], [1, 0, 1, 0, 1], [0, 0, 0, 0, 1])
-    reward = by_row([1, 0, 0, 0, 5], [-1, 2, 0, 0, 1], [0, 0, 0, 0, 0])
-    runs = rollouts(reward, done, np.zeros_like(reward), [[0, 0, 0]])
-    np.testing.assert_allclose(score("learnability", runs), [1 / 4 * 3 / 4, 2 / 3 * 1 / 3, 0], rtol=1e-6)
+def test_learnability_counts_the_first_episodes_of_a_level():
+    """Three levels in four rows each: one of four first episodes solved, two of four, and no episode that ended."""
+    done = by_row(*[[1, 1]] * 4, *[[0, 1]] * 2, *[[0, 0]] * 2, *[[0, 0]] * 4)
+    solved_later = [0, 1]  # the second episode of a row says nothing more
+    reward = by_row([1, 0], solved_later, solved_later, [0, 0], [1, 0], [1, 0], [1, 0], [1, 0], *[[1, 1]] * 4)
+    runs = rollouts(reward, done, np.zeros_like(reward), [[0] * 12])
+    experience = scores.experience(runs.run, jnp.zeros(3), 0.5, 0.5, n_evals=4)
+    np.testing.assert_allclose(SCORES["learnability"](experience), [1 / 4 * 3 / 4, 1 / 2 * 1 / 2, -np.inf], rtol=1e-6)
+
+
+def test_learnability_of_several_students_is_their_mean():
+    """One level in two rows: the first student solves one of them, the second none."""
+    seen = played([[(1,), (0,)], [(0,), (0,)]])
+    experience = scores.experience(seen.run, jnp.zeros(1), 0.5, 0.5, n_evals=2)
+    np.testing.assert_allclose(SCORES["learnability"](experience), [(1 / 4 + 0) / 2], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", [name for name in ONE_STUDENT if name != "learnability"])
+def test_a_level_in_several_rows_scores_as_all_its_episodes(name):
+    """The mean over episodes: of a level's rows, each counts as often as it has ended an episode."""
+    seen = random_rollouts(5, n_students=1, n_levels=6)
+    best = jnp.asarray([2.0, 3.0])
+    args = (0.9, 0.7, seen.logits, seen.values)
+    pooled = SCORES[name](scores.experience(seen.run, best, *args, n_evals=3))
+    single = scores.experience(seen.run, jnp.repeat(best, 3), *args)
+    each, count = np.asarray(SCORES[name](single)), np.asarray(single.episodes.count[0])
+    expected = []
+    for rows in (slice(0, 3), slice(3, 6)):
+        known = count[rows] > 0
+        expected.append(np.average(each[rows][known], weights=count[rows][known]) if known.any() else -np.inf)
+    np.testing.assert_allclose(pooled, expected, rtol=1e-5)
 
 
 # Two students on five levels, protagonist first: their returns an episode; () where they finish none.
@@ -141,7 +167,7 @@ def played(returns) -> Seen:
         ("population_regret", [1 - 0.5, 0.5 - 0.25, 1 - 0.5, 1 - 0.5, -np.inf]),
         ("return", [0.5, 0.25, 0.5, 0.5, -np.inf]),
         ("neg_return", [-0.5, -0.25, -0.5, -0.5, -np.inf]),
-        ("learnability", [1 / 8, 0, 0, 0, -np.inf]),
+        ("learnability", [0, 0, 0, 0, -np.inf]),  # one row a level: see the test of several
     ],
 )
 def test_scores_of_several_students_by_hand(name, expected):
@@ -218,7 +244,7 @@ def plain_score(name: str, runs: Seen, best: float, a: int, b: int) -> float:
     if not episodes:
         return -np.inf
     returns = [reward[e].sum() for e in episodes]
-    rate = np.mean([r > 0 for r in returns])
+    rate = float(returns[0] > 0)  # of first episodes: one in a row
     over_steps = {
         "l1_value_loss": abs(advantage),
         "gae": advantage,

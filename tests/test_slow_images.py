@@ -228,3 +228,53 @@ def test_acting_step_by_step_is_the_same_without_a_loop():
     assert_close(jax.tree.map(lambda *xs: jnp.concatenate(xs), *steps), jax.jit(whole)(params))
     one_step = jax.make_jaxpr(model.apply)(params, jax.tree.map(lambda x: x[:1], obs), carry, first[:1])
     assert "while" not in str(one_step)
+
+
+def of_two_pictures(dtypes: tuple[str, str], slowly: bool) -> Dict:
+    """Observations with two drawings of different sizes, and a number between them."""
+    first = Box(0, 2, (HEIGHT, WIDTH, CHANNELS), dtypes[0], changes_slowly=slowly)
+    second = Box(0, 2, (HEIGHT - 2, WIDTH - 1, CHANNELS), dtypes[1], changes_slowly=slowly)
+    return Dict((("first", first), ("time", Discrete(T)), ("second", second)))
+
+
+def two_pictures(dtypes: tuple[str, str]) -> dict:
+    first, second = jnp.asarray(drawing(5)), jnp.asarray(started_anew(6))[:, :, :-2, :-1]
+    time = jax.random.randint(jax.random.key(0), (T, R), 0, T, jnp.int32)
+    return {"first": first.astype(dtypes[0]), "time": time, "second": second.astype(dtypes[1])}
+
+
+@pytest.mark.parametrize("dtypes", [("uint8", "bool"), ("int32", "float32")])
+def test_two_pictures_are_both_taken_as_they_are(dtypes):
+    """Each with a scale of its own; that of floats is worked out as a whole, beside the other's changes."""
+    settings = LSTM(conv_filters=3, memory_width=4, head_width=4, scales=("first=3", "second=0.5"))
+    obs = two_pictures(dtypes)
+    usual, _, disturbed = outputs(settings.build(of_two_pictures(dtypes, False), ACTIONS), obs)
+    slow, _, _ = outputs(settings.build(of_two_pictures(dtypes, True), ACTIONS), obs)
+
+    def both(function):
+        return jax.jit(jax.value_and_grad(lambda params: sum(jnp.sin(x).sum() for x in function(params))))(disturbed)
+
+    ours = both(slow)
+    assert_close(ours, both(usual))
+    pictures = [ours[1]["params"]["torso"][name]["conv"] for name in ("first", "second")]
+    assert all(np.any(gradient) for gradient in jax.tree.leaves(pictures))
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "depths", "by_changes"),
+    [
+        (("uint8", "bool"), (), 2),
+        (("uint8", "bool"), ("first=2",), 1),
+        (("uint8", "bool"), ("first=0", "second=2"), 0),
+        (("uint8", "float32"), (), 1),
+        (("float32", "float16"), (), 0),
+    ],
+)
+def test_only_one_convolution_of_whole_numbers_goes_by_changes(dtypes, depths, by_changes):
+    settings = FeedForward(conv_filters=3, kernel_size=2, depths=depths)
+    model = settings.build(of_two_pictures(dtypes, True), ACTIONS)
+    obs = two_pictures(dtypes)
+    params = jax.eval_shape(model.torso.init, jax.random.key(0), obs)
+    found = jax.eval_shape(model.torso.apply, params, obs)
+    parts = found.parts if isinstance(found, SlowFeatures) else (found,)
+    assert sum(isinstance(part, SlowImage) for part in parts) == by_changes

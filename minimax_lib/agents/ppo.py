@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -11,8 +11,10 @@ from flax import struct
 
 from minimax_lib import axes
 from minimax_lib.agents.base import TrainState
-from minimax_lib.models.distributions import distribution
+from minimax_lib.registry import unknown_name
 from minimax_lib.rollout import Rollout, Transition
+
+Over = Literal["minibatch", "rollout"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +46,9 @@ class PPO:
     adam_eps: float = 1e-5
     """Epsilon of Adam."""
     normalize_advantages: bool = True
-    """Give the advantages of a minibatch mean 0 and standard deviation 1."""
+    """Give the advantages mean 0 and standard deviation 1."""
+    advantages_over: Over = "minibatch"
+    """What that mean and deviation are taken over: each minibatch, or once the whole rollout."""
     bootstrap_truncated: bool = False
     """Let an episode that ran into its time limit count the value of its last observation; costs a second evaluation
     of the network in every step of the rollout. Published baselines do not."""
@@ -58,6 +62,8 @@ class PPO:
             _check(name, getattr(self, name), 0 <= getattr(self, name) <= 1, "between 0 and 1")
         for name in ("n_epochs", "n_minibatches", "n_chunks"):
             _check(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
+        if self.advantages_over not in get_args(Over):
+            raise unknown_name("ppo.advantages_over", self.advantages_over, get_args(Over))
         if self.lr_final is not None:
             _check("lr_final", self.lr_final, self.lr_final >= 0, "at least 0")
 
@@ -172,7 +178,7 @@ class PPOAgent:
         """(action distribution, value f32[R], new memory)."""
         sequence = jax.tree.map(lambda x: x[None], obs)
         parameters, values, carry = self.model.apply(params, sequence, carry, first[None])
-        return distribution(self.model.action_space, parameters[0]), values[0].mean(axis=-1), carry
+        return self.model.distribution(parameters[0]), values[0].mean(axis=-1), carry
 
     def act(
         self, key: jax.Array, params: Any, obs: Any, carry: Any, first: jax.Array
@@ -195,6 +201,8 @@ class PPOAgent:
         # Once for all epochs, from the values of the rollout, as in the published code: the targets stay where they are
         # while the network moves.
         advantage, target = run.advantages(c.gamma, c.gae_lambda)
+        if c.normalize_advantages and c.advantages_over == "rollout":
+            advantage = normalized(advantage, run.steps.valid)
         batch = Batch(steps=run.steps, carry=run.carry, advantage=advantage, target=target)
 
         def epoch(learnt: tuple[Any, Any], key: jax.Array) -> tuple[tuple[Any, Any], dict[str, jax.Array]]:
@@ -219,7 +227,7 @@ class PPOAgent:
     def _gradient_step(self, learnt: tuple[Any, Any], batch: Batch) -> tuple[tuple[Any, Any], dict[str, jax.Array]]:
         params, opt_state = learnt
         # Before the batch is cut into chunks, which thus share one mean and one deviation.
-        if self.config.normalize_advantages:
+        if self.config.normalize_advantages and self.config.advantages_over == "minibatch":
             batch = dataclasses.replace(batch, advantage=normalized(batch.advantage, batch.steps.valid))
         gradients, metrics = self._gradient(params, batch)
         # Outside `jax.grad`, and before the norm: a mean inside the loss would have a gradient of its own, and all
@@ -254,7 +262,7 @@ class PPOAgent:
         steps, c = batch.steps, self.config
         valid = steps.valid
         parameters, values, _ = self.model.apply(params, steps.obs, batch.carry, steps.first)
-        policy = distribution(self.model.action_space, parameters)
+        policy = self.model.distribution(parameters)
         log_ratio = policy.log_prob(steps.action) - steps.log_prob
         policy_loss = clipped_policy_loss(log_ratio, batch.advantage, c.clip_eps, valid)
         # Every estimate of the value has a loss of its own, against the same target. With the loss of their mean they

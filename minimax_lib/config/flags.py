@@ -54,7 +54,10 @@ def read_command_line(words: Sequence[str]) -> Tree:
 
 
 def split_flags(words: Sequence[str]) -> list[tuple[str, Words]]:
-    """(dotted name, the words that follow) of every flag; a negation that nothing follows becomes the word false."""
+    """(dotted name, the words that follow) of every flag; a negation that nothing follows becomes the word false.
+
+    ValueError in one line where a word follows no flag, and for a flag that is given twice. Only files may be.
+    """
     flags: list[tuple[str, list[str]]] = []
     for word in words:
         # Two hyphens: a word that begins with one may be a value, as -1 is.
@@ -65,7 +68,18 @@ def split_flags(words: Sequence[str]) -> list[tuple[str, Words]]:
             flags[-1][1].append(word)
         else:
             raise ValueError(f"{word!r} follows no flag: settings are given as --seed 1; see --help")
-    return [_without_negation(name, Words(values)) for name, values in flags]
+    found = [_without_negation(name, Words(values)) for name, values in flags]
+    _refuse_repetition(found)
+    return found
+
+
+def _refuse_repetition(flags: Sequence[tuple[str, Words]]) -> None:
+    # Neither of two values is what was meant for sure: in a long command, the first is easily overlooked.
+    known: dict[str, Words] = {}
+    for name, values in flags:
+        if name in known and name != FILES:
+            raise ValueError(f"{name} is given twice, {known[name]!r} and {values!r}: give it once")
+        known[name] = values
 
 
 def _without_negation(name: str, values: Words) -> tuple[str, Words]:

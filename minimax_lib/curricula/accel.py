@@ -66,7 +66,7 @@ class ACCELCurriculum(Curriculum):
 
     @property
     def plan(self) -> Plan:
-        return Plan(self.inner.plan.n_rows, sources=(NEW, REPLAY, MUTATION))
+        return dataclasses.replace(self.inner.plan, sources=(NEW, REPLAY, MUTATION))
 
     def extra_env_steps(self, state: ACCELState) -> Count:
         return self.inner.extra_env_steps(state.inner)

@@ -9,6 +9,7 @@ from flax import struct
 
 from minimax_lib.counts import Count
 from minimax_lib.curricula.outcome import Outcome
+from minimax_lib.curricula.scores import Score
 from minimax_lib.envs.base import Level
 from minimax_lib.envs.batch import FreshLevels, SameLevel
 from minimax_lib.episodes import Played
@@ -69,6 +70,8 @@ class Plan:
     """Where the levels of a batch may come from."""
     restart: SameLevel | FreshLevels = SameLevel()
     """What follows an episode's end inside a rollout."""
+    scores: tuple[Score, ...] = ()
+    """The scores that it asks its outcome for: what they need of a rollout is checked before anything is compiled."""
 
 
 class Attempts(struct.PyTreeNode):

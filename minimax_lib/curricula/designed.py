@@ -20,6 +20,7 @@ from minimax_lib.curricula.settings import RolloutSettings
 from minimax_lib.envs.base import Environment, Level
 from minimax_lib.envs.registry import TEACHERS
 from minimax_lib.envs.ued import BatchUEDEnv, UEDEnvironment
+from minimax_lib.envs.wrappers import unwrapped
 from minimax_lib.models.registry import MODELS
 from minimax_lib.models.settings import LSTM
 from minimax_lib.rollout import Rollout, rollout
@@ -40,7 +41,7 @@ class DesignedLevels(Curriculum):
 
     @property
     def plan(self) -> Plan:
-        return Plan(self.n_rows)
+        return Plan(self.n_rows, scores=(self.score,))
 
     def init(self, key: jax.Array) -> TrainState:
         k_canvas, k_reset, k_agent = jax.random.split(key, 3)
@@ -116,8 +117,8 @@ class Teacher:
 
         ValueError where the teacher, the students and the environment do not fit together.
         """
-        check_score("the teacher's score", self.score, agent.n, agent.n_values)
-        pair = UEDEnvironment(env, self.design.build(env))
+        check_score("the teacher's score", self.score, env.action_space, agent.n, agent.n_values)
+        pair = UEDEnvironment(env, self.design.build(unwrapped(env)))
         network = self.model.build(pair.teacher.observation_space, pair.teacher.action_space)
         # The students learn after every rollout, the teacher after every batch: its schedule ends with the run too.
         n_updates = agent.n_total_updates and max(agent.n_total_updates // n_rollouts, 1)

@@ -11,6 +11,7 @@ from minimax_lib.curricula.settings import RolloutSettings
 from minimax_lib.envs.base import Environment
 from minimax_lib.envs.batch import FreshLevels
 from minimax_lib.envs.registry import editing_of
+from minimax_lib.envs.wrappers import unwrapped
 from minimax_lib.loops import on_cpu
 
 
@@ -45,7 +46,7 @@ class SimplestLevels:
     """The simplest levels of the environment (empty mazes), from which mutations make others."""
 
     def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
-        return DomainRandomisation(editing_of(env).base(env), n_rows)
+        return DomainRandomisation(editing_of(env).base(unwrapped(env)), n_rows)
 
 
 @dataclasses.dataclass(frozen=True)

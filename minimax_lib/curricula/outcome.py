@@ -15,7 +15,7 @@ class Outcome(Protocol):
 
     @property
     def episodes(self) -> EpisodeReturns:
-        """Statistics of the finished episodes, [A, B]."""
+        """Statistics of the finished episodes, [A, B]; several evaluations of a level are pooled."""
         ...
 
     def score(self, score: Score, best_return: jax.Array) -> jax.Array:
@@ -28,7 +28,7 @@ class Outcome(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class RolloutOutcome:
-    """The outcome of a rollout [T, A, B].
+    """The outcome of a rollout [T, A, B * n_evals].
 
     Everything is worked out when it is asked for, and nothing is kept: a value that was first computed inside
     `eval_shape` or a branch must not leak out of it. So it never crosses the boundary of a `jit` either.
@@ -38,16 +38,18 @@ class RolloutOutcome:
     params: Any  # [A, ...], of the students that played; [K, A, ...] where there are parts
     runs: Rollout
     parts: Rollout | None = None  # the K rollouts that `runs` is made of, if several: every leaf leads with K
+    n_evals: int = 1  # rows of each level
 
     @property
     def episodes(self) -> EpisodeReturns:
-        return episode_returns(self.runs.steps)
+        return episode_returns(self.runs.steps, self.n_evals)
 
     def score(self, score: Score, best_return: jax.Array) -> jax.Array:
         """See `Outcome`. Only a score that needs the network pays for a second look at it."""
         logits, values = self._look() if score.needs_network else (None, None)
         agent = self.agent
-        return score(experience(self.runs, best_return, agent.gamma, agent.gae_lambda, logits, values))
+        seen = experience(self.runs, best_return, agent.gamma, agent.gae_lambda, logits, values, self.n_evals)
+        return score(seen)
 
     def _look(self) -> tuple[jax.Array, jax.Array]:
         if self.parts is None:

@@ -28,10 +28,11 @@ class Parallel(Curriculum):
 
     @property
     def plan(self) -> Plan:
-        n = self.inner.plan.n_rows
+        plan = self.inner.plan
+        n = plan.n_rows
         if self.mutation is None:
-            return Plan(2 * n, n_train_rows=n, sources=(NEW, REPLAY))
-        return Plan(3 * n, n_train_rows=n, sources=(NEW, REPLAY, MUTATION))
+            return dataclasses.replace(plan, n_rows=2 * n, n_train_rows=n)
+        return dataclasses.replace(plan, n_rows=3 * n, n_train_rows=n, sources=(NEW, REPLAY, MUTATION))
 
     def extra_env_steps(self, state: "PLRState") -> Count:
         return self.inner.extra_env_steps(state)

@@ -54,7 +54,7 @@ class PLRCurriculum(Curriculum):
 
     @property
     def plan(self) -> Plan:
-        return Plan(self.n_rows, sources=(NEW, REPLAY))
+        return Plan(self.n_rows, sources=(NEW, REPLAY), scores=(self.score, *self.generator.plan.scores))
 
     def extra_env_steps(self, state: PLRState) -> Count:
         return self.generator.extra_env_steps(state.generator)
@@ -211,7 +211,7 @@ class PLRSettings(ReplaySettings):
 
     def plr(self, env: Environment, agent: AgentPop, n_rows: int) -> PLRCurriculum:
         """The curriculum that replays what the generator has made."""
-        check_score("runner.score", self.score, agent.n, agent.n_values)
+        check_score("runner.score", self.score, env.action_space, agent.n, agent.n_values)
         generator = self.generator.build(env, agent, n_rows)
         check_generator(GENERATORS.name_of(type(self.generator)), generator, n_rows, self.parallel)
         replay: ReplaySettings = self

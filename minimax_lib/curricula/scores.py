@@ -10,27 +10,34 @@ left out; where it compares returns, they count with the return that they have s
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 
+from minimax_lib.envs.spaces import Discrete, Space
 from minimax_lib.loops import steps_at_once
 from minimax_lib.registry import Registry
-from minimax_lib.rollout import EpisodeReturns, Rollout, episode_returns
+from minimax_lib.rollout import EpisodeReturns, Rollout, by_level, episode_returns
 
 
 class Experience(struct.PyTreeNode):
-    """What a score is a function of: A students played B levels for T steps."""
+    """What a score is a function of: A students played B levels for T steps, in R = B * E rows."""
 
-    done: jax.Array  # bool[T, A, B]
-    value: jax.Array  # f32[T, A, B]
-    advantage: jax.Array  # f32[T, A, B]
-    td_error: jax.Array  # f32[T, A, B], r_t + gamma V_{t+1} - V_t
-    logits: jax.Array | None  # f32[T, A, B, n], for the scores that need the network
-    values: jax.Array | None  # f32[T, A, B, K], all estimates of the value, likewise
+    done: jax.Array  # bool[T, A, R]
+    value: jax.Array  # f32[T, A, R]
+    advantage: jax.Array  # f32[T, A, R]
+    td_error: jax.Array  # f32[T, A, R], r_t + gamma V_{t+1} - V_t
+    logits: jax.Array | None  # f32[T, A, R, n], for the scores that need the network
+    values: jax.Array | None  # f32[T, A, R, K], all estimates of the value, likewise
     episodes: EpisodeReturns  # [A, B]
-    best_return: jax.Array  # f32[B], the highest return ever reached on the level, these rollouts included
+    best_return: jax.Array  # f32[R], the highest return ever reached on the row's level, these rollouts included
+
+    @property
+    def n_evals(self) -> int:
+        """E, rows of each level."""
+        return self.done.shape[-1] // self.episodes.count.shape[-1]
 
 
 def experience(
@@ -40,8 +47,12 @@ def experience(
     gae_lambda: float,
     logits: jax.Array | None = None,
     values: jax.Array | None = None,
+    n_evals: int = 1,
 ) -> Experience:
-    """The experience of rollouts [T, A, B]; the discounting is the students'."""
+    """The experience of rollouts [T, A, B * n_evals] on levels with a `best_return` (f32[B]).
+
+    The discounting is the students'.
+    """
     steps = runs.steps
     # With lambda 0 an advantage is the TD error of its step; bootstrapping is decided in one place.
     one_step, _ = runs.advantages(gamma, 0.0)
@@ -52,13 +63,16 @@ def experience(
         td_error=one_step,
         logits=logits,
         values=values,
-        episodes=episode_returns(steps),
-        best_return=best_return,
+        episodes=episode_returns(steps, n_evals),
+        best_return=jnp.repeat(best_return, n_evals),
     )
 
 
-def episode_mean(values: jax.Array, done: jax.Array) -> jax.Array:
-    """f32[...]: the mean over finished episodes of the mean over their steps of `values` [T, ...]; -inf without one."""
+def episode_mean(values: jax.Array, done: jax.Array, n_evals: int = 1) -> jax.Array:
+    """f32[..., B]: the mean over a level's finished episodes of the mean over their steps; -inf where there is none.
+
+    Of `values` [T, ..., B * n_evals].
+    """
 
     # In a mean over all steps, long episodes, which are mostly failures, would outweigh the short ones.
     def one_step(loop: tuple, step: tuple) -> tuple[tuple, None]:
@@ -71,10 +85,11 @@ def episode_mean(values: jax.Array, done: jax.Array) -> jax.Array:
     zero = jnp.zeros_like(values[0])
     start, n = (zero, zero, zero, zero), steps_at_once(16)
     (_, _, total, count), _ = jax.lax.scan(one_step, start, (values, done), unroll=n)
+    total, count = by_level(total, n_evals).sum(axis=-1), by_level(count, n_evals).sum(axis=-1)
     return jnp.where(count > 0, total / jnp.maximum(count, 1.0), -jnp.inf)
 
 
-Quantity = Callable[[Experience], jax.Array]  # f32[T, A, B], of every step
+Quantity = Callable[[Experience], jax.Array]  # f32[T, A, R], of every step
 
 
 def step_mean(quantity: Quantity) -> Callable[[Experience], jax.Array]:
@@ -82,7 +97,7 @@ def step_mean(quantity: Quantity) -> Callable[[Experience], jax.Array]:
 
     def score(x: Experience) -> jax.Array:
         has_finished = x.episodes.count > 0
-        total = jnp.where(has_finished, episode_mean(quantity(x), x.done), 0.0).sum(axis=0)
+        total = jnp.where(has_finished, episode_mean(quantity(x), x.done, x.n_evals), 0.0).sum(axis=0)
         # An unfinished episode has no mean over its steps: the students that have finished one speak for all.
         return finished(x, total / jnp.maximum(has_finished.sum(axis=0, dtype=jnp.int32), 1))
 
@@ -101,10 +116,10 @@ def with_unfinished(episodes: EpisodeReturns) -> EpisodeReturns:
     So that students can be compared: a level that the antagonist solves, while the protagonist is still on its way, is
     where the regret is highest.
     """
-    has_finished = episodes.count > 0
+    has_finished, so_far = episodes.count > 0, episodes.first.returns
     return episodes.replace(
-        mean=jnp.where(has_finished, episodes.mean, episodes.first.returns),
-        best=jnp.where(has_finished, episodes.best, episodes.first.returns),
+        mean=jnp.where(has_finished, episodes.mean, so_far.mean(axis=-1)),
+        best=jnp.where(has_finished, episodes.best, so_far.max(axis=-1)),
     )
 
 
@@ -140,38 +155,39 @@ def regret(formula: Callable[[EpisodeReturns], jax.Array]) -> Callable[[Experien
 
 
 def learnability(x: Experience) -> jax.Array:
-    """f32[B]: p (1 - p), p the rate of finished episodes that were solved."""
-    p = x.episodes.solved / jnp.maximum(x.episodes.count, 1)
+    """f32[B]: p (1 - p), p the share of a level's evaluations whose first episode was solved."""
+    # First episodes: of all that end inside a rollout, the long ones, which are mostly failures, are cut off.
+    p = x.episodes.first.solved.mean(axis=-1, dtype=jnp.float32)
     return finished(x, (p * (1.0 - p)).mean(axis=0))
 
 
 def log_probabilities(x: Experience) -> jax.Array:
-    """f32[T, A, B, n]: the logarithms of the probabilities of the actions."""
+    """f32[T, A, R, n]: the logarithms of the probabilities of Discrete actions."""
     if x.logits is None:
         raise ValueError("a score looks at the policy, which the experience does not hold: declare needs_network=True")
     return jax.nn.log_softmax(x.logits)
 
 
 def entropy(x: Experience) -> jax.Array:
-    """f32[T, A, B]: the policy's entropy, as a share of the highest that there is."""
+    """f32[T, A, R]: the policy's entropy, as a share of the highest that there is."""
     # As in the authors' code (level-replay): the number of actions is then no factor of the score.
     log_p = log_probabilities(x)
     return -(jnp.exp(log_p) * log_p).sum(axis=-1) / jnp.log(log_p.shape[-1])
 
 
 def doubt(x: Experience) -> jax.Array:
-    """f32[T, A, B]: one less the probability of the likeliest action."""
+    """f32[T, A, R]: one less the probability of the likeliest action."""
     return 1.0 - jnp.exp(log_probabilities(x).max(axis=-1))
 
 
 def confidence_margin(x: Experience) -> jax.Array:
-    """f32[T, A, B]: how much likelier the likeliest action is than the next."""
+    """f32[T, A, R]: how much likelier the likeliest action is than the next."""
     first, second = jnp.moveaxis(jax.lax.top_k(jnp.exp(log_probabilities(x)), 2)[0], -1, 0)
     return first - second
 
 
 def disagreement(x: Experience) -> jax.Array:
-    """f32[T, A, B]: the standard deviation of the estimates of the value."""
+    """f32[T, A, R]: the standard deviation of the estimates of the value."""
     if x.values is None:
         raise ValueError("a score looks at the values, which the experience does not hold: declare needs_network=True")
     return x.values.std(axis=-1)
@@ -187,15 +203,24 @@ class Score:
     needs_network: bool = False  # reads `logits` or `values`
     n_values: int = 1  # estimates of the value that the network must make, at least
     quantity: Quantity | None = None  # what the score is the mean of, where it is a mean over steps
+    needs_discrete: bool = False  # reads the probabilities of Discrete actions
+    n_evals: int = 1  # rows of a level, at least
+    mixes_scales: bool = False  # compares values, which may be of normalised rewards, with returns, which never are
 
     def __call__(self, x: Experience) -> jax.Array:
         """f32[B]; -inf where no episode finished."""
         return self.function(x)
 
 
-def per_step(quantity: Quantity, needs_network: bool = False, n_values: int = 1) -> Score:
-    """The score that is the mean of `quantity` over the steps of an episode, over episodes, and over students."""
-    return Score(step_mean(quantity), needs_network=needs_network, n_values=n_values, quantity=quantity)
+def per_step(quantity: Quantity, **needs: Any) -> Score:
+    """The score that is the mean of `quantity` over the steps of an episode, over episodes, and over students.
+
+    `needs` are what a `Score` says that it needs.
+    """
+    return Score(step_mean(quantity), quantity=quantity, **needs)
+
+
+OF_POLICY = {"needs_network": True, "needs_discrete": True}
 
 
 SCORES: Registry[Score] = Registry(
@@ -205,12 +230,12 @@ SCORES: Registry[Score] = Registry(
         "l1_value_loss": per_step(lambda x: jnp.abs(x.advantage)),
         "gae": per_step(lambda x: x.advantage),
         "one_step_td": per_step(lambda x: jnp.abs(x.td_error)),
-        "policy_entropy": per_step(entropy, needs_network=True),
-        "least_confidence": per_step(doubt, needs_network=True),
-        "min_margin": per_step(lambda x: 1.0 - confidence_margin(x), needs_network=True),
+        "policy_entropy": per_step(entropy, **OF_POLICY),
+        "least_confidence": per_step(doubt, **OF_POLICY),
+        "min_margin": per_step(lambda x: 1.0 - confidence_margin(x), **OF_POLICY),
         # Jiang et al. 2021b (DCD)
         "positive_value_loss": per_step(lambda x: jnp.maximum(x.advantage, 0.0)),
-        "max_mc": per_step(lambda x: x.best_return[None, None] - x.value),
+        "max_mc": per_step(lambda x: x.best_return[None, None] - x.value, mixes_scales=True),
         # Mead et al. 2025 (MNA)
         "negative_advantage": per_step(lambda x: jnp.maximum(-x.advantage, 0.0)),
         # Dennis et al. 2020 (PAIRED), Jiang et al. 2023 (minimax)
@@ -222,24 +247,30 @@ SCORES: Registry[Score] = Registry(
         # Jiang et al. 2023 (minimax)
         "value_disagreement": per_step(disagreement, needs_network=True, n_values=2),
         # Rutherford et al. 2024 (SFL), eq. 2
-        "learnability": Score(learnability),
+        "learnability": Score(learnability, n_evals=2),
     },
 )
 
 
-def register_score(
-    name: str, function: Callable[[Experience], jax.Array], n_students: int = 1, needs_network: bool = False
-) -> Score:
-    """Adds a score to the choices of `--runner.score`. `step_mean` and `finished` help to write its function."""
-    return SCORES.register(name, Score(function, n_students, needs_network=needs_network))
+def register_score(name: str, function: Callable[[Experience], jax.Array], **needs: Any) -> Score:
+    """Adds a score to the choices of `--runner.score`; `needs` are what a `Score` says that it needs.
+
+    `step_mean` and `finished` help to write its function.
+    """
+    return SCORES.register(name, Score(function, **needs))
 
 
-def check_score(which: str, name: str, n_students: int, n_values: int) -> None:
+def check_score(which: str, name: str, action_space: Space, n_students: int, n_values: int) -> None:
     """ValueError where the score called `name`, used as `which`, cannot be computed.
 
-    There are `n_students`, whose network gives `n_values` estimates of the value.
+    There are `n_students`, who act in `action_space` and whose network gives `n_values` estimates of the value.
     """
     score = SCORES[name]
+    if score.needs_discrete and not isinstance(action_space, Discrete):
+        raise ValueError(
+            f"{which} is {name!r}, which needs Discrete actions, but the environment's are "
+            f"{type(action_space).__name__}: choose a score of values or returns, as positive_value_loss"
+        )
     if n_students < score.n_students:
         bound = f"{'' if score.most_students else 'at least '}{score.n_students}"
         raise ValueError(

@@ -62,6 +62,12 @@ class RolloutSettings:
     continue_episodes: bool | None = None
     """Let the next rollout go on where the last one ended, and cut no episode off; none: where an episode may outlast a
     rollout. Only for curricula whose levels are always fresh (dr)."""
+    n_evals: int = 1
+    """Rows that play each level side by side, each of them an episode of its own: with 4, a batch has 4 * n_parallel
+    rows. A level's score and statistics are over all of its rows."""
+    normalize_rewards: bool = False
+    """Divide rewards by the running standard deviation of the discounted return, before anything is learnt or scored
+    from them. Reported returns stay as they are."""
     rollouts_per_batch: int | None = None
     """Rollouts on the same levels, each followed by an update, before the next batch; none: as many as the longest
     episode needs. For curricula that restart their levels (all but dr)."""
@@ -69,7 +75,7 @@ class RolloutSettings:
     n_students = 1
 
     def __post_init__(self) -> None:
-        for name in ("n_parallel", "n_steps", "n_students"):
+        for name in ("n_parallel", "n_steps", "n_evals", "n_students"):
             if getattr(self, name) < 1:
                 raise ValueError(f"runner.{name} is {getattr(self, name)}: it must be at least 1")
         if self.rollouts_per_batch is not None and self.rollouts_per_batch < 1:

@@ -1,6 +1,7 @@
 """The students as a curriculum sees them."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -12,7 +13,7 @@ from minimax_lib.curricula.outcome import RolloutOutcome
 from minimax_lib.envs.base import Level
 from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.episodes import Player
-from minimax_lib.rollout import rollout
+from minimax_lib.rollout import Rollout, rollout
 from minimax_lib.trees import mapped
 
 
@@ -24,6 +25,7 @@ class CurrentStudents:
     agent: AgentPop
     params: Any
     n_steps: int
+    rescale: Callable[[Rollout], Rollout] = lambda runs: runs  # what the runner does with rewards before it learns
 
     @property
     def env_steps_per_level(self) -> int:
@@ -32,7 +34,7 @@ class CurrentStudents:
     def play(self, key: jax.Array, batch: LevelBatch) -> RolloutOutcome:
         bootstraps = self.agent.bootstrap_truncated
         runs = rollout(key, self.env, self.agent, self.params, batch.levels, self.n_steps, bootstraps)
-        return RolloutOutcome(self.agent, self.params, runs)
+        return RolloutOutcome(self.agent, self.params, self.rescale(runs), n_evals=self.env.n_evals)
 
     def attempts(self, key: jax.Array, levels: Level, n_episodes: int) -> Attempts:
         player = Player(self.env.env, self.agent.agent)

@@ -91,7 +91,9 @@ class Environment(Protocol):
 
     def reset(self, key: jax.Array, level: Level) -> tuple[EnvState, TimeStep]: ...
 
-    def step(self, key: jax.Array, state: EnvState, action: jax.Array) -> tuple[EnvState, TimeStep]: ...
+    def step(self, key: jax.Array, state: EnvState, action: Any) -> tuple[EnvState, TimeStep]:
+        """The state and time step after `action`, which fits the action space (a pytree for a Dict of actions)."""
+        ...
 
     def get_level(self, state: EnvState) -> Level: ...
 
@@ -108,6 +110,21 @@ class Observable(Protocol):
     """
 
     def observe(self, state: EnvState) -> Any: ...
+
+
+@runtime_checkable
+class ResetsInGroups(Protocol):
+    """An environment whose resets are expensive, and that says so by this one more setting or property.
+
+    `BatchEnv` then resets only the rows whose episode has ended, so many of them together, and draws their levels there
+    too. Without it, all rows are reset in every step, and those that go on drop the result: cheaper where a reset costs
+    no more than a step. Levels and episodes are the same either way.
+    """
+
+    @property
+    def resets_at_once(self) -> int:
+        """Rows of a group, 1 or more: about as many as end in a step. More of them waste resets, fewer take turns."""
+        ...
 
 
 @runtime_checkable

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 from flax import struct
 
 from minimax_lib import axes
-from minimax_lib.envs.base import Environment, EnvState, Level, Observable, TimeStep, progress_of
+from minimax_lib.envs.base import Environment, EnvState, Level, Observable, ResetsInGroups, TimeStep, progress_of
+from minimax_lib.envs.spaces import within
 from minimax_lib.trees import tree_size, tree_where
 
 
@@ -58,12 +59,18 @@ class SameLevel:
     def next_levels(self, stock: tuple[()], levels: Level, done: jax.Array) -> tuple[tuple[()], Level]:
         return stock, levels
 
+    def group_levels(self, stock: tuple[()], places: jax.Array, levels: Level) -> Level:
+        return levels
+
+    def used(self, stock: tuple[()], n: jax.Array) -> tuple[()]:
+        return stock
+
 
 class LevelStock(struct.PyTreeNode):
     """Fresh levels drawn ahead. Level number n is `sample(fold_in(key, n))`, whenever it is drawn."""
 
     key: jax.Array
-    levels: Level  # [P, ...]
+    levels: Level  # [P, ...]; () where none is drawn ahead
     first: jax.Array  # i32[], number of levels[0]
     n_used: jax.Array  # i32[], levels handed out
 
@@ -84,11 +91,19 @@ class FreshLevels:
         """The stock before the first step."""
         return self._fill(key, jnp.zeros((), jnp.int32), n_rows)
 
-    def _fill(self, key: jax.Array, first: jax.Array, n_rows: int) -> LevelStock:
+    def init_empty(self, key: jax.Array) -> LevelStock:
+        """The stock before the first step, of an environment whose levels are drawn as rows need them."""
+        none = jnp.zeros((), jnp.int32)
+        return LevelStock(key=key, levels=(), first=none, n_used=none)
+
+    def numbered(self, key: jax.Array, numbers: jax.Array) -> Level:
+        """The levels [n, ...] of these numbers, i32[n]."""
         # Keys are folded by number, not split: a level must not depend on how many are drawn with it.
+        return jax.vmap(self.sample)(jax.vmap(jax.random.fold_in, (None, 0))(key, numbers))
+
+    def _fill(self, key: jax.Array, first: jax.Array, n_rows: int) -> LevelStock:
         numbers = first + jnp.arange(2 * self.restock_every * n_rows, dtype=jnp.int32)
-        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
-        return LevelStock(key=key, levels=jax.vmap(self.sample)(keys), first=first, n_used=first)
+        return LevelStock(key=key, levels=self.numbered(key, numbers), first=first, n_used=first)
 
     def restock(self, stock: LevelStock, n_rows: int) -> LevelStock:
         """A stock that lasts for `restock_every` steps, whatever happens in them."""
@@ -100,8 +115,7 @@ class FreshLevels:
     def handed_out(self, before: LevelStock, after: LevelStock, n: int) -> tuple[Level, jax.Array]:
         """(the first `n` levels that were handed out from `before` to `after`, bool[n] whether there were so many)."""
         numbers = before.n_used + jnp.arange(n, dtype=jnp.int32)
-        keys = jax.vmap(jax.random.fold_in, (None, 0))(before.key, numbers)
-        return jax.vmap(self.sample)(keys), numbers < after.n_used
+        return self.numbered(before.key, numbers), numbers < after.n_used
 
     def next_levels(self, stock: LevelStock, levels: Level, done: jax.Array) -> tuple[LevelStock, Level]:
         """(stock, [N] levels on which the rows that are `done` start again; the others keep theirs)."""
@@ -110,7 +124,15 @@ class FreshLevels:
         # nothing and may be -1: it is clipped, and `tree_where` does not take what it finds.
         index = stock.n_used - stock.first + order - 1
         fresh = jax.tree.map(lambda x: x.at[index].get(mode="clip"), stock.levels)
-        return dataclasses.replace(stock, n_used=stock.n_used + order[-1]), tree_where(done, fresh, levels)
+        return self.used(stock, order[-1]), tree_where(done, fresh, levels)
+
+    def group_levels(self, stock: LevelStock, places: jax.Array, levels: Level) -> Level:
+        """The levels of a group of rows, drawn now: `places` (i32[g]) count the rows that are done in this step."""
+        return self.numbered(stock.key, stock.n_used + places)
+
+    def used(self, stock: LevelStock, n: jax.Array) -> LevelStock:
+        """The stock after `n` levels more have been handed out."""
+        return dataclasses.replace(stock, n_used=stock.n_used + n)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,7 +151,7 @@ class BatchEnv:
     """Steps `env` for A students on B levels, each level `n_evals` times: [A, R] with R = B * n_evals.
 
     Row b * n_evals + e is evaluation e of level b. All students get the same levels. Internally the rows are
-    one flat batch.
+    one flat batch. ValueError where the environment's `resets_at_once` is no number of rows.
     """
 
     env: Environment
@@ -137,10 +159,21 @@ class BatchEnv:
     n_evals: int = 1
     restart: SameLevel | FreshLevels | NoRestart = SameLevel()
 
+    def __post_init__(self) -> None:
+        if isinstance(self.env, ResetsInGroups):
+            at_once = self.env.resets_at_once
+            if not isinstance(at_once, int) or at_once < 1:
+                name = type(self.env).__name__
+                raise ValueError(f"{name}.resets_at_once is {at_once!r}: it must be 1 row or more (try 1)")
+
     @property
     def restock_every(self) -> int:
-        """Steps that may be taken between two calls of `restock`; 0 if it need not be called."""
-        return self.restart.restock_every if isinstance(self.restart, FreshLevels) else 0
+        """Steps that `step_stocked` may take between two calls of `restock`; 0 if it need not be called."""
+        # Levels of an environment that resets in groups are drawn when they are needed: a stock would cost what its
+        # groups save, and hold several large levels for each row.
+        if isinstance(self.restart, FreshLevels) and not isinstance(self.env, ResetsInGroups):
+            return self.restart.restock_every
+        return 0
 
     def reset(self, key: jax.Array, levels: Level) -> tuple[BatchState, BatchTimeStep]:
         """Starts all students on `levels` [B, ...]."""
@@ -149,40 +182,102 @@ class BatchEnv:
         n = tree_size(rows)
         env_state, ts = jax.vmap(self.env.reset)(jax.random.split(k_env, n), rows)
         stats = EpisodeStats(returns=jnp.zeros(n, jnp.float32), lengths=jnp.zeros(n, jnp.int32))
-        state = BatchState(env=env_state, stats=stats, stock=self.restart.init(k_stock, n))
-        return state, self._emit(ts, ts.obs, stats)
+        return BatchState(env=env_state, stats=stats, stock=self._first_stock(k_stock, n)), self._emit(
+            ts, ts.obs, stats
+        )
+
+    def _first_stock(self, key: jax.Array, n: int) -> Any:
+        if isinstance(self.restart, FreshLevels) and not self.restock_every:
+            return self.restart.init_empty(key)
+        return self.restart.init(key, n)
 
     def restock(self, state: BatchState) -> BatchState:
-        """To be called before every `restock_every` steps."""
+        """To be called before every `restock_every` steps of `step_stocked`."""
+        if not self.restock_every:
+            return state
         return dataclasses.replace(state, stock=self.restart.restock(state.stock, tree_size(state.stats)))
 
-    def step(self, key: jax.Array, state: BatchState, action: jax.Array) -> tuple[BatchState, BatchTimeStep]:
+    def step(self, key: jax.Array, state: BatchState, action: Any) -> tuple[BatchState, BatchTimeStep]:
         """Takes `action` [A, R, ...] in every row, and restarts the rows whose episode ends."""
+        return self.step_stocked(key, self.restock(state), action)
+
+    def step_stocked(self, key: jax.Array, state: BatchState, action: Any) -> tuple[BatchState, BatchTimeStep]:
+        """`step` for loops that call `restock` before every `restock_every` steps, and so keep its branch outside.
+
+        Without those calls, rows go back in silence to a level that the stock has handed out before.
+        """
         k_step, k_reset = jax.random.split(key)
         n = tree_size(state.stats)
-        flat_action = action.reshape(n, *action.shape[2:])
+        # A Gaussian policy goes past the edges of a box; what it has drawn is kept as it is for its probability.
+        flat_action = within(self.env.action_space, jax.tree.map(lambda x: x.reshape(n, *x.shape[2:]), action))
         stepped, ts = jax.vmap(self.env.step)(jax.random.split(k_step, n), state.env, flat_action)
         # These are emitted, and cleared only in the state: on its last step, an episode's statistics are complete.
         stats = EpisodeStats(returns=state.stats.returns + ts.reward, lengths=state.stats.lengths + 1)
         if isinstance(self.restart, NoRestart):
             return dataclasses.replace(state, env=stepped, stats=stats), self._emit(ts, ts.obs, stats)
 
-        stock, levels = self.restart.next_levels(state.stock, jax.vmap(self.env.get_level)(stepped), ts.done)
+        restart = self._restart_in_groups if isinstance(self.env, ResetsInGroups) else self._restart
+        env_state, obs, stock = restart(k_reset, state.stock, stepped, ts)
+        cleared = tree_where(ts.done, jax.tree.map(jnp.zeros_like, stats), stats)
+        return BatchState(env=env_state, stats=cleared, stock=stock), self._emit(ts, obs, stats)
+
+    def _restart(self, key: jax.Array, stock: Any, stepped: EnvState, ts: TimeStep) -> tuple[EnvState, Any, Any]:
+        """(states, observations, stock) [N, ...] in which rows that are done have begun their next episode."""
+        assert not isinstance(self.restart, NoRestart)
+        stock, levels = self.restart.next_levels(stock, jax.vmap(self.env.get_level)(stepped), ts.done)
         # All rows are reset, and the ended ones take the result. That moves no map where the level stays the same:
         # `reset` hands on the level's own arrays, and XLA drops a choice between an array and itself.
-        fresh, first = jax.vmap(self.env.reset)(jax.random.split(k_reset, n), levels)
-        next_state = BatchState(
-            env=tree_where(ts.done, fresh, stepped),
-            stats=tree_where(ts.done, jax.tree.map(jnp.zeros_like, stats), stats),
-            stock=stock,
-        )
+        fresh, first = jax.vmap(self.env.reset)(jax.random.split(key, tree_size(ts.done)), levels)
+        states = tree_where(ts.done, fresh, stepped)
         if isinstance(self.env, Observable):
             # One observation a row, not that of the ended state as well: XLA leaves out what nobody reads, and
             # `last_obs` is read only where truncated episodes bootstrap.
-            obs = jax.vmap(self.env.observe)(next_state.env)
-        else:
-            obs = tree_where(ts.done, first.obs, ts.obs)
-        return next_state, self._emit(ts, obs, stats)
+            return states, jax.vmap(self.env.observe)(states), stock
+        return states, tree_where(ts.done, first.obs, ts.obs), stock
+
+    def _restart_in_groups(
+        self, key: jax.Array, stock: Any, stepped: EnvState, ts: TimeStep
+    ) -> tuple[EnvState, Any, Any]:
+        """The same numbers as `_restart`, but only rows that are done are reset, `resets_at_once` of them together."""
+        assert isinstance(self.env, ResetsInGroups)
+        assert not isinstance(self.restart, NoRestart)
+        n, n_done = tree_size(ts.done), ts.done.sum(dtype=jnp.int32)
+        size = min(self.env.resets_at_once, n)
+        keys = jax.random.split(key, n)  # a row's key does not depend on the rows that end beside it
+        # The rows that are done come first. What fills up the last group is row n, which there is not. There is room
+        # for more than all rows: were they one group, it would be the same in all rounds, and XLA takes such work out
+        # of a loop, and does it even where there is no round.
+        rows = jnp.nonzero(ts.done, size=n + size, fill_value=n)[0]
+        observes = isinstance(self.env, Observable)
+
+        def has_more(loop: tuple) -> jax.Array:
+            # As many groups on all seeds as on the one with the most. With one answer for each seed, JAX would select
+            # between two states of all rows in every group.
+            return axes.any_seed(loop[0] < n_done)
+
+        def one_group(loop: tuple) -> tuple:
+            n_reset, states, obs = loop
+            group = jax.lax.dynamic_slice(rows, (n_reset,), (size,))
+            # Rows are read from what the loop carries: to read them from `stepped` would keep all states twice.
+            own, own_keys = jax.tree.map(lambda x: x.at[group].get(mode="clip"), (states, keys))
+            fresh, first = self._reset_rows(own_keys, stock, n_reset + jnp.arange(size, dtype=jnp.int32), own)
+            new = fresh, () if observes else first.obs
+            written = jax.tree.map(lambda x, y: x.at[group].set(y, mode="drop"), (states, obs), new)
+            return n_reset + size, *written
+
+        loop = jnp.zeros((), jnp.int32), stepped, () if observes else ts.obs
+        _, states, obs = jax.lax.while_loop(has_more, one_group, loop)
+        if isinstance(self.env, Observable):
+            obs = jax.vmap(self.env.observe)(states)
+        return states, obs, self.restart.used(stock, n_done)
+
+    def _reset_rows(
+        self, keys: jax.Array, stock: Any, places: jax.Array, states: EnvState
+    ) -> tuple[EnvState, TimeStep]:
+        """The next episodes of g rows in these ended `states`, which are number `places` (i32[g]) of those that end."""
+        assert not isinstance(self.restart, NoRestart)
+        levels = self.restart.group_levels(stock, places, jax.vmap(self.env.get_level)(states))
+        return jax.vmap(self.env.reset)(keys, levels)
 
     def levels(self, state: BatchState) -> Level:
         """The level that each row is on, [A, R, ...]."""

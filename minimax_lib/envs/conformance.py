@@ -10,8 +10,19 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from minimax_lib.envs.base import Environment, EnvState, Level, Observable, TimeStep
-from minimax_lib.envs.spaces import Box, Dict, Discrete, Space
+from minimax_lib.envs.base import Environment, EnvState, Level, Observable, ResetsInGroups, TimeStep
+from minimax_lib.envs.spaces import (
+    ACTION_MASK,
+    Box,
+    Dict,
+    Discrete,
+    MultiDiscrete,
+    Space,
+    allows_something,
+    check_mask,
+    sample_allowed,
+)
+from minimax_lib.envs.ued import BatchUEDEnv, UEDEnvironment
 
 
 def check_environment(env: Environment, key: jax.Array, n_rows: int = 8) -> None:
@@ -24,6 +35,7 @@ def check_environment(env: Environment, key: jax.Array, n_rows: int = 8) -> None
     check_types(env, key)
     play = play_of(env, key, n_rows)
     check_spaces(env, play)
+    check_masks(env, play)
     check_progress(play)
     check_levels(env, play)
     check_time_limit(env, play)
@@ -50,14 +62,16 @@ def play_one(env: Environment, key: jax.Array) -> Play:
     state, first = env.reset(k_reset, level)
     kept_first = env.get_level(state)
 
-    def one_step(state: EnvState, key: jax.Array) -> tuple[EnvState, tuple[TimeStep, Any]]:
+    def one_step(loop: tuple[EnvState, Any], key: jax.Array) -> tuple[tuple[EnvState, Any], tuple[TimeStep, Any]]:
+        state, obs = loop
         k_action, k_step = jax.random.split(key)
-        action: Any = env.action_space.sample(k_action)
+        action = sample_allowed(env.action_space, k_action, obs)
         state, ts = env.step(k_step, state, action)
         # An environment without `observe` is compared with itself.
-        return state, (ts, env.observe(state) if isinstance(env, Observable) else ts.obs)
+        return (state, ts.obs), (ts, env.observe(state) if isinstance(env, Observable) else ts.obs)
 
-    state, (steps, observed) = jax.lax.scan(one_step, state, jax.random.split(k_steps, env.max_steps))
+    loop = (state, first.obs)
+    (state, _), (steps, observed) = jax.lax.scan(one_step, loop, jax.random.split(k_steps, env.max_steps))
     return Play(
         levels=level,
         kept_first=kept_first,
@@ -86,6 +100,9 @@ def check_settings(env: Environment) -> None:
         except TypeError as error:
             raise AssertionError(f"{name}{what} cannot be hashed, so it cannot be static under jit: {error}") from None
         _require(copy.deepcopy(value) == value, f"{name}{what} is not equal to a copy of itself: jit would retrace")
+    if isinstance(env, ResetsInGroups):
+        n = env.resets_at_once
+        _require(isinstance(n, int) and n > 0, f"{name}.resets_at_once is {n!r}: it must be a positive int")
     limit = env.max_steps
     _require(isinstance(limit, int) and limit > 0, f"{name}.max_steps is {limit!r}: it must be a positive int")
 
@@ -115,6 +132,10 @@ def check_types(env: Environment, key: jax.Array) -> None:
     _check_same_types("state", state, next_state)
     _check_same_types("time step", first, ts)
     _check_same_types("level", level, jax.eval_shape(env.get_level, state))
+    try:
+        check_mask(env.observation_space, env.action_space)
+    except ValueError as error:
+        raise AssertionError(str(error)) from None
     for what, dtype in (("reward", "float32"), ("terminated", "bool"), ("truncated", "bool")):
         leaf = getattr(ts, what)
         _require(leaf.shape == () and leaf.dtype == dtype, f"{what} is {_type(leaf)}: it must be a scalar {dtype}")
@@ -144,6 +165,16 @@ def check_spaces(env: Environment, play: Play) -> None:
         _require(np.array_equal(told, seen), f"observe(state) and the observation of step differ at {_at(path)}")
 
 
+def check_masks(env: Environment, play: Play) -> None:
+    """A mask of actions, where there is one, allows at least one as long as the episode goes on."""
+    if not (isinstance(play.steps.obs, dict) and ACTION_MASK in play.steps.obs):
+        return
+    over = np.cumsum(play.steps.done, axis=1) > 0
+    opening = allows_something(env.action_space, play.first.obs[ACTION_MASK])
+    later = allows_something(env.action_space, play.steps.obs[ACTION_MASK])
+    _require(bool(opening.all()) and bool((later | over).all()), f"{ACTION_MASK} forbids every action")
+
+
 def check_progress(play: Play) -> None:
     """Progress is f32[] in [0, 1], or is not told at all; facts are f32[]."""
     progress = play.steps.progress
@@ -163,6 +194,12 @@ def _check_fits(space: Space, value: Any, n_leading: int, what: str) -> None:
         _require(isinstance(value, dict) and set(value) == names, f"{what} is not a dict of {', '.join(sorted(names))}")
         for name, part in space.items:
             _check_fits(part, value[name], n_leading, f"{what}, at {name!r},")
+        return
+    if isinstance(space, MultiDiscrete):
+        fits = value.shape[n_leading:] == (len(space.sizes),) and value.dtype == np.int32
+        wanted = f"int32[{len(space.sizes)}]"
+        _require(fits, f"{what} is {value.dtype}{list(value.shape[n_leading:])}: the space says {wanted}")
+        _require(bool(((value >= 0) & (value < space.sizes)).all()), f"{what} is outside of {space}")
         return
     box = Box(0, space.n - 1, (), "int32") if isinstance(space, Discrete) else space
     shape = value.shape[n_leading:]
@@ -200,10 +237,11 @@ def check_compiles_once(env: Environment, key: jax.Array) -> None:
     # chex counts over the whole process: what other checks have traced must not count here.
     chex.clear_trace_counter()
     step = jax.jit(chex.assert_max_traces(env.step, n=1))
-    state, _ = jax.jit(env.reset)(key, jax.jit(env.sample_level)(key))
+    state, ts = jax.jit(env.reset)(key, jax.jit(env.sample_level)(key))
     try:
         for _ in range(3):
-            state, _ = step(key, state, jnp.asarray(env.action_space.sample(key)))
+            action = jax.tree.map(jnp.asarray, sample_allowed(env.action_space, key, ts.obs))
+            state, ts = step(key, state, action)
     except AssertionError:
         raise AssertionError("step compiles again for a state that step returned") from None
 
@@ -216,6 +254,50 @@ def check_level_metrics(env: Environment, key: jax.Array) -> None:
         fits = value.shape == () and value.dtype == jnp.float32
         _require(fits, f"level_metrics[{name!r}] is {_type(value)}: it must be a scalar float32")
         _require(bool(jnp.isfinite(value)), f"level_metrics[{name!r}] is {value}: it must be finite")
+
+
+def check_teacher(pair: UEDEnvironment, key: jax.Array, n_rows: int = 8) -> None:
+    """Raises AssertionError, in a sentence, where the teacher of `pair` could not design levels for its student.
+
+    The teacher is checked as an environment, then designs `n_rows` levels by random actions, which are to be levels
+    that the student can be started on.
+    """
+    teacher, student = pair.teacher, pair.student
+    check_environment(teacher, key, n_rows)
+    batch_env = BatchUEDEnv(pair)
+
+    def design(key: jax.Array) -> tuple[jax.Array, Level, Level, Level]:
+        k_canvas, k_reset, k_steps, k_student = jax.random.split(key, 4)
+        state, ts = batch_env.teacher.reset(k_reset, batch_env.canvases(k_canvas, n_rows))
+
+        def one_step(loop: tuple, key: jax.Array) -> tuple[tuple, jax.Array]:
+            state, obs = loop
+            k_action, k_step = jax.random.split(key)
+            allowed = jax.vmap(lambda key, obs: sample_allowed(teacher.action_space, key, obs))
+            rows = jax.tree.map(lambda x: x[0], obs)  # a population of one
+            action = jax.tree.map(lambda x: x[None], allowed(jax.random.split(k_action, n_rows), rows))
+            state, ts = batch_env.teacher.step(k_step, state, action)
+            return (state, ts.obs), ts.reward
+
+        keys = jax.random.split(k_steps, teacher.max_steps)
+        (state, obs), rewards = jax.lax.scan(one_step, (state, ts.obs), keys)
+        designed = batch_env.designs(state)
+        (later, _), _ = one_step((state, obs), k_steps)
+        started, _ = batch_env.reset_student(k_student, state)
+        played = jax.tree.map(lambda x: x[0], batch_env.student.levels(started))
+        return rewards, designed, batch_env.designs(later), played
+
+    rewards, designed, later, played = jax.device_get(jax.jit(design)(key))
+    name = type(teacher).__name__
+    _require(not np.any(rewards), f"{name} pays a reward: what a design is worth is known when students have played it")
+    _same_levels(designed, later, f"{name} changes a design that is finished")
+    _same_levels(designed, played, f"{type(student).__name__} is started on another level than {name} has designed")
+
+
+def _same_levels(expected: Level, found: Level, sentence: str) -> None:
+    pairs = zip(jax.tree_util.tree_leaves_with_path(expected), jax.tree.leaves(found), strict=True)
+    for (path, x), y in pairs:
+        _require(np.array_equal(x, y), f"{sentence}: {_at(path)} differs")
 
 
 def _require(ok: bool, sentence: str) -> None:

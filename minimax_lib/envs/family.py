@@ -37,6 +37,9 @@ class Editing:
     base: Callable[[Any], Environment] = unchanged
 
 
+EditingMaker = Callable[[Any], Editing]
+
+
 @dataclasses.dataclass(frozen=True)
 class Family:
     """An environment and what goes with it. Each environment's own record is in its own folder."""
@@ -51,5 +54,5 @@ class Family:
     """Names for several held-out tasks: "validation" is played during training, "benchmark" after it; and "all"."""
     teacher: Any = None
     """Settings whose `build(env)` returns the MDP in which levels are designed (`TeacherEnvironment`)."""
-    editing: Editing | None = None
-    """How levels are mutated and compared, where they can be."""
+    editing: Editing | EditingMaker | None = None
+    """How levels are mutated and compared, where they can be; a function of the environment if its settings matter."""

@@ -5,12 +5,24 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from minimax_lib.envs.base import Environment, HeldOut, Level
-from minimax_lib.envs.family import Editing, EnvironmentMaker, Family, HeldOutMaker, TaskGroups, whole_level
+from minimax_lib.envs.family import (
+    Editing,
+    EditingMaker,
+    EnvironmentMaker,
+    Family,
+    HeldOutMaker,
+    TaskGroups,
+    whole_level,
+)
+from minimax_lib.envs.foreign.craftax_family import FAMILY as CRAFTAX
+from minimax_lib.envs.foreign.gymnax_family import FAMILY as GYMNAX
 from minimax_lib.envs.maze.family import FAMILY as MAZE
+from minimax_lib.envs.pendulum.family import FAMILY as PENDULUM
 from minimax_lib.envs.ued import UEDEnvironment
+from minimax_lib.envs.wrappers import WrappedTasks, Wrapper, unwrapped
 from minimax_lib.registry import Registry, View, unknown_name
 
-FAMILIES: dict[EnvironmentMaker, Family] = {MAZE.cls: MAZE}
+FAMILIES: dict[EnvironmentMaker, Family] = {family.cls: family for family in (MAZE, PENDULUM, GYMNAX, CRAFTAX)}
 ENVS: Registry[EnvironmentMaker] = View(
     "environment", lambda: {family.name: family.cls for family in FAMILIES.values() if family.name}
 )
@@ -25,12 +37,18 @@ def register_env(
     held_out: HeldOutMaker | None = None,
     groups: TaskGroups | None = None,
     teacher: Any = None,
-    editing: Editing | None = None,
+    editing: Editing | EditingMaker | None = None,
 ) -> None:
     """Adds an environment; the arguments are the members of its `Family`.
 
-    `groups` need not name all three groups: those that are missing are the training distribution alone.
+    `groups` need not name all three groups: those that are missing are the training distribution alone. A wrapper's
+    class has the tasks, the teacher and the editing of what it wraps, and is registered with its name alone.
     """
+    if isinstance(cls, type) and issubclass(cls, Wrapper) and (held_out or groups or teacher or editing):
+        raise ValueError(
+            f"environment {name!r} is a wrapper: its tasks, teacher and editing are those of what it wraps, "
+            "so that it is registered with nothing but its name and class"
+        )
     if name in ENVS and ENVS[name] is not cls:
         raise ValueError(f"environment {name!r} is registered already, as {ENVS[name]!r}")
     known = FAMILIES.get(cls, Family(cls))
@@ -46,8 +64,8 @@ def register_env(
     )
 
 
-def register_editing(env_class: type, editing: Editing) -> None:
-    """Says how the levels of `env_class` are edited."""
+def register_editing(env_class: type, editing: Editing | EditingMaker) -> None:
+    """Says how the levels of `env_class` are edited; with a function of the environment, if its settings matter."""
     family = FAMILIES.get(env_class, Family(env_class))
     if family.editing not in (None, editing):
         raise ValueError(f"how levels of {env_class.__name__} are edited is registered already")
@@ -55,23 +73,30 @@ def register_editing(env_class: type, editing: Editing) -> None:
 
 
 def family_of(env: Environment) -> Family:
-    """What belongs to `env`; the defaults where nothing is registered."""
-    return FAMILIES.get(type(env), Family(type(env)))
+    """What belongs to `env`, or to the environment that it wraps; the defaults where nothing is registered."""
+    inner = unwrapped(env)
+    return FAMILIES.get(type(inner), Family(type(inner)))
 
 
 def editing_of(env: Environment) -> Editing:
     """How the levels of `env` are edited; ValueError where nobody has registered it."""
-    editing = family_of(env).editing
+    editing = _editing_of(env)
     if editing is None:
         known = ", ".join(cls.__name__ for cls, family in FAMILIES.items() if family.editing)  # type: ignore[attr-defined]
-        raise ValueError(f"no mutation is registered for {type(env).__name__} (register_editing): choose from {known}")
+        name = type(unwrapped(env)).__name__
+        raise ValueError(f"no mutation is registered for {name} (register_editing): choose from {known}")
     return editing
 
 
 def identity_of(env: Environment) -> Callable[[Level], Any]:
     """What makes two levels of `env` equal; all of the level where nothing else is registered."""
-    editing = family_of(env).editing
+    editing = _editing_of(env)
     return editing.identity if editing else whole_level
+
+
+def _editing_of(env: Environment) -> Editing | None:
+    editing = family_of(env).editing
+    return editing if editing is None or isinstance(editing, Editing) else editing(unwrapped(env))
 
 
 def make_env(name: str, **settings: Any) -> Environment:
@@ -96,6 +121,8 @@ def make_held_out(env: Environment, names: Sequence[str], **options: Any) -> Hel
     """
     if not names:
         raise ValueError("no held-out task is named: give at least one")
+    if isinstance(env, Wrapper):
+        return WrappedTasks(env, make_held_out(env.env, names, **options))
     family = family_of(env)
     _check_options("option of held-out tasks", family.held_out, options)
     tasks = dict.fromkeys(task for name in names for task in family.groups.get(name, [name]))

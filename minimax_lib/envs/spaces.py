@@ -1,10 +1,14 @@
 """Shapes and ranges of observations and actions: hashable, so that models can be built from them statically."""
 
 import dataclasses
+import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+ACTION_MASK = "action_mask"  # the entry of a Dict of observations that says which actions are allowed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,6 +25,20 @@ class Discrete:
 
 
 @dataclasses.dataclass(frozen=True)
+class MultiDiscrete:
+    """k integers side by side, i32[k]; number i is one of 0 .. sizes[i]-1."""
+
+    sizes: tuple[int, ...]
+
+    def sample(self, key: jax.Array) -> jax.Array:
+        return jax.random.randint(key, (len(self.sizes),), 0, jnp.asarray(self.sizes, jnp.int32), jnp.int32)
+
+    def contains(self, value: jax.Array) -> bool:
+        fits = value.shape == (len(self.sizes),) and value.dtype == jnp.int32
+        return fits and bool(jnp.all((value >= 0) & (value < jnp.asarray(self.sizes))))
+
+
+@dataclasses.dataclass(frozen=True)
 class Box:
     """Arrays of one shape and dtype with every entry in [low, high].
 
@@ -34,9 +52,18 @@ class Box:
     dtype: str = "float32"
     changes_slowly: bool = False
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether both ends are finite."""
+        return math.isfinite(self.low) and math.isfinite(self.high)
+
     def sample(self, key: jax.Array) -> jax.Array:
+        if self.dtype == "bool":
+            return jax.random.bernoulli(key, shape=self.shape)
         if np.issubdtype(np.dtype(self.dtype), np.integer):
             return jax.random.randint(key, self.shape, int(self.low), int(self.high) + 1).astype(self.dtype)
+        if not self.is_bounded:
+            return jnp.clip(jax.random.normal(key, self.shape, self.dtype), self.low, self.high)
         return jax.random.uniform(key, self.shape, self.dtype, self.low, self.high)
 
     def contains(self, value: jax.Array) -> bool:
@@ -58,4 +85,73 @@ class Dict:
         return set(value) == {name for name, _ in self.items} and all(s.contains(value[n]) for n, s in self.items)
 
 
-Space = Discrete | Box | Dict
+Space = Discrete | MultiDiscrete | Box | Dict
+
+
+def within(space: Space, action: Any) -> Any:
+    """`action` [..., ...] with the numbers of bounded boxes clipped to them; the very same where there are none."""
+    if isinstance(space, Dict):
+        return {name: within(part, action[name]) for name, part in space.items}
+    if isinstance(space, Box) and np.issubdtype(np.dtype(space.dtype), np.floating):
+        return jnp.clip(action, space.low, space.high)
+    return action
+
+
+def n_choices(space: "Discrete | MultiDiscrete") -> tuple[int, ...]:
+    """How many values each of the integers may have."""
+    return (space.n,) if isinstance(space, Discrete) else space.sizes
+
+
+def check_mask(observations: Space, actions: Space) -> None:
+    """ValueError where observations have an `ACTION_MASK` that does not fit the actions.
+
+    For Discrete actions it is a Box of bool with shape (n,); for MultiDiscrete ones the masks of all numbers, one after
+    another; for a Dict of actions a Dict of such masks, for some or all of its discrete parts.
+    """
+    observed = dict(observations.items) if isinstance(observations, Dict) else {}
+    if ACTION_MASK in observed:
+        _check_mask(observed[ACTION_MASK], actions, ACTION_MASK)
+
+
+def _check_mask(mask: Space, actions: Space, name: str) -> None:
+    if isinstance(actions, Dict):
+        known = dict(actions.items)
+        if not isinstance(mask, Dict) or not all(part in known for part, _ in mask.items):
+            raise ValueError(f"the observation {name!r} is {mask}: it must be a Dict with masks of {', '.join(known)}")
+        for part, inner in mask.items:
+            _check_mask(inner, known[part], f"{name}.{part}")
+        return
+    if isinstance(actions, Box):
+        raise ValueError(f"the observation {name!r} masks real numbers: only discrete actions can be masked")
+    wanted = Box(0, 1, (sum(n_choices(actions)),), "bool")
+    if not isinstance(mask, Box) or (mask.shape, mask.dtype) != (wanted.shape, wanted.dtype):
+        raise ValueError(f"the observation {name!r} is {mask}: it must be {wanted}")
+
+
+def allows_something(actions: Space, mask: Any) -> jax.Array:
+    """bool[...], whether `mask` [..., n] leaves at least one value for every integer of an action."""
+    if isinstance(actions, Dict):
+        found = [allows_something(part, mask[name]) for name, part in actions.items if name in mask]
+        return jnp.stack(found).all(axis=0)
+    masks = jnp.split(mask, np.cumsum(n_choices(actions))[:-1], axis=-1)  # type: ignore[arg-type]
+    return jnp.stack([allowed.any(axis=-1) for allowed in masks]).all(axis=0)
+
+
+def sample_allowed(space: Space, key: jax.Array, obs: Any) -> Any:
+    """A random action of `space`: one of those that the `ACTION_MASK` in `obs` allows, if there is one."""
+    return _sample_masked(space, key, obs.get(ACTION_MASK) if isinstance(obs, dict) else None)
+
+
+def _sample_masked(space: Space, key: jax.Array, mask: Any) -> Any:
+    if mask is None:
+        return space.sample(key)
+    if isinstance(space, Dict):
+        named = zip(jax.random.split(key, len(space.items)), space.items, strict=True)
+        return {name: _sample_masked(part, k, mask.get(name)) for k, (name, part) in named}
+    sizes = n_choices(space)  # type: ignore[arg-type]
+    masks = jnp.split(mask, np.cumsum(sizes)[:-1], axis=-1)
+    chosen = [
+        jax.random.categorical(k, jnp.where(allowed, 0.0, -jnp.inf)).astype(jnp.int32)
+        for k, allowed in zip(jax.random.split(key, len(sizes)), masks, strict=True)
+    ]
+    return chosen[0] if isinstance(space, Discrete) else jnp.stack(chosen)

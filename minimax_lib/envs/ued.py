@@ -30,7 +30,8 @@ class UEDEnvironment:
 
     def __post_init__(self) -> None:
         def design(key: jax.Array) -> Level:
-            return self.teacher.to_level(self.teacher.reset(key, self.teacher.sample_level(key))[0])
+            k_canvas, k_reset = jax.random.split(key)
+            return self.teacher.to_level(self.teacher.reset(k_reset, self.teacher.sample_level(k_canvas))[0])
 
         # Shapes and types tell whether the two fit, so that nothing needs to be played or compiled.
         designed, played = (describe(jax.eval_shape(f, jax.random.key(0))) for f in (design, self.student.sample_level))

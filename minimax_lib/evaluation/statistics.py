@@ -51,12 +51,14 @@ def bootstrap_interval(
     """95% percentile interval of the stratified bootstrap of `statistic`, over all seeds x tasks; None with one seed.
 
     Its ends are the 2.5% and 97.5% quantiles of `statistic` on resampled scores. Seeds are resampled with replacement
-    within each task, independently of the other tasks (Agarwal et al. 2021). With fewer than MIN_SEEDS seeds it
-    covers the true value far too rarely: `summarise` leaves it out. The generator is fixed: the same scores give the
-    same interval.
+    within each task, independently of the other tasks, as in the published protocol (Agarwal et al. 2021) and its
+    library, rliable: intervals can be held against published ones. With fewer than MIN_SEEDS seeds it covers the true
+    value far too rarely: `summarise` leaves it out. The generator is fixed: the same scores give the same interval.
 
     Tasks are taken as independent. Where a good seed is good at all tasks, the interval over them is too narrow,
-    however many seeds there are: on 13 tasks of normal scores, correlated by 0.25, that of 10 seeds covers two thirds.
+    however many seeds there are. On 13 tasks of normal scores that of 10 seeds covers the true value in 94% of draws
+    without a correlation between tasks, in 79% with one of 0.1, in 66% with 0.25 and in 56% with 0.5. Whole seeds,
+    resampled with all of their tasks together, would cover it in 89 to 93%.
     """
     from scipy.stats import bootstrap
 

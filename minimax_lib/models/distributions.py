@@ -1,27 +1,122 @@
 """From an action space to a distribution over it; the only module that imports distrax, and only once it is used."""
 
-from typing import TYPE_CHECKING
+import itertools
+import math
+from typing import TYPE_CHECKING, Any, Literal
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
-from minimax_lib.envs.spaces import Discrete, Space
+from minimax_lib.envs.spaces import Box, Dict, Discrete, MultiDiscrete, Space, check_mask, n_choices
 
 if TYPE_CHECKING:
     import distrax
 
+Gaussian = Literal["plain", "squashed"]
+IMPOSSIBLE = -1e9  # logit of an action that is not allowed: its probability is exactly 0, and no gradient is NaN
 
-def n_parameters(action_space: Space) -> int:
-    """How many numbers describe a distribution over `action_space`; ValueError for a space without a policy."""
-    if isinstance(action_space, Discrete):
-        return action_space.n
-    raise ValueError(
-        f"no policy for actions in {type(action_space).__name__}: choose an environment whose actions are Discrete"
+
+def parts_of(space: Space, path: str = "") -> list[tuple[str, Any]]:
+    """(name, space) of every part of an action, in their order; ValueError for a space without a policy."""
+    if isinstance(space, Dict):
+        return [part for name, inner in space.items for part in parts_of(inner, f"{path}.{name}" if path else name)]
+    if isinstance(space, Box) and not np.issubdtype(np.dtype(space.dtype), np.floating):
+        raise ValueError(f"no policy for actions in a Box of {space.dtype}: choose MultiDiscrete, or a Box of float32")
+    if not isinstance(space, Discrete | MultiDiscrete | Box):
+        raise ValueError(
+            f"no policy for actions in {type(space).__name__}: choose Discrete, MultiDiscrete, Box or a Dict of them"
+        )
+    return [(path, space)]
+
+
+def n_outputs(space: Space) -> int:
+    """How many numbers a network gives for a policy: a logit for each discrete action, a mean for each real number."""
+    return sum(_n_outputs(part) for _, part in parts_of(space))
+
+
+def n_deviations(space: Space) -> int:
+    """How many standard deviations a policy has: one for each real number, whatever the observation."""
+    return sum(math.prod(part.shape) for _, part in parts_of(space) if isinstance(part, Box))
+
+
+def _n_outputs(part: Any) -> int:
+    return math.prod(part.shape) if isinstance(part, Box) else sum(n_choices(part))
+
+
+def check_policy(observation_space: Space, action_space: Space, gaussian: Gaussian = "plain") -> None:
+    """ValueError for an action space without a policy, and for a mask of actions that does not fit it."""
+    for name, part in parts_of(action_space):
+        if isinstance(part, Box) and gaussian == "squashed" and not part.is_bounded:
+            where = f"the action {name!r}" if name else "the action"
+            raise ValueError(f"model.gaussian is 'squashed', but {where} has no bounds: choose plain")
+    check_mask(observation_space, action_space)
+
+
+def masked(space: Space, outputs: jax.Array, mask: Any) -> jax.Array:
+    """`outputs` [..., n_outputs] with the logits of the actions that `mask` forbids set to `IMPOSSIBLE`.
+
+    `mask` is bool[..., n], True where an action is allowed; for a Dict of actions, a dict of masks.
+    """
+    if not isinstance(space, Dict):
+        return jnp.where(mask, outputs, IMPOSSIBLE)
+    sizes = [n_outputs(part) for _, part in space.items]
+    pieces = _split(outputs, sizes)
+    named = zip(space.items, pieces, strict=True)
+    return jnp.concatenate(
+        [masked(part, piece, mask[name]) if name in mask else piece for (name, part), piece in named], axis=-1
     )
 
 
-def distribution(action_space: Space, parameters: jax.Array) -> "distrax.Distribution":
-    """The distribution over `action_space` that `parameters` [..., n_parameters] describe (Discrete: logits)."""
+def distribution(space: Space, parameters: jax.Array, gaussian: Gaussian = "plain") -> "distrax.Distribution":
+    """The distribution over `space` that `parameters` [..., n_outputs + n_deviations] describe.
+
+    Discrete, MultiDiscrete: logits. Box: means, in half-widths of the box from its centre where it is bounded, and
+    behind the outputs of all parts the logarithms of the standard deviations, in the same unit. A plain Gaussian goes
+    past the edges of its box (`spaces.within` clips what it draws); a squashed one is the tanh of a Gaussian.
+    """
+    outputs, deviations = jnp.split(parameters, [n_outputs(space)], axis=-1)
+    return _distribution(space, outputs, deviations, gaussian)
+
+
+def _distribution(space: Any, outputs: jax.Array, deviations: jax.Array, gaussian: Gaussian) -> "distrax.Distribution":
     import distrax  # half a second, which a mistyped flag need not wait for
 
-    n_parameters(action_space)  # ValueError for a space without a policy
-    return distrax.Categorical(logits=parameters)
+    if isinstance(space, Discrete):
+        return distrax.Categorical(logits=outputs)
+    if isinstance(space, MultiDiscrete):
+        # Numbers with fewer choices than others have logits for them all, and choose the surplus never.
+        most = max(n_choices(space))
+        pieces = _split(outputs, n_choices(space))
+        rows = [
+            jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, most - x.shape[-1])], constant_values=IMPOSSIBLE) for x in pieces
+        ]
+        return distrax.Independent(distrax.Categorical(logits=jnp.stack(rows, axis=-2)), 1)
+    if isinstance(space, Box):
+        return _of_box(space, outputs, deviations, gaussian)
+    parts = [part for _, part in space.items]
+    each_outputs = _split(outputs, [n_outputs(part) for part in parts])
+    each_deviations = _split(deviations, [n_deviations(part) for part in parts])
+    each = zip(space.items, each_outputs, each_deviations, strict=True)
+    return distrax.Joint({name: _distribution(part, o, d, gaussian) for (name, part), o, d in each})
+
+
+def _of_box(space: Box, outputs: jax.Array, deviations: jax.Array, gaussian: Gaussian) -> "distrax.Distribution":
+    import distrax
+
+    from minimax_lib.models.squashed import Squashed
+
+    shape = (*outputs.shape[:-1], *space.shape)
+    mean, deviation = outputs.reshape(shape), jnp.exp(deviations).reshape(shape)
+    centre, half = (space.low + space.high) / 2, (space.high - space.low) / 2
+    if gaussian == "squashed":
+        return distrax.Independent(Squashed(mean, deviation, centre, half), len(space.shape))
+    if space.is_bounded:
+        mean, deviation = centre + half * mean, half * deviation
+    return distrax.Independent(distrax.Normal(mean, deviation), len(space.shape))
+
+
+def _split(x: jax.Array, sizes: Any) -> list[jax.Array]:
+    """Pieces of the last axis."""
+    ends = list(itertools.accumulate(sizes))
+    return jnp.split(x, ends[:-1], axis=-1)

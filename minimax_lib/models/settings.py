@@ -1,6 +1,7 @@
 """Settings of the networks; the defaults are the published student (Jiang et al. 2023)."""
 
 import dataclasses
+import math
 from typing import Literal
 
 import flax.linen as nn
@@ -8,10 +9,11 @@ import jax.numpy as jnp
 
 from minimax_lib.envs.spaces import Space
 from minimax_lib.models.actor_critic import ActorCritic
-from minimax_lib.models.distributions import n_parameters
+from minimax_lib.models.distributions import Gaussian, check_policy
 from minimax_lib.models.memory import GRUMemory, LSTMMemory, NoMemory
+from minimax_lib.models.parts import Part, by_name, check_kernel, is_integer_image, parts_of
 from minimax_lib.models.s5 import GLU, Discretisation, Norm, S5Memory, StateSpace
-from minimax_lib.models.torso import Torso, is_image, leaf_spaces, part_name
+from minimax_lib.models.torso import Torso
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,47 +21,81 @@ class NetworkSettings:
     """What all networks share: the layers before and after the memory."""
 
     conv_filters: int = 16
-    """Filters of the convolution over images."""
+    """Filters of the convolution over an image; further convolutions (depths) have twice as many."""
     kernel_size: int = 3
-    """Side of the convolution's square kernel, in cells; no padding."""
+    """Side of the convolutions' square kernels, in cells; no padding."""
     image_scale: float = 10.0
-    """Images are divided by it."""
+    """Images of integers are divided by it, but for those with a scale of their own (scales)."""
+    scales: tuple[str, ...] = ()
+    """What parts of the observation are divided by, as in image=255 speed=8 (inner.image=255 for a part of a part, or
+    observation=255 for an observation without parts). Where nothing is said: image_scale for images of integers, 1
+    for all else."""
+    depths: tuple[str, ...] = ()
+    """Layers over parts of the observation, as in image=2 speed=1: convolutions for an image (each with a ReLU), dense
+    ReLU layers of vector_width units for anything else, 0 to hand it on flattened. Where nothing is said: 1 for
+    images, 0 for all else."""
+    vector_width: int = 64
+    """Units of each dense layer over a part of the observation (depths)."""
     embedding_width: int = 5
-    """Numbers that a discrete observation (the facing, the time step) is embedded in."""
+    """Units of the embedding of a discrete observation (the facing, the time step); each number has its own."""
     head_width: int = 32
     """Tanh units of the policy's head, and of the value's."""
     n_values: int = 1
     """Estimates of the value; their mean is the value, their spread what the score value_disagreement is made of."""
+
+    gaussian: Gaussian = "plain"
+    """What real-valued actions are drawn from: a plain Gaussian, whose actions are clipped to their bounds, or a
+    squashed one, the tanh of a Gaussian, which stays within them."""
 
     dtype: Literal["float32", "bfloat16"] = "float32"
     """What the network computes in. With bfloat16, activations take half the memory and are off by up to 0.4% each;
     parameters, the memory's carry and what comes out of the network stay float32."""
 
     def __post_init__(self) -> None:
-        for name in ("conv_filters", "kernel_size", "embedding_width", "head_width", "n_values"):
+        for name in ("conv_filters", "kernel_size", "vector_width", "embedding_width", "head_width", "n_values"):
             at_least(1, name, getattr(self, name))
         if not self.image_scale > 0:
             raise ValueError(f"model.image_scale is {self.image_scale}: it must be positive")
+        for name, scale in self._scales.items():
+            if not 0 < scale < math.inf:
+                raise ValueError(f"model.scales has {name}={scale}: it must be positive and finite")
+        for name, depth in self._depths.items():
+            if depth < 0:
+                raise ValueError(f"model.depths has {name}={depth}: it must be at least 0")
 
     def build(self, observation_space: Space, action_space: Space) -> ActorCritic:
         """The network for these spaces; ValueError where it cannot take them."""
-        n_parameters(action_space)
-        for path, space in leaf_spaces(observation_space):
-            if is_image(space) and min(space.shape[:2]) < self.kernel_size:
-                size = "x".join(map(str, space.shape[:2]))
-                raise ValueError(
-                    f"model.kernel_size is {self.kernel_size}, but the observation {part_name(path)!r} is {size}: "
-                    f"it must be at most {min(space.shape[:2])}"
-                )
-        torso = Torso(
-            observation_space,
-            self.conv_filters,
-            self.kernel_size,
-            self.image_scale,
-            self.embedding_width,
-            self._dtype,
+        check_policy(observation_space, action_space, self.gaussian)
+        parts = parts_of(observation_space, self.image_scale, self._scales, self._depths)
+        check_kernel(parts, self.kernel_size)
+        self._check_used(parts)
+        torso = Torso(parts, self.conv_filters, self.kernel_size, self.embedding_width, self.vector_width, self._dtype)
+        return ActorCritic(
+            torso, self._memory(), action_space, self.head_width, self.n_values, self._dtype, self.gaussian
         )
-        return ActorCritic(torso, self._memory(), action_space, self.head_width, self.n_values, self._dtype)
+
+    def _check_used(self, parts: tuple[Part, ...]) -> None:
+        """ValueError for a setting of how parts are read that has been changed, where no part is read by it."""
+        default = type(self)  # of which every setting's default is an attribute
+        by_scale = [part for part in parts if is_integer_image(part.space)]
+        if self.image_scale != default.image_scale and all(part.name in self._scales for part in by_scale):
+            raise ValueError(
+                f"model.image_scale is {self.image_scale}, but no part of the observation is an image of integers "
+                f"without a scale of its own: it must be left at {default.image_scale} (other parts: model.scales)"
+            )
+        if self.vector_width != default.vector_width and not any(part.is_dense for part in parts):
+            raise ValueError(
+                f"model.vector_width is {self.vector_width}, but no part of the observation has dense layers: "
+                f"it must be left at {default.vector_width} (layers: model.depths)"
+            )
+
+    @property
+    def _scales(self) -> dict[str, float]:
+        return by_name("scales", self.scales, float, "image=255")
+
+    @property
+    def _depths(self) -> dict[str, int]:
+        return by_name("depths", self.depths, int, "image=2")
 
     @property
     def _dtype(self) -> jnp.dtype:

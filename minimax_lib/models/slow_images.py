@@ -48,7 +48,7 @@ class Convolution(struct.PyTreeNode):
 class SlowImage(struct.PyTreeNode):
     """The features of sequences of images, not computed yet."""
 
-    image: jax.Array  # integers [T, R, h, w, c]
+    image: jax.Array  # integers or bools [T, R, h, w, c]
     convolution: Convolution
 
     @property
@@ -212,7 +212,7 @@ def _gradients(saved: tuple, gradient: jax.Array) -> tuple[SlowFeatures, jax.Arr
     parts = []
     for part, part_gradient in zip(features.parts, found, strict=True):
         if isinstance(part, SlowImage):
-            none = np.zeros(part.image.shape, jax.dtypes.float0)  # integers have no gradient
+            none = np.zeros(part.image.shape, jax.dtypes.float0)  # integers and bools have no gradient
             part_gradient = part.replace(image=none, convolution=part_gradient)
         parts.append(part_gradient)
     return features.replace(parts=tuple(parts)), kernel_gradient

@@ -1,100 +1,142 @@
 """From observations to features, whatever the observation space."""
 
-import functools
-import operator
-from typing import Any, TypeGuard
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from minimax_lib.envs.spaces import Box, Dict, Discrete, Space
+from minimax_lib.envs.spaces import Discrete, MultiDiscrete
 from minimax_lib.models.initializers import GAIN_RELU, orthogonal
-from minimax_lib.models.projection import Features, side_by_side
+from minimax_lib.models.parts import Part
+from minimax_lib.models.projection import Features, Projection, side_by_side
 from minimax_lib.models.slow_images import Convolution, SlowImage, changes_are_cheap
 
 
-def is_image(space: Space) -> TypeGuard[Box]:
-    """Whether observations are integer arrays [height, width, channels]."""
-    return isinstance(space, Box) and len(space.shape) == 3 and np.issubdtype(np.dtype(space.dtype), np.integer)
-
-
-def leaf_spaces(space: Space, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Box | Discrete]]:
-    """The parts of an observation and the names that lead to each; one part, and no name, if `space` is not a Dict."""
-    if not isinstance(space, Dict):
-        return [(path, space)]
-    return [leaf for name, inner in space.items for leaf in leaf_spaces(inner, (*path, name))]
-
-
-def part_name(path: tuple[str, ...]) -> str:
-    """What a part is called in messages and among the parameters."""
-    return ".".join(path) or "observation"
-
-
 class Torso(nn.Module):
-    """Features [..., F] of observations that fit `space`: what each part gives, side by side.
+    """Features [..., F] of observations: what each part gives, side by side, in the order of `parts`.
 
-    An image (integer Box of rank 3) goes through one convolution, a Discrete through an embedding, any other Box is
-    flattened. A Dict is its parts, in its order.
+    An image (a Box of rank 3, [height, width, channels], of whatever type) goes through convolutions, any other Box is
+    flattened and goes through dense layers; with a depth of 0, it is no more than flattened. Each number of a Discrete
+    or MultiDiscrete goes through an embedding of its own. Bools are 0 and 1.
     """
 
-    space: Space
+    parts: tuple[Part, ...]
     n_filters: int
     kernel_size: int
-    image_scale: float
     embedding_width: int
+    vector_width: int
     dtype: Any = jnp.float32  # of the features
 
     @nn.compact
     def __call__(self, obs: Any) -> Features:
-        parts = [
-            self._encode(part_name(path), space, functools.reduce(operator.getitem, path, obs))
-            for path, space in leaf_spaces(self.space)
-        ]
-        return side_by_side(parts)
+        return side_by_side([self._encode(part, part.of(obs)) for part in self.parts])
 
-    def _encode(self, name: str, space: Box | Discrete, part: jax.Array) -> jax.Array | SlowImage:
-        rank = 0 if isinstance(space, Discrete) else len(space.shape)
-        leading = part.shape[: part.ndim - rank]
-        flat = part.reshape(-1, *part.shape[len(leading) :])  # so that products of matrices need no transposes
-        if isinstance(space, Discrete):
-            embed = nn.Embed(space.n, self.embedding_width, self.dtype, embedding_init=orthogonal(), name=name)
-            features = embed(flat)
-        elif is_image(space):
-            encoder = ImageEncoder(self.n_filters, self.kernel_size, self.image_scale, self.dtype, name=name)
-            # A rollout asks for one step at a time, where there is nothing to compare with.
-            if space.changes_slowly and changes_are_cheap(n_steps=len(part)):
-                return encoder.by_changes(part)
-            features = encoder(flat)
-        else:
-            features = flat.astype(self.dtype)
+    def _encode(self, part: Part, values: jax.Array) -> jax.Array | SlowImage:
+        encoder = self._encoder(part)
+        # A rollout asks for one step at a time, where there is nothing to compare with.
+        if part.goes_by_changes and changes_are_cheap(n_steps=len(values)):
+            return encoder.by_changes(values)
+        leading = values.shape[: values.ndim - len(part.shape)]
+        features = encoder(values.reshape(-1, *part.shape))  # flat, so that products of matrices need no transposes
         return features.reshape(*leading, -1)
+
+    def _encoder(self, part: Part) -> Any:
+        space, name = part.space, module_name(part.name)
+        if isinstance(space, Discrete):
+            return nn.Embed(space.n, self.embedding_width, self.dtype, embedding_init=orthogonal(), name=name)
+        if isinstance(space, MultiDiscrete):
+            return Embeddings(space.sizes, self.embedding_width, self.dtype, name=name)
+        if part.is_convolved:
+            return ImageEncoder(self.n_filters, self.kernel_size, part.scale, part.depth, self.dtype, name=name)
+        return VectorEncoder(self.vector_width, part.scale, part.depth, self.dtype, name=name)
+
+
+def module_name(name: str) -> str:
+    """What the parameters of a part are called: as the part, with a _ behind what flax keeps for itself."""
+    return f"{name}_" if name in KEPT else name
+
+
+# A module cannot have a submodule with the name of one of its methods or fields: a part may well be called "path".
+KEPT = frozenset(dir(Torso)) | frozenset(field.name for field in dataclasses.fields(Torso))
+
+
+class Embeddings(nn.Module):
+    """Numbers [n, k] -> [n, k * width], each by a table of its own: number i is one of 0 .. sizes[i] - 1."""
+
+    sizes: tuple[int, ...]
+    width: int
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, numbers: jax.Array) -> jax.Array:
+        # The tables stand one below the other, so that one gather reads them all.
+        table = self.param("embedding", self._tables, (sum(self.sizes), self.width))
+        offsets = np.cumsum([0, *self.sizes[:-1]], dtype=np.int32)
+        return table.astype(self.dtype)[numbers + offsets[None]].reshape(len(numbers), -1)
+
+    def _tables(self, key: jax.Array, shape: Sequence[int]) -> jax.Array:
+        keys = jax.random.split(key, len(self.sizes))
+        tables = [orthogonal()(k, (size, shape[-1])) for k, size in zip(keys, self.sizes, strict=True)]
+        return jnp.concatenate(tables)
+
+
+class VectorEncoder(nn.Module):
+    """`depth` dense ReLU layers of `width` units over what is flattened from [n, ...]; with none, just that."""
+
+    width: int
+    scale: float  # what comes in is divided by it
+    depth: int = 0
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        # Before it is rounded to `dtype`, so that the quotient is as good as that allows.
+        x = (x if self.scale == 1.0 else x / self.scale).astype(self.dtype).reshape(len(x), -1)
+        for i in range(self.depth):
+            x = nn.relu(Projection(self.width, orthogonal(GAIN_RELU), self.dtype, name=f"dense_{i}")(x))
+        return x
 
 
 class ImageEncoder(nn.Module):
-    """ReLU of one convolution without padding, stride 1, over images [n, h, w, c]; flattened.
+    """ReLUs of `depth` convolutions without padding, stride 1, over images [n, h, w, c]; flattened.
 
-    Written as one product of two matrices, all windows by the kernel: inside a loop, as in training, XLA's convolution
-    is ten times slower on the CPU.
+    The first has `n_filters` filters, the others twice as many. Each is written as one product of two matrices, all
+    windows by the kernel: inside a loop, as in training, XLA's convolution is ten times slower on the CPU.
     """
 
     n_filters: int
     kernel_size: int
     scale: float  # the image is divided by it
+    depth: int = 1
     dtype: Any = jnp.float32
 
     def setup(self) -> None:
         self.conv = Filters(self.n_filters, self.kernel_size, self.scale)
+        self.further = [Filters(2 * self.n_filters, self.kernel_size, scale=1.0) for _ in range(self.depth - 1)]
 
     def __call__(self, image: jax.Array) -> jax.Array:
-        patches = windows(image, self.kernel_size)
-        conv = self.conv(image.shape[-1]).astype(self.dtype)
-        features = conv.features(patches.reshape(-1, patches.shape[-1]))
+        features = self._convolved(self.conv, image)
+        down, across = image.shape[1:3]
+        for conv in self.further:
+            down, across = down - self.kernel_size + 1, across - self.kernel_size + 1
+            features = self._convolved(conv, features.reshape(len(image), down, across, -1))
         return features.reshape(len(image), -1)
 
+    def _convolved(self, filters: "Filters", image: jax.Array) -> jax.Array:
+        """[n * windows, filters]."""
+        patches = windows(image, self.kernel_size)
+        conv = filters(image.shape[-1]).astype(self.dtype)
+        return conv.features(patches.reshape(-1, patches.shape[-1]))
+
     def by_changes(self, image: jax.Array) -> SlowImage:
-        """The same features of sequences of images [T, R, h, w, c], which are computed later, where they change."""
+        """The same features of sequences of images [T, R, h, w, c], which are computed later, where they change.
+
+        For one convolution only.
+        """
         return SlowImage(image, self.conv(image.shape[-1]))
 
 

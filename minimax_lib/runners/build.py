@@ -1,5 +1,6 @@
 """Builds what a configuration describes. This is the only place where a `Runner` is made."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from minimax_lib.agents.population import AgentPop
@@ -9,9 +10,11 @@ from minimax_lib.curricula.base import Curriculum
 from minimax_lib.curricula.designed import PAIRED
 from minimax_lib.curricula.dr import DR
 from minimax_lib.curricula.plr import PLR
+from minimax_lib.curricula.scores import SCORES, Score
 from minimax_lib.curricula.settings import RolloutSettings
 from minimax_lib.envs.base import Environment
 from minimax_lib.envs.batch import BatchEnv, FreshLevels
+from minimax_lib.reward_normalization import RewardNormalization
 from minimax_lib.runners.devices import DeviceRunner, Grid
 from minimax_lib.runners.seeds import Program, SeedRunner
 from minimax_lib.runners.training import Runner
@@ -24,21 +27,42 @@ def runner_of(
     n_steps: int,
     continues: bool = False,
     n_rollouts: int = 1,
+    n_evals: int = 1,
+    rewards: RewardNormalization | None = None,
 ) -> Runner:
     """The runner that trains `agent` with `curriculum`; ValueError where the batch does not suit the agent.
 
-    `continues` and `n_rollouts` are for episodes that may outlast a rollout: see `Runner`.
+    `continues` and `n_rollouts` are for episodes that may outlast a rollout, `n_evals` are the rows of each level: see
+    `Runner` and `BatchEnv`.
     """
     plan = curriculum.plan
-    agent.check_batch(plan.n_train_rows or plan.n_rows, n_steps)
-    batch_env = BatchEnv(env, n_students=agent.n, restart=plan.restart)
-    return Runner(batch_env, agent, curriculum, n_steps, continues, n_rollouts)
+    check_scores(plan.scores, n_evals, rewards)
+    agent.check_batch((plan.n_train_rows or plan.n_rows) * n_evals, n_steps)
+    batch_env = BatchEnv(env, n_students=agent.n, n_evals=n_evals, restart=plan.restart)
+    return Runner(batch_env, agent, curriculum, n_steps, continues, n_rollouts, rewards)
+
+
+def check_scores(scores: Sequence[Score], n_evals: int, rewards: RewardNormalization | None) -> None:
+    """ValueError where a score cannot be had of batches with `n_evals` rows a level, or of normalised rewards."""
+    for score in scores:
+        name = next((name for name in SCORES.names() if SCORES[name] is score), "of your own")
+        if n_evals < score.n_evals:
+            raise ValueError(
+                f"runner.n_evals is {n_evals}: the score {name!r} compares several episodes on the same level, so that "
+                f"it must be at least {score.n_evals} (the runner sfl plays whole episodes for it)"
+            )
+        if rewards and score.mixes_scales:
+            raise ValueError(
+                f"runner.normalize_rewards is True: the score {name!r} compares returns with values, which would then "
+                "be on two scales, choose another, as positive_value_loss"
+            )
 
 
 def trained_with(env: Environment, agent: AgentPop, settings: RolloutSettings) -> Runner:
     """The runner of the settings of a method; ValueError where they do not suit the length of episodes."""
     s = settings
     curriculum = s.build(env, agent, s.n_parallel)  # type: ignore[attr-defined]
+    rewards = RewardNormalization() if s.normalize_rewards else None
     if isinstance(curriculum.plan.restart, FreshLevels):
         if (s.rollouts_per_batch or 1) > 1:
             raise ValueError(
@@ -46,7 +70,12 @@ def trained_with(env: Environment, agent: AgentPop, settings: RolloutSettings) -
                 "one rollout (runner.continue_episodes lets episodes go on)"
             )
         continues = env.max_steps > s.n_steps if s.continue_episodes is None else s.continue_episodes
-        return runner_of(env, agent, curriculum, s.n_steps, continues=continues)
+        if continues and s.n_evals > 1:
+            raise ValueError(
+                f"runner.n_evals is {s.n_evals} with runner.continue_episodes: rows that go on get levels of their "
+                "own, so that none would be played twice"
+            )
+        return runner_of(env, agent, curriculum, s.n_steps, continues=continues, n_evals=s.n_evals, rewards=rewards)
     if s.continue_episodes:
         raise ValueError(
             "runner.continue_episodes is True: this curriculum restarts its levels in every batch, "
@@ -64,7 +93,7 @@ def trained_with(env: Environment, agent: AgentPop, settings: RolloutSettings) -
             f"n_updates is {n_updates}: a batch has {n_rollouts} rollouts, each with an update, so that it must be a "
             f"multiple of {n_rollouts} (try {nearest})"
         )
-    return runner_of(env, agent, curriculum, s.n_steps, n_rollouts=n_rollouts)
+    return runner_of(env, agent, curriculum, s.n_steps, n_rollouts=n_rollouts, n_evals=s.n_evals, rewards=rewards)
 
 
 def DRRunner(env: Environment, agent: AgentPop, n_parallel: int, n_steps: int) -> Runner:

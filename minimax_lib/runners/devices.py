@@ -98,7 +98,15 @@ class Grid:
             # A teacher learns from averaged gradients as the students do; `is_leaf` keeps its state in one piece.
             curriculum=jax.tree.map(self._own_part, state.curriculum, is_leaf=is_learner),
             start=jax.tree.map(self._own_part, state.start),
+            rewards=self._own_rewards(state.rewards),
         )
+
+    def _own_rewards(self, rewards: Any) -> Any:
+        if not jax.tree.leaves(rewards):
+            return rewards
+        # The moments are sums over all devices; the episodes under way are the device's.
+        moments = jax.tree.map(lambda _: False, rewards.moments)
+        return rewards.replace(moments=moments, returns=jax.tree.map(self._own_part, rewards.returns))
 
     def _own_part(self, part: Any) -> Any:
         # Without devices that share rows, a state has the layout that it has on one device.

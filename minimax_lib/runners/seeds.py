@@ -129,7 +129,8 @@ class SeedRunner:
     def _weight(self, name: str, metrics: dict[str, jax.Array]) -> jax.Array | float:
         """What a step counts in the mean of the metric called `name` over an interval."""
         # Where episodes go on, a step may see few of them end or many: each of them should count once.
-        over_episodes = self.runner.continues and name.split("/")[-1] in OVER_EPISODES
+        of_episodes = name.split("/")[-1] in OVER_EPISODES or name.startswith("facts/")
+        over_episodes = self.runner.continues and of_episodes
         return metrics["episodes"] if over_episodes else 1.0
 
 

@@ -15,9 +15,10 @@ from minimax_lib.curricula.base import NEW, SOURCE_NAMES, Curriculum, LevelBatch
 from minimax_lib.curricula.outcome import RolloutOutcome
 from minimax_lib.curricula.scores import population_regret, relative_regret, with_unfinished
 from minimax_lib.curricula.students import CurrentStudents
-from minimax_lib.envs.base import Environment
+from minimax_lib.envs.base import Environment, ResetsInGroups
 from minimax_lib.envs.batch import BatchEnv, FreshLevels
-from minimax_lib.rollout import EpisodeReturns, FirstEpisodes, Rollout, Start, begin, go_on, joined_in_time
+from minimax_lib.reward_normalization import RewardNormalization, RewardState
+from minimax_lib.rollout import EpisodeReturns, FirstEpisodes, Rollout, Start, begin, go_on, joined_in_time, rollout
 from minimax_lib.trees import assert_same_form, zeros
 
 SHARED_SEED = 20230713  # decisions that are common to all seeds and devices come from this, never from a run's seed
@@ -31,6 +32,7 @@ class RunnerState(struct.PyTreeNode):
     students: TrainState  # [A, ...]
     curriculum: Any
     start: Any = ()  # where the next rollout goes on, if episodes do
+    rewards: Any = ()  # what the normalisation of rewards remembers, a `RewardState`
 
 
 class Played(NamedTuple):
@@ -40,6 +42,7 @@ class Played(NamedTuple):
     students: TrainState  # after learning from it
     losses: dict[str, jax.Array]
     metrics: dict[str, jax.Array]
+    rewards: Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +59,7 @@ class Runner:
     n_steps: int
     continues: bool = False  # episodes go on in the next batch: for curricula whose levels are always fresh
     n_rollouts: int = 1  # of a batch, each followed by an update: for levels whose episodes outlast a rollout
+    rewards: RewardNormalization | None = None
 
     @property
     def env(self) -> Environment:
@@ -65,7 +69,12 @@ class Runner:
     @property
     def env_steps_per_step(self) -> int:
         """Environment steps that the students take in one step of the runner, but for what the curriculum adds."""
-        return self.agent.n * self.curriculum.plan.n_rows * self.n_rollouts * self.n_steps
+        return self.agent.n * self.n_rows * self.n_rollouts * self.n_steps
+
+    @property
+    def n_rows(self) -> int:
+        """R, rows of a batch: every level's evaluations."""
+        return self.curriculum.plan.n_rows * self.batch_env.n_evals
 
     def extra_env_steps(self, state: RunnerState) -> Count:
         """What the curriculum has added; with the leading axes of `state`."""
@@ -83,6 +92,7 @@ class Runner:
             students=self.agent.init(k_students, ts.obs),
             curriculum=self.curriculum.init(k_curriculum),
             start=self._no_start() if self.continues else (),
+            rewards=self.rewards.init(self.agent.n, self.n_rows if self.continues else None) if self.rewards else (),
         )
 
     def _no_start(self) -> Start:
@@ -100,7 +110,14 @@ class Runner:
         shared, local = self.keys(state)
         k_propose, k_rollout, k_update, k_observe = jax.random.split(local, 4)
 
-        curriculum, batch = self.curriculum.propose(shared, k_propose, clock, state.curriculum, self.students(state))
+        def propose() -> tuple[Any, LevelBatch]:
+            return self.curriculum.propose(shared, k_propose, clock, state.curriculum, self.students(state))
+
+        def unplayed() -> tuple[Any, LevelBatch]:
+            return state.curriculum, zeros(jax.eval_shape(propose)[1]).replace(train=jnp.ones((), bool))
+
+        # Episodes that go on get their levels from the restart rule: only the first proposal is played.
+        curriculum, batch = jax.lax.cond(clock == 0, propose, unplayed) if self.continues else propose()
         batch.check_shapes(self.curriculum.plan.n_rows)
         play = self._play_on if self.continues else self._play if self.n_rollouts == 1 else self._play_several
         played = play(k_rollout, k_update, state, batch)
@@ -116,15 +133,20 @@ class Runner:
             students=played.students,
             curriculum=curriculum,
             start=played.outcome.runs.final if self.continues else (),
+            rewards=played.rewards,
         )
         # Some metrics are sums over all devices already, and so equal on them: the mean leaves those as they are.
         return next_state, axes.device_mean(metrics)
 
     def _play(self, k_rollout: jax.Array, k_update: jax.Array, state: RunnerState, batch: LevelBatch) -> "Played":
         """A rollout from a reset on the batch, and an update."""
-        outcome = self.students(state).play(k_rollout, batch)
-        students, losses = self._update(k_update, state.students, outcome.runs, batch.train)
-        return Played(outcome, students, losses, self._level_game_metrics(batch, outcome))
+        params, bootstraps = state.students.params, self.agent.bootstrap_truncated
+        runs = rollout(k_rollout, self.batch_env, self.agent, params, batch.levels, self.n_steps, bootstraps)
+        rewards, runs = self._normalized(self._opening(state.rewards), runs)
+        outcome = RolloutOutcome(self.agent, params, runs, n_evals=self.batch_env.n_evals)
+        students, losses = self._update(k_update, state.students, runs, batch.train)
+        metrics = self._level_game_metrics(batch, outcome)
+        return Played(outcome, students, losses, metrics, self._closing(rewards))
 
     def _play_several(
         self, k_rollouts: jax.Array, k_updates: jax.Array, state: RunnerState, batch: LevelBatch
@@ -133,18 +155,20 @@ class Runner:
         k_begin, k_rest = jax.random.split(k_rollouts)
         start = begin(k_begin, self.batch_env, self.agent, batch.levels)
 
-        def one(loop: tuple[TrainState, Start], keys: tuple[jax.Array, jax.Array]) -> tuple[tuple, tuple]:
-            students, start = loop
+        def one(loop: tuple[TrainState, Start, Any], keys: tuple[jax.Array, jax.Array]) -> tuple[tuple, tuple]:
+            students, start, rewards = loop
             k_rollout, k_update = keys
-            runs = self._go_on(k_rollout, students, start)
+            rewards, runs = self._normalized(rewards, self._go_on(k_rollout, students, start))
             learnt, losses = self._update(k_update, students, runs, batch.train)
-            return (learnt, runs.final), (runs.replace(final=None), students.params, losses)
+            return (learnt, runs.final, rewards), (runs.replace(final=None), students.params, losses)
 
         keys = jax.random.split(k_rest, self.n_rollouts), jax.random.split(k_updates, self.n_rollouts)
-        (students, _), (parts, params, losses) = jax.lax.scan(one, (state.students, start), keys)
-        outcome = RolloutOutcome(self.agent, params, joined_in_time(parts), parts)
+        loop = (state.students, start, self._opening(state.rewards))
+        (students, _, rewards), (parts, params, losses) = jax.lax.scan(one, loop, keys)
+        outcome = RolloutOutcome(self.agent, params, joined_in_time(parts), parts, self.batch_env.n_evals)
         losses = jax.tree.map(lambda x: x.mean(axis=0), losses)
-        return Played(outcome, students, losses, self._level_game_metrics(batch, outcome))
+        metrics = self._level_game_metrics(batch, outcome)
+        return Played(outcome, students, losses, metrics, self._closing(rewards))
 
     def _play_on(self, k_rollout: jax.Array, k_update: jax.Array, state: RunnerState, batch: LevelBatch) -> "Played":
         """A rollout that goes on where the last one ended, and an update. Only the first one plays the batch."""
@@ -155,15 +179,32 @@ class Runner:
             lambda: begin(k_begin, self.batch_env, self.agent, batch.levels),
             lambda: state.start,
         )
-        runs = self._go_on(k_steps, state.students, start)
+        rewards, runs = self._normalized(state.rewards, self._go_on(k_steps, state.students, start))
         students, losses = self._update(k_update, state.students, runs, batch.train)
         outcome = RolloutOutcome(self.agent, state.students.params, runs)
         metrics = ended_metrics(outcome.episodes) | self._handed_out_metrics(start, runs)
-        return Played(outcome, students, losses, metrics)
+        return Played(outcome, students, losses, metrics, rewards)
 
     def _go_on(self, key: jax.Array, students: TrainState, start: Start) -> Rollout:
         bootstraps = self.agent.bootstrap_truncated
         return go_on(key, self.batch_env, self.agent, students.params, start, self.n_steps, bootstraps)
+
+    def _opening(self, rewards: Any) -> Any:
+        """The state of rewards as rollouts from a reset begin."""
+        if self.rewards is None:
+            return rewards
+        return rewards.replace(returns=self.rewards.opening(self.agent.n, self.n_rows))
+
+    def _closing(self, rewards: Any) -> Any:
+        """And as it is kept when their episodes are cut off."""
+        return rewards if self.rewards is None else rewards.replace(returns=())
+
+    def _normalized(self, rewards: Any, runs: Rollout) -> tuple[Any, Rollout]:
+        """(what is remembered after `runs`, `runs` with the rewards that are learnt from)."""
+        if self.rewards is None:
+            return rewards, runs
+        moments, returns, runs = self.rewards.learn(rewards.moments, rewards.returns, runs)
+        return RewardState(moments, returns), runs
 
     def keys(self, state: RunnerState) -> tuple[jax.Array, jax.Array]:
         """Two keys for the next step: one that is the same on every seed and device, one of this seed and device."""
@@ -175,13 +216,19 @@ class Runner:
 
     def students(self, state: RunnerState) -> CurrentStudents:
         """The students of `state`, who can play any levels."""
-        return CurrentStudents(self.batch_env, self.agent, state.students.params, self.n_rollouts * self.n_steps)
+        n_steps = self.n_rollouts * self.n_steps
+
+        def rescale(runs: Rollout) -> Rollout:
+            return runs if self.rewards is None else self.rewards.apply(state.rewards.moments, runs)
+
+        return CurrentStudents(self.batch_env, self.agent, state.students.params, n_steps, rescale)
 
     def _update(
         self, key: jax.Array, students: TrainState, runs: Rollout, train: jax.Array
     ) -> tuple[TrainState, dict[str, jax.Array]]:
         """The students after learning from the rows that the plan names; unchanged, with losses NaN, unless `train`."""
-        runs = runs.rows(slice(self.curriculum.plan.n_train_rows))
+        n_levels = self.curriculum.plan.n_train_rows
+        runs = runs.rows(slice(n_levels and n_levels * self.batch_env.n_evals))
         learn = jax.jit(self.agent.update)  # traced once for the shapes of its losses and the branch
         shapes = jax.eval_shape(learn, key, students, runs)[1]
         no_losses = jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), shapes)
@@ -192,7 +239,8 @@ class Runner:
         """Of the first episodes; and by the levels' source, NaN for a source that the batch has none of."""
         episodes = outcome.episodes
         first = jax.tree.map(lambda x: x[0], episodes.first)
-        facts = jax.vmap(self.env.level_metrics)(batch.levels) | first_metrics(first)
+        of_levels = jax.tree.map(lambda x: x.mean(axis=1), first_metrics(first))
+        facts = jax.vmap(self.env.level_metrics)(batch.levels) | of_levels
         means = return_metrics(episodes)
         for source in self.curriculum.plan.sources:
             rows = batch.source == source
@@ -202,6 +250,8 @@ class Runner:
 
     def _handed_out_metrics(self, start: Start, runs: Rollout) -> dict[str, jax.Array]:
         """Of the levels whose episodes began in a rollout; of the first B of them if there were more."""
+        if isinstance(self.env, ResetsInGroups):
+            return {}  # levels are drawn a second time to describe them, which would cost too much here
         restart, final = self.batch_env.restart, runs.final
         assert isinstance(restart, FreshLevels)
         assert final is not None
@@ -217,10 +267,11 @@ def ended_metrics(episodes: EpisodeReturns) -> dict[str, jax.Array]:
     """
     n = axes.device_sum(episodes.count.sum(axis=1).astype(jnp.float32))
     totals = {"return": episodes.mean * episodes.count, "solved_rate": episodes.solved.astype(jnp.float32)}
+    totals |= {f"facts/{name}": x * episodes.count for name, x in episodes.facts.items()}
     means = {name: axes.device_sum(x.sum(axis=1)) / n for name, x in totals.items()}
     metrics = {name: mean[0] for name, mean in means.items()} | {"episodes": n[0], "unfinished": jnp.float32(0)}
     if len(n) > 1:
-        metrics |= {f"student_{i}/{name}": mean[i] for i in range(len(n)) for name, mean in means.items()}
+        metrics |= {f"student_{i}/{name}": means[name][i] for i in range(len(n)) for name in ("return", "solved_rate")}
     return metrics
 
 
@@ -239,7 +290,7 @@ def return_metrics(episodes: EpisodeReturns) -> dict[str, jax.Array]:
     An unfinished episode counts as unsolved, with the return so far; `unfinished` is their share. With several
     students, those of each as well, and the mean regret of the levels on which some student has finished an episode.
     """
-    means = {name: x.mean(axis=1) for name, x in first_metrics(episodes.first).items()}
+    means = {name: x.mean(axis=(1, 2)) for name, x in first_metrics(episodes.first).items()}
     n_finished = axes.device_sum(episodes.count[0].sum().astype(jnp.float32))
     metrics = {name: mean[0] for name, mean in means.items()} | {"episodes": n_finished}
     metrics |= {f"facts/{name}": x[0].mean() for name, x in episodes.first.facts.items()}

@@ -119,17 +119,22 @@ def pad(level: Level, height: int, width: int) -> Level:
 def load(name: str | Sequence[str], key: jax.Array | None = None, size: tuple[int, int] | None = None) -> Level:
     """The level called `name`, or those called so stacked [n, ...] and padded to a common size.
 
-    Procedural mazes, and the goals of the corridors, are drawn from `key` (default: key 0). `size` is the
-    (height, width) to pad to, without the border. Unknown names and a size too small raise ValueError.
+    Procedural mazes, and the goals of the corridors, are drawn from `key` (default: key 0) and their name: the same
+    alone and among others. `size` is the (height, width) to pad to, without the border. Unknown names and a size too
+    small raise ValueError.
     """
     key = jax.random.key(0) if key is None else key
     if isinstance(name, str):
-        level = _find(name).draw(key)
+        level = _drawn(name, key)
         return level if size is None else pad(level, *size)
     height, width = size or common_size([_find(each) for each in name])
-    # Keys by name, as in a suite: a maze does not depend on what is loaded with it.
-    levels = [pad(_find(each).draw(key_of(key, each)), height, width) for each in name]
+    levels = [pad(_drawn(each, key), height, width) for each in name]
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *levels)
+
+
+def _drawn(name: str, key: jax.Array) -> Level:
+    # Keys by name, as in a suite: a maze does not depend on what is loaded beside it.
+    return _find(name).draw(key_of(key, name))
 
 
 def _find(name: str) -> Maze:

@@ -1,0 +1,120 @@
+"""The environments of gymnax (Lange 2022): classic control, bsuite, MinAtar and others."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from minimax_lib.envs.base import Level
+from minimax_lib.envs.family import Editing, Family
+from minimax_lib.envs.foreign.functional import Functional, FunctionalLevel, Theirs
+from minimax_lib.envs.foreign.libraries import require
+from minimax_lib.envs.foreign.parameters import Range, ranges_of
+from minimax_lib.envs.held_out import TRAINING_DISTRIBUTION
+from minimax_lib.registry import unknown_name
+
+DEFAULT = "Default"  # the held-out task of the environment's own parameters
+STEP = 0.1  # of a range, the standard deviation of an edit
+# The returns from which Gymnasium's registry calls these solved (`reward_threshold`).
+SOLVED = {"CartPole-v1": 475.0, "Acrobot-v1": -100.0, "MountainCar-v0": -110.0, "MountainCarContinuous-v0": 90.0}
+
+
+def cart_and_pole(params: Any) -> Any:
+    """CartPole's parameters, with the two that gymnax keeps beside those they follow from."""
+    total, moment = params.masscart + params.masspole, params.masspole * params.length
+    return params.replace(total_mass=total, polemass_length=moment)
+
+
+DEPENDENT = {"CartPole-v1": (("total_mass", "polemass_length"), cart_and_pole)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Gymnax(Functional):
+    """An environment of gymnax. A level is its parameters, those that `vary`, and the start if it is fixed."""
+
+    id: str = "CartPole-v1"
+    """Which environment, as gymnax calls it."""
+    solved: float | None = None
+    """Return from which an episode counts as solved; None: as Gymnasium has it (CartPole-v1 475, Acrobot-v1 -100,
+    MountainCar-v0 -110, MountainCarContinuous-v0 90), and never in other environments."""
+
+    def theirs(self) -> Theirs:
+        """See `Functional`; ValueError for an unknown name, or where gymnax is not installed."""
+        return _made(self.id)
+
+    def is_solved(self, state: Any, episode_return: jax.Array) -> jax.Array:
+        """See `Functional`."""
+        threshold = SOLVED.get(self.id) if self.solved is None else self.solved
+        return jnp.zeros((), bool) if threshold is None else episode_return >= threshold
+
+
+@functools.cache
+def _made(name: str) -> Theirs:
+    require("gymnax", "gymnax")
+    import gymnax  # only now: it takes seconds, and starts the devices
+
+    if name not in gymnax.registered_envs:
+        raise unknown_name("env.id", name, gymnax.registered_envs)
+    env, params = gymnax.make(name)
+    return Theirs(env, params, *DEPENDENT.get(name, ((), None)))
+
+
+@dataclasses.dataclass(frozen=True)
+class GymnaxSuite:
+    """Held-out tasks (`HeldOut`): the environment's own parameters, and levels as in training."""
+
+    env: Functional
+    names: tuple[str, ...] = (DEFAULT,)
+
+    def __post_init__(self) -> None:
+        for name in self.names:
+            if name not in (DEFAULT, TRAINING_DISTRIBUTION):
+                raise unknown_name("held-out task", name, [DEFAULT, TRAINING_DISTRIBUTION])
+
+    def sample(self, key: jax.Array, n_episodes: int) -> Level:
+        """Levels [len(names), n_episodes, ...]."""
+        tasks = []
+        for name, k_task in zip(self.names, jax.random.split(key, len(self.names)), strict=True):
+            draw = self.env.default_level if name == DEFAULT else self.env.sample_level
+            tasks.append(jax.vmap(draw)(jax.random.split(k_task, n_episodes)))
+        return jax.tree.map(lambda *levels: jnp.stack(levels), *tasks)
+
+
+def editing_of(env: Functional) -> Editing:
+    """How levels of `env` are edited; ValueError where all levels have the same parameters."""
+    ranges = tuple(range_ for range_ in ranges_of(env.vary) if range_.low < range_.high)
+    if not ranges:
+        raise ValueError("env.vary is empty: levels without parameters that vary cannot be edited (try gravity=5:15)")
+    return Editing(mutate=functools.partial(moved, ranges), base=at_defaults)
+
+
+def moved(ranges: tuple[Range, ...], key: jax.Array, level: FunctionalLevel, n_edits: int) -> FunctionalLevel:
+    """`level` with `n_edits` steps of a normal distribution, a tenth of the range wide, each by a random parameter."""
+    k_which, k_step = jax.random.split(key)
+    which = jax.random.randint(k_which, (n_edits,), 0, len(ranges))
+    steps = STEP * jax.random.normal(k_step, (n_edits,))
+    parameters = dict(level.parameters)
+    for i, r in enumerate(ranges):
+        by = (r.high - r.low) * jnp.where(which == i, steps, 0.0).sum()
+        parameters[r.name] = jnp.clip(parameters[r.name] + by, r.low, r.high)
+    return level.replace(parameters=parameters)
+
+
+def at_defaults(env: Functional) -> Functional:
+    """`env` with all its levels at the default parameters, from which edits lead away."""
+    return dataclasses.replace(env, vary=tuple(f"{r.name}={env.default_of(r.name)!r}" for r in ranges_of(env.vary)))
+
+
+FAMILY = Family(
+    cls=Gymnax,
+    name="Gymnax",
+    editing=editing_of,
+    held_out=GymnaxSuite,
+    groups={
+        "validation": (DEFAULT,),
+        "benchmark": (DEFAULT, TRAINING_DISTRIBUTION),
+        "all": (DEFAULT, TRAINING_DISTRIBUTION),
+    },
+)

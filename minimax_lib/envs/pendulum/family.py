@@ -1,0 +1,40 @@
+"""What belongs to the pendulum: its held-out tasks, its teacher, and how its levels are edited."""
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+from minimax_lib.envs.family import Editing, Family
+from minimax_lib.envs.pendulum.mutate import mutate
+from minimax_lib.envs.pendulum.pendulum import Pendulum
+from minimax_lib.envs.pendulum.physics import PARAMETERS
+from minimax_lib.envs.pendulum.tasks import GROUPS, PendulumTasks
+from minimax_lib.envs.pendulum.teacher import PendulumDesign
+
+EASY = 0.5  # share of each range that the simplest levels are drawn from
+
+
+def easy_pendulum(env: Pendulum) -> Pendulum:
+    """The easy halves of all ranges: light and short, with low gravity, much friction and a strong motor."""
+    changes: dict[str, Any] = {}
+    for name in PARAMETERS:
+        least, most = getattr(env, name)
+        part = EASY * (most - least)
+        # Not a single point: of many equal levels, a buffer keeps one.
+        changes[name] = (most - part, most) if name in ("damping", "torque") else (least, least + part)
+    return dataclasses.replace(env, **changes)
+
+
+def editing(env: Pendulum) -> Editing:
+    """Edits stay within the ranges of `env`."""
+    return Editing(mutate=partial(mutate, env.ranges), base=easy_pendulum)
+
+
+FAMILY = Family(
+    cls=Pendulum,
+    name="Pendulum",
+    held_out=PendulumTasks,
+    groups=GROUPS,
+    teacher=PendulumDesign,
+    editing=editing,
+)

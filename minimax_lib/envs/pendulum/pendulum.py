@@ -1,0 +1,172 @@
+"""`Pendulum`: to swing a pole up and balance it, with a motor that may be too weak to lift it straight away."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from minimax_lib.envs.base import TimeStep, opening, transition
+from minimax_lib.envs.pendulum.physics import (
+    PARAMETERS,
+    Physics,
+    Range,
+    acceleration,
+    check_range,
+    stacked,
+    unstacked,
+    within,
+    wrapped_angle,
+)
+from minimax_lib.envs.spaces import Box, Dict, Space
+
+
+class PendulumState(struct.PyTreeNode):
+    """An episode. `level` is what `reset` was given, untouched."""
+
+    level: Physics
+    angle: jax.Array  # f32[], rad in [-pi, pi), 0 is upright
+    speed: jax.Array  # f32[], rad/s
+    time: jax.Array  # i32[], steps taken
+    held: jax.Array  # i32[], steps that the pole has been upright without a break, up to now
+    upright: jax.Array  # i32[], steps that it was upright in all
+
+
+@dataclasses.dataclass(frozen=True)
+class Pendulum:
+    """Swing-up of a pendulum: the level is its physics, which the agent has to make out from the motion.
+
+    The motion is that of Gymnasium's Pendulum-v1, whose rod is a point mass of 3/4 kg at 2/3 m. Of a return of 1, half
+    is paid for a pole that is upright (within `tolerance`), in equal parts for every step. The other half is paid for
+    1 - (angle^2 + 0.1 speed^2 + 0.001 torque^2) / pi^2, which is the reward there but for a constant and the scale. A
+    pole that is always upright returns 1, and one that hangs still returns 0.
+    Solved is an episode that ends with the pole upright in each of its last `hold_steps` steps.
+    """
+
+    mass: Range = (0.5, 1.5)
+    """Least and most mass of random levels, in kg, at the end of the pole."""
+    length: Range = (0.5, 1.5)
+    """Of the pole, in m."""
+    gravity: Range = (5.0, 15.0)
+    """In m/s^2."""
+    damping: Range = (0.0, 0.3)
+    """Torque of the friction for each rad/s, in N m s."""
+    torque: Range = (2.0, 6.0)
+    """The most that the motor gives, in N m: an action of 1."""
+    see_physics: bool = False
+    """Show the level's parameters, as shares of the most that random levels have."""
+    start_spread: float = math.pi
+    """Episodes start at rest, at most so far from hanging straight down, in rad; pi is the whole circle."""
+    tolerance: float = 0.3
+    """The pole counts as upright up to so many rad from it."""
+    hold_steps: int = 40
+    """Steps at the end for which the pole must have been upright."""
+    max_steps: int = 200
+    """Steps of an episode: it always lasts to this limit."""
+    dt: float = 0.05
+    """Seconds from one action to the next."""
+    n_substeps: int = 4
+    """Steps of the integrator (semi-implicit Euler) in this time."""
+    max_speed: float = 12.0
+    """The pole turns no faster, in rad/s."""
+
+    def __post_init__(self) -> None:
+        for name in PARAMETERS:
+            check_range(name, getattr(self, name))
+        for name, most in (("start_spread", math.pi), ("tolerance", math.pi), ("dt", 1.0), ("max_speed", math.inf)):
+            value, least = getattr(self, name), 0 if name == "start_spread" else 1e-6
+            if not (least <= value <= most and math.isfinite(value)):
+                raise ValueError(f"{name}={value}: it must be finite, and between {least} and {most}")
+        for name in ("hold_steps", "max_steps", "n_substeps"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}: it must be at least 1")
+        if self.hold_steps > self.max_steps:
+            raise ValueError(f"hold_steps={self.hold_steps}: it must be at most max_steps, {self.max_steps}")
+
+    @property
+    def ranges(self) -> Physics:
+        """What random levels are drawn from, a `Range` for each parameter."""
+        return Physics(**{name: getattr(self, name) for name in PARAMETERS})
+
+    @property
+    def observation_space(self) -> Space:
+        """Cosine, sine and the speed as a share of the highest; a Dict with the physics where these are shown."""
+        motion = Box(-1, 1, (3,))
+        if not self.see_physics:
+            return motion
+        return Dict((("motion", motion), ("physics", Box(0, math.inf, (len(PARAMETERS),)))))
+
+    @property
+    def action_space(self) -> Space:
+        return Box(-1, 1, (1,))
+
+    def sample_level(self, key: jax.Array) -> Physics:
+        """Every parameter uniform in its range."""
+        return within(self.ranges, unstacked(jax.random.uniform(key, (len(PARAMETERS),), jnp.float32)))
+
+    def reset(self, key: jax.Array, level: Physics) -> tuple[PendulumState, TimeStep]:
+        """Starts an episode on `level`; the key is for the angle."""
+        spread = jnp.float32(self.start_spread)
+        angle = jnp.pi + jax.random.uniform(key, (), jnp.float32, -spread, spread)
+        none = jnp.zeros((), jnp.int32)
+        speed = jnp.zeros((), jnp.float32)
+        state = PendulumState(level, wrapped_angle(angle), speed, time=none, held=none, upright=none)
+        return state, opening(self.observe(state), self._progress(state), self._facts(state))
+
+    def step(self, key: jax.Array, state: PendulumState, action: jax.Array) -> tuple[PendulumState, TimeStep]:
+        """Turns the motor with the share `action` (f32[1]) of its highest torque; deterministic."""
+        level, angle, speed = state.level, state.angle, state.speed
+        torque = level.torque * jnp.clip(jnp.asarray(action, jnp.float32)[0], -1.0, 1.0)
+        cost = angle**2 + 0.1 * speed**2 + 0.001 * torque**2
+        for _ in range(self.n_substeps):
+            speed += acceleration(level, angle, speed, torque) * (self.dt / self.n_substeps)
+            speed = jnp.clip(speed, -self.max_speed, self.max_speed)
+            angle += speed * (self.dt / self.n_substeps)
+        angle = wrapped_angle(angle)
+        is_upright = (jnp.abs(angle) <= self.tolerance).astype(jnp.int32)
+        state = PendulumState(
+            level=level,
+            angle=angle,
+            speed=speed,
+            time=state.time + 1,
+            held=(state.held + 1) * is_upright,
+            upright=state.upright + is_upright,
+        )
+        # Near the top the squares are flat: without a bonus, a strong motor leans the pole a little, and that will do.
+        reward = (0.5 * (1.0 - cost / jnp.pi**2) + 0.5 * is_upright) / self.max_steps
+        limit = state.time >= self.max_steps
+        obs, progress = self.observe(state), self._progress(state)
+        return state, transition(obs, reward, jnp.zeros((), bool), limit, progress, self._facts(state))
+
+    def observe(self, state: PendulumState) -> jax.Array | dict[str, jax.Array]:
+        """What the agent sees in `state`: a function of nothing else."""
+        motion = jnp.stack([jnp.cos(state.angle), jnp.sin(state.angle), state.speed / self.max_speed])
+        if not self.see_physics:
+            return motion
+        most = jnp.array([getattr(self, name)[1] or 1.0 for name in PARAMETERS], jnp.float32)
+        return {"motion": motion, "physics": stacked(state.level) / most}
+
+    def draw_episodes(
+        self, states: PendulumState, running: np.ndarray, captions: Sequence[str], columns: int
+    ) -> np.ndarray:
+        """The pole's angle over time: see `Drawable`."""
+        from minimax_lib.envs.pendulum.render import draw_episodes  # pillow, which only pictures need
+
+        return draw_episodes(states, running, captions, columns, self.tolerance, self.max_steps)
+
+    def get_level(self, state: PendulumState) -> Physics:
+        return state.level
+
+    def level_metrics(self, level: Physics) -> dict[str, jax.Array]:
+        """The parameters, and `strength`: the motor's torque as a share of what holds the pole level."""
+        weight = level.mass * level.gravity * level.length
+        return {**{name: getattr(level, name) for name in PARAMETERS}, "strength": level.torque / weight}
+
+    def _progress(self, state: PendulumState) -> jax.Array:
+        return jnp.minimum(state.held.astype(jnp.float32) / self.hold_steps, 1.0)
+
+    def _facts(self, state: PendulumState) -> dict[str, jax.Array]:
+        return {"upright": state.upright.astype(jnp.float32) / self.max_steps}

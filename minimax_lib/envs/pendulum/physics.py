@@ -1,0 +1,76 @@
+"""A pendulum's physics: its parameters, the ranges that they are drawn from, and its motion."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+Range = tuple[float, float]  # the least and the most
+
+
+class Physics(struct.PyTreeNode):
+    """A level: a point mass on a massless rod that turns about its end. All f32[]."""
+
+    mass: Any  # kg
+    length: Any  # m
+    gravity: Any  # m/s^2
+    damping: Any  # N m s, the friction's torque for each rad/s
+    torque: Any  # N m, the most that the motor gives
+
+
+PARAMETERS = ("mass", "length", "gravity", "damping", "torque")
+POSITIVE = ("mass", "length", "gravity")
+
+
+def check_range(name: str, limits: Range) -> None:
+    """ValueError where the setting is no range that the parameter `name` can have."""
+    least, most = limits
+    positive = name in POSITIVE
+    if not (math.isfinite(most) and least <= most and (least > 0 if positive else least >= 0)):
+        rule = "0 < least" if positive else "0 <= least"
+        raise ValueError(f"{name}={limits}: it must be (least, most), with {rule} <= most")
+
+
+def within(ranges: Physics, shares: Physics) -> Physics:
+    """The physics that lie the `shares` (f32[] in [0, 1]) of the way through the `ranges` of all parameters."""
+
+    def value(limits: Range, share: jax.Array) -> jax.Array:
+        least, most = (jnp.asarray(limit, jnp.float32) for limit in limits)
+        # Rounding must not leave the range, not by a bit.
+        return jnp.clip(least + share * (most - least), least, most)
+
+    return each(value, ranges, shares)
+
+
+def each(f: Any, *several: Physics) -> Physics:
+    """`f` of each parameter in turn, whatever stands for it."""
+    return Physics(**{name: f(*(getattr(physics, name) for physics in several)) for name in PARAMETERS})
+
+
+def stacked(physics: Physics) -> jax.Array:
+    """f32[5], the parameters in their order."""
+    return jnp.stack([getattr(physics, name) for name in PARAMETERS])
+
+
+def unstacked(values: jax.Array) -> Physics:
+    """The inverse of `stacked`."""
+    return Physics(**{name: values[i] for i, name in enumerate(PARAMETERS)})
+
+
+def acceleration(physics: Physics, angle: jax.Array, speed: jax.Array, torque: jax.Array) -> jax.Array:
+    """f32[], rad/s^2. The angle is 0 where the pole stands upright."""
+    inertia = physics.mass * physics.length**2
+    return physics.gravity / physics.length * jnp.sin(angle) + (torque - physics.damping * speed) / inertia
+
+
+def energy(physics: Physics, angle: jax.Array, speed: jax.Array) -> jax.Array:
+    """f32[], J: that of the motion and that of the height above the pivot."""
+    moving = 0.5 * physics.mass * (physics.length * speed) ** 2
+    return moving + physics.mass * physics.gravity * physics.length * jnp.cos(angle)
+
+
+def wrapped_angle(angle: jax.Array) -> jax.Array:
+    """The same angle in [-pi, pi)."""
+    return (angle + jnp.pi) % (2 * jnp.pi) - jnp.pi

@@ -1,0 +1,310 @@
+"""Wrappers: environments that change what another one emits, and leave its levels as they are."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from minimax_lib.envs.base import (
+    Drawable,
+    Environment,
+    EnvState,
+    HeldOut,
+    Level,
+    Observable,
+    ResetsInGroups,
+    TimeStep,
+    progress_of,
+)
+from minimax_lib.envs.spaces import ACTION_MASK, Box, Dict, Discrete, MultiDiscrete, Space
+
+
+class Wrapped(struct.PyTreeNode):
+    """The state of a wrapper."""
+
+    env: EnvState  # of the environment inside
+    own: Any  # what the wrapper itself remembers; () for nothing
+
+
+@dataclasses.dataclass(frozen=True)
+class Wrapper:
+    """An environment round `env`, which by itself changes nothing: the base of the others.
+
+    A wrapper of your own overrides `opened` and `stepped`, and `seen` if it changes observations. Its levels, their
+    mutations, its teacher and its held-out tasks are those of what it wraps. `observe`, `draw_episodes` and
+    `resets_at_once` are there exactly where `env` has them.
+    """
+
+    env: Environment
+
+    def __post_init__(self) -> None:
+        # These members are optional, and `isinstance` finds them. A method of the class would always be found.
+        if isinstance(self.env, Observable):
+            object.__setattr__(self, "observe", self._observe)
+        if isinstance(self.env, Drawable):
+            object.__setattr__(self, "draw_episodes", self._draw_episodes)
+        if isinstance(self.env, ResetsInGroups):
+            object.__setattr__(self, "resets_at_once", self.env.resets_at_once)
+
+    def opened(self, state: EnvState, ts: TimeStep) -> tuple[Any, TimeStep]:
+        """(what the wrapper remembers, the time step) after a reset of `env`, in the same form as after a step."""
+        return (), ts
+
+    def stepped(self, own: Any, before: EnvState, state: EnvState, ts: TimeStep) -> tuple[Any, TimeStep]:
+        """(what the wrapper remembers, the time step) after a step of `env` from `before` to `state`."""
+        return own, ts
+
+    def seen(self, own: Any, obs: Any) -> Any:
+        """The observation where `env` emits `obs`; `own` is as `opened` or `stepped` has just left it."""
+        return obs
+
+    def around(self, env: Environment) -> Environment:
+        """`env`, an environment of held-out tasks, as it is played by agents that were trained in this one."""
+        return dataclasses.replace(self, env=env)
+
+    @property
+    def max_steps(self) -> int:
+        return self.env.max_steps
+
+    @property
+    def observation_space(self) -> Space:
+        return self.env.observation_space
+
+    @property
+    def action_space(self) -> Space:
+        return self.env.action_space
+
+    def sample_level(self, key: jax.Array) -> Level:
+        return self.env.sample_level(key)
+
+    def reset(self, key: jax.Array, level: Level) -> tuple[Wrapped, TimeStep]:
+        state, ts = self.env.reset(key, level)
+        own, opened = self.opened(state, ts)
+        return Wrapped(env=state, own=own), opened.replace(obs=self.seen(own, ts.obs))
+
+    def step(self, key: jax.Array, state: Wrapped, action: Any) -> tuple[Wrapped, TimeStep]:
+        after, ts = self.env.step(key, state.env, action)
+        own, stepped = self.stepped(state.own, state.env, after, ts)
+        return Wrapped(env=after, own=own), stepped.replace(obs=self.seen(own, ts.obs))
+
+    def get_level(self, state: Wrapped) -> Level:
+        return self.env.get_level(state.env)
+
+    def level_metrics(self, level: Level) -> dict[str, jax.Array]:
+        return self.env.level_metrics(level)
+
+    def _observe(self, state: Wrapped) -> Any:
+        assert isinstance(self.env, Observable)
+        return self.seen(state.own, self.env.observe(state.env))
+
+    def _draw_episodes(self, states: Wrapped, running: np.ndarray, captions: Sequence[str], columns: int) -> np.ndarray:
+        assert isinstance(self.env, Drawable)
+        return self.env.draw_episodes(states.env, running, captions, columns)
+
+
+def unwrapped(env: Environment) -> Environment:
+    """The environment inside all wrappers."""
+    while isinstance(env, Wrapper):
+        env = env.env
+    return env
+
+
+def unwrapped_state(state: EnvState) -> EnvState:
+    """Its state."""
+    while isinstance(state, Wrapped):
+        state = state.env
+    return state
+
+
+@dataclasses.dataclass(frozen=True)
+class WrappedTasks:
+    """Held-out tasks (a `HeldOut`), played through a wrapper."""
+
+    wrapper: Wrapper
+    tasks: HeldOut
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.tasks.names
+
+    @property
+    def env(self) -> Environment:
+        return self.wrapper.around(self.tasks.env)
+
+    def sample(self, key: jax.Array, n_episodes: int) -> Level:
+        """Levels [len(names), n_episodes, ...]."""
+        return self.tasks.sample(key, n_episodes)
+
+
+@dataclasses.dataclass(frozen=True)
+class RewardWrapper(Wrapper):
+    """Adds `bonus` to every reward, and changes nothing else: the base of the wrappers that change rewards.
+
+    Progress, and so what "solved" means, stays that of the rewards of `env`, whose return is the fact "raw_return".
+    Held-out tasks are played without this wrapper: their returns are the tasks' own.
+    """
+
+    def bonus(self, before: EnvState, state: EnvState, ts: TimeStep) -> jax.Array:
+        """f32[], what the step from `before` to `state` earns beside its reward."""
+        raise NotImplementedError
+
+    def opened(self, state: EnvState, ts: TimeStep) -> tuple[jax.Array, TimeStep]:
+        return self._told(jnp.zeros((), jnp.float32), ts)
+
+    def stepped(self, own: jax.Array, before: EnvState, state: EnvState, ts: TimeStep) -> tuple[jax.Array, TimeStep]:
+        raw_return, ts = self._told(own + ts.reward, ts)
+        return raw_return, ts.replace(reward=ts.reward + jnp.asarray(self.bonus(before, state, ts), jnp.float32))
+
+    def around(self, env: Environment) -> Environment:
+        return env
+
+    def _told(self, raw_return: jax.Array, ts: TimeStep) -> tuple[jax.Array, TimeStep]:
+        # Without its own progress an environment counts as solved by its return, which is about to change. Of several
+        # such wrappers, the innermost knows the return that counts: what it says stays.
+        facts = {"raw_return": raw_return} | ts.facts
+        return raw_return, ts.replace(progress=progress_of(ts, raw_return), facts=facts)
+
+
+@dataclasses.dataclass(frozen=True)
+class Potential:
+    """Shaping by a potential, which leaves the best policies the best: gamma * phi(s') - phi(s) (Ng et al. 1999).
+
+    `phi` is a function of the state of the environment inside all wrappers, and `gamma` the discount that the agent
+    learns with. Where the episode terminates, phi(s') counts as 0. A time limit is no such end: there the sum leaves
+    gamma^T * phi(s_T), which an agent that bootstraps (ppo.bootstrap_truncated) makes up for.
+    """
+
+    phi: Callable[[Any], jax.Array]
+    gamma: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.gamma <= 1:
+            raise ValueError(f"gamma={self.gamma}: it must be between 0 and 1, as the agent's discount")
+
+    def __call__(self, before: EnvState, state: EnvState, ts: TimeStep) -> jax.Array:
+        """f32[], what is earned by the step from `before` to `state`."""
+        ahead = jnp.where(ts.terminated, 0.0, self.phi(unwrapped_state(state)))
+        return self.gamma * ahead - self.phi(unwrapped_state(before))
+
+
+@dataclasses.dataclass(frozen=True)
+class RewardShaping(RewardWrapper):
+    """Adds to every reward what `shaping` says: a `Potential`, or any function of the time step (f32[]).
+
+    Give it a named function or a frozen dataclass: two environments are equal only if their shapings are.
+    """
+
+    shaping: Potential | Callable[[TimeStep], jax.Array]
+
+    def bonus(self, before: EnvState, state: EnvState, ts: TimeStep) -> jax.Array:
+        return self.shaping(before, state, ts) if isinstance(self.shaping, Potential) else self.shaping(ts)
+
+
+@dataclasses.dataclass(frozen=True)
+class StepCost(RewardWrapper):
+    """Takes `cost` from the reward of every step, the last one too."""
+
+    cost: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (self.cost >= 0 and math.isfinite(self.cost)):
+            raise ValueError(f"cost={self.cost}: it must be at least 0 and finite")
+
+    def bonus(self, before: EnvState, state: EnvState, ts: TimeStep) -> jax.Array:
+        return jnp.full((), -self.cost, jnp.float32)
+
+
+@dataclasses.dataclass(frozen=True)
+class TimeLimit(Wrapper):
+    """Truncates episodes after `limit` steps, held-out ones too; an end that comes sooner stays what it is."""
+
+    limit: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_count("limit", self.limit)
+
+    @property
+    def max_steps(self) -> int:
+        return min(self.limit, self.env.max_steps)
+
+    def opened(self, state: EnvState, ts: TimeStep) -> tuple[jax.Array, TimeStep]:
+        return jnp.zeros((), jnp.int32), ts
+
+    def stepped(self, own: jax.Array, before: EnvState, state: EnvState, ts: TimeStep) -> tuple[jax.Array, TimeStep]:
+        time = own + 1
+        return time, ts.replace(truncated=ts.truncated | (time >= self.limit))
+
+
+@dataclasses.dataclass(frozen=True)
+class FrameStack(Wrapper):
+    """Shows the last `n` observations, the oldest first, side by side along their last axis (an image's channels).
+
+    An episode opens with `n` times the first. Numbers (Discrete) become rows of numbers (MultiDiscrete), and single
+    floats rows of floats. Every part of a Dict is stacked, but for the action mask: only the latest counts.
+    """
+
+    n: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_count("n", self.n)
+
+    @property
+    def observation_space(self) -> Space:
+        space = self.env.observation_space
+        if not isinstance(space, Dict):
+            return stacked_space(space, self.n)
+        return Dict(
+            tuple((name, part if name == ACTION_MASK else stacked_space(part, self.n)) for name, part in space.items)
+        )
+
+    def opened(self, state: EnvState, ts: TimeStep) -> tuple[Any, TimeStep]:
+        return _over_parts(lambda x: jnp.concatenate([jnp.atleast_1d(x)] * self.n, axis=-1), ts.obs), ts
+
+    def stepped(self, own: Any, before: EnvState, state: EnvState, ts: TimeStep) -> tuple[Any, TimeStep]:
+        return _over_parts(_pushed, ts.obs, own), ts
+
+    def seen(self, own: Any, obs: Any) -> Any:
+        return own
+
+
+def stacked_space(space: Space, n: int) -> Space:
+    """The space of `n` observations that fit `space`, side by side."""
+    if isinstance(space, Dict):
+        return Dict(tuple((name, stacked_space(part, n)) for name, part in space.items))
+    if isinstance(space, Discrete):
+        return MultiDiscrete((space.n,) * n)
+    if isinstance(space, MultiDiscrete):
+        return MultiDiscrete(space.sizes * n)
+    *leading, width = space.shape or (1,)
+    # From one step to the next every frame moves, however slowly each of them changes.
+    return Box(space.low, space.high, (*leading, n * width), space.dtype)
+
+
+def _pushed(obs: jax.Array, frames: jax.Array) -> jax.Array:
+    """The frames without the oldest, and with `obs` as the latest."""
+    latest = jnp.atleast_1d(obs)
+    return jnp.concatenate([frames[..., latest.shape[-1] :], latest], axis=-1)
+
+
+def _over_parts(f: Callable[..., jax.Array], obs: Any, *others: Any) -> Any:
+    """`f` of every array of `obs` and those in its place in `others`; an action mask stays that of `obs`."""
+    if not isinstance(obs, dict):
+        return jax.tree.map(f, obs, *others)
+    return {
+        name: part if name == ACTION_MASK else jax.tree.map(f, part, *(other[name] for other in others))
+        for name, part in obs.items()
+    }
+
+
+def _check_count(name: str, value: object) -> None:
+    # Python's True is an int too.
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name}={value!r}: it must be a whole number of at least 1")

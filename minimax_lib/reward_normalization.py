@@ -1,0 +1,91 @@
+"""Rewards divided by the running standard deviation of the discounted return (Engstrom et al. 2020, section 3)."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from minimax_lib import axes
+from minimax_lib.rollout import Rollout
+
+
+class Moments(struct.PyTreeNode):
+    """Running moments of the discounted return of each student, f32[A] each; the same on every device."""
+
+    count: jax.Array  # past a billion it no longer grows: from then on, the past fades
+    mean: jax.Array
+    variance: jax.Array
+
+
+class RewardState(struct.PyTreeNode):
+    """What normalisation remembers from one rollout to the next."""
+
+    moments: Moments
+    returns: Any = ()  # f32[A, R], discounted, of the episodes that go on in the next rollout; () where none do
+
+
+@dataclasses.dataclass(frozen=True)
+class RewardNormalization:
+    """As the published code does step by step, here for a whole rollout at once; the numbers are the same.
+
+    In every row g <- discount * g + r, and g = 0 after an episode's end. After each step, g of all rows (of all
+    devices) is merged into the running moments, and the step's rewards are divided by sqrt(variance + 1e-8), then
+    clipped to +-`clip`.
+    """
+
+    discount: float = 0.99
+    clip: float = 10.0
+
+    def init(self, n_students: int, n_rows: int | None = None) -> RewardState:
+        """The state before the first step; with `n_rows` where episodes go on from rollout to rollout."""
+        zeros, ones = jnp.zeros(n_students, jnp.float32), jnp.ones(n_students, jnp.float32)
+        moments = Moments(count=1e-4 * ones, mean=zeros, variance=ones)
+        return RewardState(moments, () if n_rows is None else self.opening(n_students, n_rows))
+
+    def opening(self, n_students: int, n_rows: int) -> jax.Array:
+        """f32[A, R], the discounted returns of rows that have just been reset."""
+        return jnp.zeros((n_students, n_rows), jnp.float32)
+
+    def learn(self, moments: Moments, returns: jax.Array, runs: Rollout) -> tuple[Moments, jax.Array, Rollout]:
+        """(moments and discounted returns after `runs`, `runs` with normalised rewards).
+
+        `returns` f32[A, R] are those of the episodes that `runs` [T, A, R] goes on with.
+        """
+        steps = runs.steps
+
+        def discounted(g: jax.Array, step: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            reward, done = step
+            g = self.discount * g + reward
+            return jnp.where(done, 0.0, g), g
+
+        returns, g = jax.lax.scan(discounted, returns, (steps.reward, steps.done))
+        moments, variances = jax.lax.scan(merged, moments, self._of_rows(moments, g))
+        return moments, returns, self._divided(runs, variances[..., None])
+
+    def apply(self, moments: Moments, runs: Rollout) -> Rollout:
+        """`runs` [T, A, R] with rewards on the present scale, from which nothing is learnt."""
+        return self._divided(runs, moments.variance[None, :, None])
+
+    def _of_rows(self, before: Moments, g: jax.Array) -> Moments:
+        """Moments over the rows of all devices in each step, f32[T, A]."""
+        # Less a number near their mean, so that the difference below keeps its digits. One sum over devices for all.
+        shifted = g - before.mean[None, :, None]
+        ones = jnp.ones(g.shape[:2], jnp.float32) * g.shape[2]
+        n, total, squares = axes.device_sum((ones, shifted.sum(axis=-1), (shifted**2).sum(axis=-1)))
+        mean = total / n
+        return Moments(n, mean + before.mean[None], jnp.maximum(squares / n - mean**2, 0.0))
+
+    def _divided(self, runs: Rollout, variance: jax.Array) -> Rollout:
+        scaled = runs.steps.reward / jnp.sqrt(variance + 1e-8)
+        return runs.replace(steps=runs.steps.replace(reward=jnp.clip(scaled, -self.clip, self.clip)))
+
+
+def merged(a: Moments, b: Moments) -> tuple[Moments, jax.Array]:
+    """(the moments of two sets together, their variance) (Chan et al. 1979, eq. 2.1)."""
+    count = a.count + b.count
+    step = b.mean - a.mean
+    within = a.variance * (a.count / count) + b.variance * (b.count / count)
+    variance = within + step**2 * (a.count / count) * (b.count / count)
+    return Moments(count, a.mean + step * (b.count / count), variance), variance

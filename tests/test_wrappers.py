@@ -1,0 +1,424 @@
+"""Wrappers: against a plain loop round the environment itself, and in training."""
+
+import copy
+import dataclasses
+import pickle
+from collections import deque
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import struct
+from probes import Probe
+
+from minimax_lib.agents.ppo import PPO
+from minimax_lib.config.train import from_dict
+from minimax_lib.curricula.accel import ACCEL
+from minimax_lib.curricula.conformance import small_agent
+from minimax_lib.curricula.designed import PAIRED, Teacher
+from minimax_lib.curricula.dr import DR
+from minimax_lib.curricula.plr import PLR
+from minimax_lib.curricula.sfl import SFL
+from minimax_lib.envs.base import Drawable, Observable, ResetsInGroups, opening, transition
+from minimax_lib.envs.batch import BatchEnv
+from minimax_lib.envs.conformance import check_environment
+from minimax_lib.envs.maze import AMaze, MazeDesign
+from minimax_lib.envs.maze.mutate import mutate
+from minimax_lib.envs.registry import FAMILIES, editing_of, identity_of, make_held_out, register_env
+from minimax_lib.envs.spaces import ACTION_MASK, Box, Dict, Discrete, MultiDiscrete
+from minimax_lib.envs.wrappers import (
+    FrameStack,
+    Potential,
+    RewardShaping,
+    StepCost,
+    TimeLimit,
+    Wrapper,
+    unwrapped,
+    unwrapped_state,
+)
+from minimax_lib.evaluation.held_out import EvalRunner
+from minimax_lib.evaluation.report import record_episodes
+from minimax_lib.models.settings import FeedForward
+from minimax_lib.runners.build import make_runner, trained_with
+
+MAZE = AMaze(height=4, width=4, n_walls=3, view_size=3, max_steps=12)
+GAMMA = 0.9
+
+
+def nearness(state):
+    """A potential: minus the distance to the goal."""
+    gap = state.agent_pos - state.level.goal_pos
+    return -jnp.abs(gap).sum().astype(jnp.float32)
+
+
+def clock(state):
+    """A potential of probes."""
+    return 1.0 + state.clock.astype(jnp.float32)
+
+
+def doubled(ts):
+    """A bonus as high as the reward."""
+    return ts.reward
+
+
+WRAPPED = {
+    "shaping": RewardShaping(Probe(), doubled),
+    "step cost": StepCost(MAZE, 0.01),
+    "time limit": TimeLimit(Probe(), 2),
+    "frame stack": FrameStack(MAZE, 3),
+    "stacked probe": FrameStack(Probe(), 2),
+    "all of them": RewardShaping(StepCost(TimeLimit(FrameStack(MAZE, 2), 9), 0.01), Potential(nearness, GAMMA)),
+}
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_every_wrapper_conforms(name):
+    check_environment(WRAPPED[name], jax.random.key(0), n_rows=4)
+
+
+def episodes(env, n=48, steps=14):
+    """Random actions and time steps [n, steps, ...] of `env`, with a first [n, ...]; no restarts."""
+
+    def one(key):
+        k_level, k_reset, k_steps = jax.random.split(key, 3)
+        state, first = env.reset(k_reset, env.sample_level(k_level))
+
+        def step(state, key):
+            k_action, k_step = jax.random.split(key)
+            # Steps ahead more often than others, so that some episodes reach the goal.
+            action = jax.random.choice(k_action, jnp.array([0, 1, 2, 2, 2], jnp.int32) % env.action_space.n)
+            after, ts = env.step(k_step, state, action)
+            return after, (ts, unwrapped_state(state), unwrapped_state(after))
+
+        return first, jax.lax.scan(step, state, jax.random.split(k_steps, steps))[1]
+
+    return jax.device_get(jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(7), n)))
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return episodes(MAZE)
+
+
+def test_the_episodes_for_these_tests_hold_all_that_matters(plain):
+    _, (ts, _, _) = plain
+    assert 5 < ts.terminated.any(axis=1).sum() < 44
+    assert ts.truncated[:, 11].all()
+
+
+def test_a_step_cost_is_the_reward_less_the_cost_and_solves_the_same(plain):
+    _, (ts, _, _) = plain
+    first, (costly, _, _) = episodes(StepCost(MAZE, 0.25))
+    np.testing.assert_allclose(costly.reward, ts.reward - 0.25, atol=1e-6)
+    assert not first.reward.any()
+    np.testing.assert_array_equal(costly.terminated, ts.terminated)
+    np.testing.assert_array_equal(costly.progress, ts.terminated)  # in a maze, the goal alone pays
+    np.testing.assert_allclose(costly.facts["raw_return"], np.cumsum(ts.reward, axis=1), atol=1e-6)
+    # The costs alone would have made most of these returns negative.
+    solved_at = costly.terminated.argmax(axis=1)
+    late = [i for i in range(48) if costly.terminated[i].any() and costly.reward[i, : solved_at[i] + 1].sum() < 0]
+    assert late
+    assert all(costly.progress[i, solved_at[i]] == 1 for i in late)
+
+
+def test_a_bonus_for_failure_solves_nothing():
+    """Progress of an environment that ends without success, with a return that only the wrapper makes positive."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Lost:
+        max_steps: int = 2
+        observation_space = Discrete(2)
+        action_space = Discrete(2)
+
+        def sample_level(self, key):
+            return jnp.zeros((), jnp.float32)
+
+        def reset(self, key, level):
+            return level, opening(jnp.zeros((), jnp.int32))
+
+        def step(self, key, state, action):
+            return state, transition(jnp.zeros((), jnp.int32), -0.5, jnp.ones((), bool), jnp.zeros((), bool))
+
+        def get_level(self, state):
+            return state
+
+        def level_metrics(self, level):
+            return {}
+
+    env = RewardShaping(Lost(), lambda ts: 5 * ts.terminated)
+    check_environment(env, jax.random.key(0), n_rows=2)
+    state, _ = env.reset(jax.random.key(0), jnp.zeros((), jnp.float32))
+    _, ts = env.step(jax.random.key(0), state, 0)
+    assert float(ts.reward) == 4.5
+    assert float(ts.progress) == 0
+    outer = StepCost(env, 0.1)
+    state, _ = outer.reset(jax.random.key(0), jnp.zeros((), jnp.float32))
+    _, ts = outer.step(jax.random.key(0), state, 0)
+    assert float(ts.progress) == 0
+    assert float(ts.facts["raw_return"]) == -0.5  # of what is inside both
+
+
+def test_shaping_by_a_potential_telescopes(plain):
+    """Discounted, the extra rewards of an episode come to -phi(s0), plus gamma^T phi(sT) where only time ran out."""
+    first, (ts, before, _) = plain
+    _, (shaped, _, after) = episodes(RewardShaping(StepCost(MAZE, 0.5), Potential(nearness, GAMMA)))
+    phi = np.vectorize(lambda *gap: -float(np.abs(gap).sum()))
+    for i in range(len(first.reward)):
+        end = int(np.argmax(ts.done[i])) + 1
+        extra = shaped.reward[i, :end] - (ts.reward[i, :end] - 0.5)
+        total = sum(GAMMA**t * x for t, x in enumerate(extra))
+        start = phi(*(before.agent_pos[i, 0] - before.level.goal_pos[i, 0]))
+        last = phi(*(after.agent_pos[i, end - 1] - after.level.goal_pos[i, end - 1]))
+        rest = 0.0 if ts.terminated[i, end - 1] else GAMMA**end * last
+        assert total == pytest.approx(rest - start, abs=1e-4)
+
+
+def test_the_potential_of_a_true_end_is_nothing():
+    env = RewardShaping(Probe(), Potential(clock, GAMMA))
+    _, (ts, before, _) = episodes(Probe(), steps=4)
+    _, (shaped, _, _) = episodes(env, steps=4)
+    before_phi = 1.0 + before.clock
+    ahead = np.where(ts.terminated, 0.0, 2.0 + before.clock)
+    np.testing.assert_allclose(shaped.reward, ts.reward + GAMMA * ahead - before_phi, atol=1e-5)
+    assert ts.terminated.any()
+
+
+def test_a_time_limit_shortens_and_keeps_what_ends_by_itself(plain):
+    _, (ts, _, _) = plain
+    ends = int(ts.terminated[ts.terminated.any(axis=1)][0].argmax()) + 1  # so that both hold in one step
+    for limit in (ends, 40):
+        env = TimeLimit(MAZE, limit)
+        _, (cut, _, _) = episodes(env)
+        assert env.max_steps == min(limit, 12)
+        np.testing.assert_array_equal(cut.terminated, ts.terminated)
+        late = np.arange(1, 15) >= limit
+        np.testing.assert_array_equal(cut.truncated, ts.truncated | late)
+        np.testing.assert_array_equal(cut.reward, ts.reward)
+
+
+def test_a_frame_stack_is_a_queue_of_observations(plain):
+    first, (ts, _, _) = plain
+    opened, (stacked, _, _) = episodes(FrameStack(MAZE, 3))
+    for i in range(6):
+        queue = deque([{k: v[i] for k, v in first.obs.items()}] * 3, maxlen=3)
+        for t in range(-1, 14):
+            seen = opened.obs if t < 0 else {k: v[:, t] for k, v in stacked.obs.items()}
+            if t >= 0:
+                queue.append({k: v[i, t] for k, v in ts.obs.items()})
+            np.testing.assert_array_equal(seen["image"][i], np.concatenate([o["image"] for o in queue], axis=-1))
+            np.testing.assert_array_equal(seen["direction"][i], [o["direction"] for o in queue])
+    np.testing.assert_array_equal(stacked.reward, ts.reward)
+
+
+def test_restarts_open_with_the_first_observation_again():
+    """In a batch, through `observe` and the restarts: no frame of an ended episode is left in the next."""
+    env = FrameStack(MAZE, 3)
+    batch = BatchEnv(env)
+    state, ts = batch.reset(jax.random.key(0), jax.vmap(MAZE.sample_level)(jax.random.split(jax.random.key(1), 8)))
+    opening_obs = ts.obs
+    step = jax.jit(batch.step)
+    n_done = 0
+    for t in range(13):
+        state, ts = step(jax.random.key(t), state, jnp.full((1, 8), 2, jnp.int32))
+        for row in np.flatnonzero(ts.done[0]):
+            n_done += 1
+            np.testing.assert_array_equal(ts.obs["image"][0, row], opening_obs["image"][0, row])
+            np.testing.assert_array_equal(ts.obs["direction"][0, row], opening_obs["direction"][0, row])
+    assert n_done >= 8
+
+
+@struct.dataclass
+class MaskedState:
+    level: jax.Array
+    time: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Masked:
+    """Observations of every form, which count the steps, and a mask."""
+
+    max_steps: int = 5
+    action_space = Discrete(3)
+
+    @property
+    def observation_space(self):
+        inner = Dict((("pair", MultiDiscrete((8, 9))), (ACTION_MASK, Discrete(8))))
+        parts = (("number", Box(0, 9, ())), ("matrix", Box(0, 9, (2, 3), "int32")), ("inner", inner))
+        return Dict((*parts, (ACTION_MASK, Box(0, 1, (3,), "bool"))))
+
+    def sample_level(self, key):
+        return jnp.zeros((), jnp.float32)
+
+    def reset(self, key, level):
+        state = MaskedState(level=level, time=jnp.zeros((), jnp.int32))
+        return state, opening(self.show(state))
+
+    def step(self, key, state, action):
+        state = MaskedState(level=state.level, time=state.time + 1)
+        return state, transition(self.show(state), 0.0, jnp.zeros((), bool), state.time >= self.max_steps)
+
+    def show(self, state):
+        return {
+            "number": state.time.astype(jnp.float32),
+            "matrix": jnp.full((2, 3), state.time, jnp.int32),
+            "inner": {"pair": jnp.stack([state.time, state.time + 1]), ACTION_MASK: state.time},
+            ACTION_MASK: jnp.arange(3) != state.time,
+        }
+
+    def get_level(self, state):
+        return state.level
+
+    def level_metrics(self, level):
+        return {}
+
+
+def test_the_action_mask_is_not_stacked():
+    env = FrameStack(Masked(), 3)
+    assert env.observation_space == Dict(
+        (
+            ("number", Box(0, 9, (3,))),
+            ("matrix", Box(0, 9, (2, 9), "int32")),
+            ("inner", Dict((("pair", MultiDiscrete((8, 9) * 3)), (ACTION_MASK, MultiDiscrete((8,) * 3))))),
+            (ACTION_MASK, Box(0, 1, (3,), "bool")),
+        )
+    )
+    check_environment(env, jax.random.key(0), n_rows=2)
+    state, _ = env.reset(jax.random.key(0), env.sample_level(jax.random.key(0)))
+    for _ in range(2):
+        state, ts = env.step(jax.random.key(0), state, 0)
+    np.testing.assert_array_equal(ts.obs["number"], [0, 1, 2])
+    np.testing.assert_array_equal(ts.obs["inner"]["pair"], [0, 1, 1, 2, 2, 3])
+    np.testing.assert_array_equal(ts.obs["inner"][ACTION_MASK], [0, 1, 2])
+    np.testing.assert_array_equal(ts.obs[ACTION_MASK], [True, True, False])
+
+
+def test_optional_members_are_those_of_what_is_wrapped():
+    @dataclasses.dataclass(frozen=True)
+    class Grouped(Probe):
+        resets_at_once: int = 3
+
+    for wrap in (Wrapper, lambda env: StepCost(FrameStack(env, 2), 0.1), lambda env: TimeLimit(env, 3)):
+        maze, probe, grouped = wrap(MAZE), wrap(Probe()), wrap(Grouped())
+        assert isinstance(maze, Observable)
+        assert isinstance(maze, Drawable)
+        assert not isinstance(maze, ResetsInGroups)
+        assert not isinstance(probe, Observable | Drawable | ResetsInGroups)
+        assert isinstance(grouped, ResetsInGroups)
+        assert grouped.resets_at_once == 3
+    env = StepCost(FrameStack(MAZE, 2), 0.1)
+    for twin in (copy.deepcopy(env), pickle.loads(pickle.dumps(env)), dataclasses.replace(env, cost=0.1)):
+        assert twin == env
+        assert hash(twin) == hash(env)
+        assert isinstance(twin, Observable)
+
+
+def test_bad_settings_are_refused_in_one_line():
+    for make, line in (
+        (lambda: FrameStack(MAZE, 0), "n=0: it must be a whole number of at least 1"),
+        (lambda: TimeLimit(MAZE, 2.5), "limit=2.5: it must be a whole number of at least 1"),
+        (lambda: StepCost(MAZE, -1.0), "cost=-1.0: it must be at least 0 and finite"),
+        (lambda: Potential(nearness, 1.5), "gamma=1.5: it must be between 0 and 1, as the agent's discount"),
+    ):
+        with pytest.raises(ValueError) as refused:  # noqa: PT011
+            make()
+        assert str(refused.value) == line
+
+
+STACKED = StepCost(FrameStack(MAZE, 2), 0.01)
+SMALL = FeedForward(conv_filters=2, dense_width=8, head_width=4)
+
+
+def test_what_belongs_to_the_maze_belongs_to_a_wrapped_one():
+    assert unwrapped(STACKED) is MAZE
+    assert editing_of(STACKED).mutate is mutate
+    assert identity_of(STACKED) is identity_of(MAZE)
+    with pytest.raises(ValueError, match="no mutation is registered for Probe"):
+        editing_of(StepCost(Probe(), 0.1))
+
+
+def test_held_out_tasks_are_played_through_the_stack_and_keep_their_own_returns():
+    names = ("SmallCorridor", "TrainingDistribution")
+    tasks, bare = make_held_out(STACKED, names), make_held_out(MAZE, names)
+    assert tasks.names == names
+    assert tasks.env == FrameStack(bare.env, 2)  # the cost is for training only
+    assert make_held_out(TimeLimit(MAZE, 5), names).env.max_steps == 5
+    agent = small_agent(STACKED).agent
+    runner = EvalRunner(make_held_out(STACKED, names[1:]), agent, n_episodes=1)
+    level = jax.tree.map(lambda x: x[0, 0], tasks.sample(jax.random.key(1), 1))
+    _, ts = tasks.env.reset(jax.random.key(0), level)
+    params = agent.init(jax.random.key(0), ts.obs).params
+    stats = jax.jit(partial(record_episodes, runner, 2))(params).stats
+    assert (np.asarray(stats.returns) >= 0).all()
+    # Drawn by the maze, from states within states.
+    states = jax.tree.map(lambda x: np.asarray(x)[None, None], tasks.env.reset(jax.random.key(0), level)[0])
+    assert tasks.env.draw_episodes(states, np.ones((1, 1), bool), ["a maze"], 1).shape[2] == 3
+    with pytest.raises(ValueError, match="unknown option of held-out tasks 'rules'"):
+        make_held_out(STACKED, names, rules="dcd")
+
+
+SETTINGS = {
+    "dr": DR(n_parallel=4, n_steps=12),
+    "plr": PLR(n_parallel=4, n_steps=12, capacity=8),
+    "accel": ACCEL(n_parallel=4, n_steps=12, capacity=8, n_edits=2),
+    "sfl": SFL(n_parallel=4, n_steps=12, n_scored=8, n_kept=4, n_episodes=2),
+    "paired": PAIRED(
+        n_parallel=4, n_steps=12, teacher=Teacher(design=MazeDesign(n_walls=3), model=SMALL, ppo=PPO(n_epochs=1))
+    ),
+}
+
+
+def runner_for(name):
+    settings = SETTINGS[name]
+    return trained_with(STACKED, small_agent(STACKED, settings.n_students), settings)
+
+
+@pytest.mark.parametrize("name", ["accel", "sfl"])
+def test_methods_train_on_a_wrapped_maze(name):
+    runner = runner_for(name)
+    step = jax.jit(runner.step)
+    first = state = runner.init(jax.random.key(0))
+    for _ in range(6):
+        state, metrics = step(state)
+        assert 0 <= metrics["solved_rate"] <= 1
+        assert -0.12 <= metrics["return"] <= 1 - 0.01
+        assert (metrics["facts/raw_return"] > 0) == (metrics["solved_rate"] > 0)
+    learnt = jax.tree.map(lambda x, y: float(jnp.abs(x - y).sum()), state.students.params, first.students.params)
+    assert 0 < sum(jax.tree.leaves(learnt)) < np.inf
+
+
+@pytest.mark.parametrize("name", ["dr", "plr", "paired"])
+def test_all_methods_take_a_wrapped_maze(name):
+    """Traced alone, which is where what does not fit together shows."""
+    runner = runner_for(name)
+    state = jax.eval_shape(runner.init, jax.random.key(0))
+    after, _ = jax.eval_shape(runner.step, state)
+    assert jax.tree.structure(after) == jax.tree.structure(state)
+
+
+@dataclasses.dataclass(frozen=True)
+class StackedMaze(FrameStack):
+    """A maze seen in several frames, with flags of its own."""
+
+    env: AMaze = AMaze()
+    """The maze."""
+    n: int = 2
+    """Frames."""
+
+
+def test_a_wrapped_environment_is_a_choice_on_the_command_line():
+    try:
+        register_env("StackedMaze", StackedMaze)
+        tree = {
+            "env": {"name": "StackedMaze", "n": 3, "env": {"height": 5, "width": 5, "n_walls": 3}},
+            "runner": "accel",
+        }
+        config = from_dict(tree)
+        assert config.env == StackedMaze(AMaze(height=5, width=5, n_walls=3), 3)
+        assert make_runner(config).env is config.env
+        assert "Labyrinth" in make_held_out(config.env, ["validation"]).names
+        with pytest.raises(ValueError, match="'Other' is a wrapper"):
+            register_env("Other", StepCost, groups={"all": ("x",)})
+    finally:
+        FAMILIES.pop(StackedMaze, None)
