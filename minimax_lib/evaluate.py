@@ -16,10 +16,12 @@ from rich.progress import track
 from minimax_lib import axes
 from minimax_lib.config import to_dict
 from minimax_lib.config.evaluate import Settings, parse
+from minimax_lib.config.train import import_plugins
 from minimax_lib.evaluation.held_out import EvalRunner, evaluation_keys
 from minimax_lib.evaluation.robustness import SHARES, RobustRunner, level_key
 from minimax_lib.evaluation.tables import Scores, level_scores, pooled, score_table, seed_table, task_scores, task_table
 from minimax_lib.experiment.compilation import keep_compiled_programs
+from minimax_lib.experiment.failures import XLA_ERRORS, evaluation_failure
 from minimax_lib.experiment.folder import differences
 from minimax_lib.experiment.saved import Run, find_run, restore
 from minimax_lib.runners.build import make_agent
@@ -37,20 +39,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     try:
         settings = parse(sys.argv[1:] if argv is None else argv)
-        runs = [find_run(Path(folder), settings.checkpoint) for folder in settings.run]
+        import_plugins(settings.plugins or ())
+        runs = [find_run(Path(folder), settings.checkpoint, settings.plugins is not None) for folder in settings.run]
         check_poolable(runs)
         check_student(runs[0], settings.student)
         runner = settings.suite.build(runs[0].config.env, make_agent(runs[0].config).agent)
     except ValueError as error:
         return refuse(error)
     # Nothing is refused from here on: what fails now is a failure of the work, with status 1.
-    from minimax_lib.experiment.checkpoint import CheckpointError, one_line  # slow to import: not before the checks
+    from minimax_lib.experiment.checkpoint import CheckpointError  # slow to import: not before the checks
 
     try:
-        keep_compiled_programs(runs[0].config.compilation_cache)
+        keep_compiled_programs(settings.compilation_cache)
         evaluate(settings, runs, runner, Console())
-    except (CheckpointError, OSError) as error:
-        print(f"error: {one_line(error)}", file=sys.stderr)
+    except (CheckpointError, OSError, *XLA_ERRORS) as error:
+        print(f"error: {evaluation_failure(error, settings.episodes)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

@@ -4,16 +4,35 @@ import difflib
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
+from minimax_lib.messages import shortened, shown
+
 T = TypeVar("T")
+LISTED = 600  # characters of a list of names that is shown whole
+NEAREST = 10  # names of a longer one
 
 
 def unknown_name(kind: str, name: object, allowed: Iterable[str], near: Iterable[str] | None = None) -> ValueError:
-    """The error for `name`, with what is allowed and the nearest of it (or of `near`), in one line."""
+    """The error for `name`, with what is allowed and the nearest of it (or of `near`), in one line.
+
+    Of a list that would fill the screen, only the nearest names are shown.
+    """
     allowed = list(allowed)
+    # Comparing takes as long as the name is: of a very long one, the beginning does.
+    wanted = shortened(str(name), 200).lower()
     folded = {a.lower(): a for a in (allowed if near is None else near)}
-    nearest = difflib.get_close_matches(str(name).lower(), folded, n=1, cutoff=0.5)
+    nearest = difflib.get_close_matches(wanted, folded, n=1, cutoff=0.5)
     hint = f" (did you mean {folded[nearest[0]]!r}?)" if nearest else ""
-    return ValueError(f"unknown {kind} {str(name)!r}: choose from {', '.join(allowed)}{hint}")
+    return ValueError(f"unknown {kind} {shown(str(name))}: {_choice(allowed, wanted)}{hint}")
+
+
+def _choice(allowed: list[str], wanted: str) -> str:
+    if not allowed:
+        return "there is none to choose from"
+    if len(", ".join(allowed)) <= LISTED:
+        return f"choose from {', '.join(allowed)}"
+    # However far off (no cutoff): any of them is a better hint than none.
+    nearest = difflib.get_close_matches(wanted, allowed, n=NEAREST, cutoff=0.0)
+    return f"choose from {len(allowed)}, such as {', '.join(shortened(name, 100) for name in nearest)}"
 
 
 class Registry(Generic[T]):

@@ -3,10 +3,13 @@
 import sys
 from collections.abc import Sequence
 
-from minimax_lib.config import Config, parse
+from minimax_lib.config import Config, parse, to_dict
+from minimax_lib.config.tree import flat
 from minimax_lib.experiment.compilation import keep_compiled_programs
+from minimax_lib.messages import printable
 from minimax_lib.runners.build import grid_of, make_agent, make_runner
 from minimax_lib.runners.hosts import join, make_devices_of_cores
+from minimax_lib.runners.memory import check_memory
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -18,10 +21,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         config = parse(argv)
         # Before the checks, which count the devices: from then on their number is fixed.
         if config.distributed:
-            join(config.hosts)
+            join(config.hosts, flat(to_dict(config)))
         else:
             make_devices_of_cores(config.n_devices)
         check(config)
+        check_memory(config)
         for line in doubts(config):
             print(f"warning: {line}", file=sys.stderr)
         from minimax_lib.experiment.run import ExperimentRunner  # slow to import: not before the checks
@@ -38,8 +42,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def check(config: Config) -> None:
     """ValueError in one line where the parts of the configuration do not fit together."""
+    # Before the parts: what does not fit the devices that there are not would be of no interest. One is always there.
+    if config.n_devices > 1 or config.distributed:
+        grid_of(config).check_devices()
     make_runner(config)
-    grid_of(config).check_devices()
     config.eval.build(config.env, make_agent(config).agent)
 
 
@@ -61,7 +67,7 @@ def refuse(error: ValueError) -> int:
     """
     if "\n" in str(error):
         raise error
-    print(f"error: {error}", file=sys.stderr)
+    print(f"error: {printable(str(error))}", file=sys.stderr)
     return 2
 
 

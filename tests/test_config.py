@@ -18,6 +18,7 @@ from minimax_lib.config.values import Words, convert
 from minimax_lib.curricula.registry import RUNNERS
 from minimax_lib.envs.registry import ENVS
 from minimax_lib.experiment.folder import differences
+from minimax_lib.messages import UNPRINTABLE
 from minimax_lib.models.registry import MODELS
 from minimax_lib.models.settings import S5
 from minimax_lib.registry import Registry
@@ -166,7 +167,8 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
         bool: st.booleans(),
         int: st.integers(-1, 40) | st.integers(-(2**31) + 1, 2**31 - 1),
         float: st.floats(allow_nan=False),
-        str: st.text() | st.sampled_from(["null", "no", "1e-4", "a: b", "none", "\x85"]),
+        str: st.text(st.characters(exclude_categories=UNPRINTABLE))
+        | st.sampled_from(["null", "no", "1e-4", "a: b", "none", "\xa0"]),
         NoneType: st.none(),
     }[hint]
 

@@ -23,11 +23,11 @@ from minimax_lib.agents.ppo import PPO
 from minimax_lib.config import Config, load_yaml
 from minimax_lib.evaluation.held_out import Evaluation
 from minimax_lib.experiment.files import saved_updates
-from minimax_lib.experiment.folder import RunFolder, RunRefused, differences
+from minimax_lib.experiment.folder import FolderLost, RunFolder, RunRefused, differences
 from minimax_lib.experiment.loop import RunStopped, finished
 from minimax_lib.experiment.progress import Progress, Standing, duration
 from minimax_lib.experiment.run import ExperimentRunner, free_settings
-from minimax_lib.experiment.writers.csv import CsvWriter, read_table
+from minimax_lib.experiment.writers.csv import read_table
 from minimax_lib.runners.seeds import MAX_STEPS, SeedRunner
 
 
@@ -287,7 +287,7 @@ def test_what_does_not_alter_the_training_may_differ(done, tmp_path):
     free = {"log_every": 5, "checkpoint_every": 7, "keep_checkpoints": 3, "compilation_cache": "none"}
     assert experiment(toy_config(tmp_path, name="copy", resume=True, **free)).run() == 0
     assert "n_updates" in free_settings(done)
-    assert "n_updates" not in free_settings(toy_config("", ppo=PPO(lr_final=0.0)))
+    assert "n_updates" not in free_settings(toy_config(tmp_path, ppo=PPO(lr_final=0.0)))
 
 
 def test_a_longer_run_is_refused_where_the_learning_rate_depends_on_its_length(tmp_path):
@@ -313,6 +313,135 @@ with RunFolder(Path({str(config.run_folder)!r})).owned():
         owner.kill()
         owner.wait()
     assert experiment(toy_config(tmp_path, n_updates=2)).run() == 0  # the lock died with its owner
+
+
+def test_nobody_comes_in_because_the_lock_was_deleted(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    with folder.owned():
+        for name in (".lock", ".owner"):
+            (folder.path / name).unlink()
+            with pytest.raises(RunRefused, match="is in use by"), RunFolder(folder.path).owned():
+                pass
+    with RunFolder(folder.path).owned():
+        pass
+
+
+def test_files_of_a_run_that_were_deleted_are_made_again(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    with folder.owned():
+        folder.admit({"seed": 1}, resume=False, free=())
+        before = contents(folder.path)
+        assert folder.repaired() == []
+        for names in ([".lock"], [".owner"], ["config.yaml"], [".lock", ".owner"], [".lock", "config.yaml"]):
+            for name in names:
+                (folder.path / name).unlink()
+            assert folder.repaired() == names
+            assert contents(folder.path) == before
+
+
+def test_a_folder_that_another_process_has_taken_over_is_lost(tmp_path):
+    """As where it was moved away, and a run of the same name begun."""
+    folder, other = RunFolder(tmp_path / "run"), RunFolder(tmp_path / "run")
+    with folder.owned():
+        folder.admit({"seed": 1}, resume=False, free=())
+        folder.path.rename(tmp_path / "moved")
+        with pytest.raises(FolderLost, match="has been taken away"):
+            folder.repaired()
+        with other.owned():
+            other.admit({"seed": 2}, resume=False, free=())
+            before = contents(other.path)
+            with pytest.raises(FolderLost, match=f"has been taken over by process {os.getpid()}"):
+                folder.repaired()
+            assert contents(other.path) == before
+            assert other.repaired() == []
+
+
+class Meddler:
+    """A program at whose `call`-th dispatch something happens."""
+
+    def __init__(self, config: Config, call: int, meddle):
+        self._program = toy_program(config)
+        self.runner, self.shape = self._program.runner, self._program.shape
+        self.init, self.lower = self._program.init, self._program.lower
+        self.env_steps = self._program.env_steps
+        self._left, self._meddle = call, meddle
+
+    def run(self, state, target_updates, max_steps=MAX_STEPS):
+        self._left -= 1
+        if self._left == 0:
+            self._meddle()
+        return self._program.run(state, target_updates, max_steps)
+
+
+def test_a_run_whose_folder_was_moved_ends_in_one_line_and_goes_on_there(done, tmp_path, capsys):
+    config = toy_config(tmp_path)
+    meddler = Meddler(config, 7, lambda: config.run_folder.rename(tmp_path / "moved"))
+    assert experiment(config, meddler).run() == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {config.run_folder} has been taken away while the run was under way")
+    assert error.count("\n") == 1
+    # The write that was under way may have made its place again, which is no run and no work of somebody else.
+    assert not (config.run_folder / "metrics.csv").exists()
+    assert experiment(toy_config(tmp_path, name="moved", resume=True)).run() == 0
+    kept = [{k: row[k] for k in ("clock", "seed", "loss")} for row in read_table(tmp_path / "moved" / "metrics.csv")[1]]
+    whole = read_table(done.run_folder / "metrics.csv")[1]
+    assert kept == [{k: row[k] for k in ("clock", "seed", "loss")} for row in whole]
+
+
+@pytest.mark.parametrize("names", [["config.yaml", "eval.csv"], ["notes.txt"], ["checkpoints"], ["metrics.csv"]])
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_folder_with_files_of_somebody_else_is_left_alone(tmp_path, capsys, names, resume):
+    config = toy_config(tmp_path, resume=resume)
+    config.run_folder.mkdir()
+    for name in names:
+        if name == "checkpoints":
+            (config.run_folder / name).mkdir()
+            (config.run_folder / name / "model.pt").write_text("")
+        else:
+            (config.run_folder / name).write_text("theirs: 1\n")
+    before = contents(config.run_folder)
+    assert experiment(config).run() == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert str(config.run_folder) in error
+    if "metrics.csv" not in names:
+        assert f"holds files and no run ({', '.join(names)})" in error
+        assert "--name" in error
+    assert contents(config.run_folder) == before
+
+
+def test_links_in_a_folder_are_replaced_and_not_written_through(done, tmp_path):
+    shutil.copytree(done.run_folder, tmp_path / "run")
+    (tmp_path / "mine.txt").write_text("mine\n")
+    for name in (".owner", "config.yaml.partial", "metrics.csv.partial"):
+        (tmp_path / "run" / name).unlink(missing_ok=True)
+        (tmp_path / "run" / name).symlink_to(tmp_path / "mine.txt")
+    assert experiment(toy_config(tmp_path, n_updates=26, resume=True)).run() == 0
+    assert (tmp_path / "mine.txt").read_text() == "mine\n"
+
+
+def test_a_folder_with_nothing_of_a_persons_is_taken(tmp_path):
+    config = toy_config(tmp_path, n_updates=2)
+    (config.run_folder / "checkpoints" / "8.orbax-checkpoint-tmp").mkdir(parents=True)
+    (config.run_folder / ".DS_Store").write_text("")
+    assert experiment(config).run() == 0
+
+
+def test_a_run_that_was_killed_before_it_wrote_anything_can_be_started_again(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    with folder.owned():
+        folder.admit({"seed": 1}, resume=False, free=())
+        folder.evaluations.write_text("update\n")
+    assert experiment(toy_config(tmp_path, n_updates=2)).run() == 0
+
+
+def test_names_that_are_no_updates_are_no_checkpoints(done, tmp_path):
+    shutil.copytree(done.run_folder, tmp_path / "run")
+    for name in ("\u0669", "\u00b2", "007", "+9", "9.5", "99-1"):
+        (tmp_path / "run" / "checkpoints" / name).mkdir()
+    assert saved_updates(tmp_path / "run" / "checkpoints") == [20, 24]
+    assert experiment(toy_config(tmp_path, n_updates=26, resume=True)).run() == 0
+    assert saved_updates(tmp_path / "run" / "checkpoints") == [24, 26]
 
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path, capsys):
@@ -345,32 +474,7 @@ def test_differences_are_those_after_saving():
     }
 
 
-# ---------------------------------------------------------------------------------------------- tables
-
-
-@pytest.mark.parametrize("tail", ["", "3,0.", "3", "3,0.5", "\x00\x00\n", "x,1\n", "3,1,2\n"])
-def test_what_a_crash_left_of_the_last_line_is_dropped(tmp_path, tail):
-    path = tmp_path / "table.csv"
-    path.write_text(f"update,x\n1,0.1\n2,0.2\n{tail}")
-    table = CsvWriter(path, "update", 2)
-    assert table.kept == [{"update": "1", "x": "0.1"}, {"update": "2", "x": "0.2"}]
-    table.write([{"update": 3, "x": np.float32(0.1)}, {"update": 3, "x": float("nan")}])
-    assert path.read_text() == "update,x\n1,0.1\n2,0.2\n3,0.1\n3,nan\n"
-
-
-def test_rows_after_the_checkpoint_are_dropped(tmp_path):
-    path = tmp_path / "table.csv"
-    path.write_text("update,x\n1,a\n2,b\n2,c\n10,d\n")
-    assert [row["x"] for row in CsvWriter(path, "update", 2).kept] == ["a", "b", "c"]
-    assert CsvWriter(path, "update", -1).kept == []
-    assert path.read_text() == "update,x\n"
-
-
-def test_a_new_column_is_empty_further_up(tmp_path):
-    path = tmp_path / "table.csv"
-    CsvWriter(path, "update", -1).write([{"update": 1, "x": 2}])
-    CsvWriter(path, "update", 1).write([{"update": 2, "y": 3}])
-    assert path.read_text() == "update,x,y\n1,2,\n2,,3\n"
+# ---------------------------------------------------------------------------------------------- curves
 
 
 def read_curves(folder: Path) -> dict[str, list[tuple[int, float]]]:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import jax
@@ -16,7 +17,17 @@ import pytest
 
 from minimax_lib.experiment.files import saved_updates
 from minimax_lib.experiment.writers.csv import read_table
-from minimax_lib.runners.hosts import Hosts, all_or_none, is_first, largest, n_cores, readable
+from minimax_lib.runners.hosts import (
+    Hosts,
+    all_or_none,
+    check_devices,
+    check_equal,
+    check_port,
+    is_first,
+    largest,
+    n_cores,
+    readable,
+)
 
 ROOT = Path(__file__).parent.parent
 LIMIT = 240  # seconds, for a machine that is busy
@@ -37,13 +48,16 @@ CONFIG = {
 class Pair:
     """The command on two processes with two devices each; `output[i]` is what process i said."""
 
-    def __init__(self, folder: Path, *flags: str, lost_timeout: int = 60):
+    def __init__(
+        self, folder: Path, *flags: str, lost_timeout: int = 60, own: tuple[Sequence[str], Sequence[str]] = ((), ())
+    ):
+        """`own[i]` are flags of process i alone."""
         with socket.socket() as free:
             free.bind(("localhost", 0))
             port = free.getsockname()[1]
         joined = ["--distributed", "--hosts.coordinator", f"localhost:{port}", "--hosts.n-processes", "2"]
         joined += ["--hosts.lost-timeout", str(lost_timeout)]
-        self.processes = [start(folder, 2, *flags, *joined, "--hosts.process", str(i)) for i in (0, 1)]
+        self.processes = [start(folder, 2, *flags, *own[i], *joined, "--hosts.process", str(i)) for i in (0, 1)]
 
     def finish(self) -> list[int]:
         """The statuses of both; neither is left behind."""
@@ -157,7 +171,111 @@ def test_a_lost_process_ends_the_run_and_the_last_checkpoint_is_whole(done):
     assert "damaged" not in output
 
 
+def test_processes_with_different_settings_are_refused_by_name(done):
+    """Each would train by its own, and the gradients would be averaged."""
+    own = (["--ppo.lr", "0.5"], ["--n-updates", "9"])
+    pair = Pair(done, "--name", "different", own=own)
+    assert pair.finish() == [2, 2], pair.output
+    line = (
+        "error: processes 0 and 1 of the run have different settings: ppo.lr is 0.5 and 0.0001; n_updates is 8 and 9 "
+        "(start all of them with the same flags)\n"
+    )
+    assert pair.output == [line, line]
+    assert not (done / "different").exists()
+
+
+BLIND = """
+import sys
+from minimax_lib.experiment import checkpoint
+
+read = checkpoint.words_of
+
+def words_of(path):
+    if path.name == "8" and sys.argv[-1] == "1":
+        raise OSError("process 1 does not see it")
+    return read(path)
+
+checkpoint.words_of = words_of
+"""
+
+
+def test_what_one_process_cannot_read_none_does_and_nobody_hangs(done):
+    shutil.copytree(done / "run", done / "seen")
+    (done / "blind.py").write_text(BLIND)
+    pair = Pair(done, "--name", "seen", "--resume", "--plugins", "blind", "--n-updates", "4")
+    assert pair.finish() == [0, 0], pair.output
+    assert "the checkpoint of update 8 is damaged (another process could not do it)" in pair.output[0]
+    assert "is finished already: it has had its 4 updates" in pair.output[0]
+    assert saved_updates(done / "seen" / "checkpoints") == [4]
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        (
+            ["--hosts.coordinator", "localhost:{port}", "--hosts.n-processes", "2", "--hosts.process", "1"],
+            "error: the processes of the run have not come together in 1 seconds (--hosts.start-timeout): start all 2 "
+            "of them with --hosts.coordinator localhost:{port}, the address of the first\n",
+        ),
+        (
+            ["--hosts.coordinator", "localhost:{port}"],
+            "error: the processes of the run do not come together: Number of processes must be defined. (give "
+            "--hosts.n-processes, --hosts.process: JAX does not find it by itself here)\n",
+        ),
+    ],
+)
+def test_a_missing_process_or_count_is_one_line_and_status_2(tmp_path, flags, line):
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    flags = [flag.format(port=port) for flag in flags]
+    assert alone(tmp_path, "--distributed", "--hosts.start-timeout", "1", *flags) == (2, line.format(port=port))
+
+
+def test_ctrl_c_while_the_others_are_awaited(tmp_path):
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        address = free.getsockname()
+    coordinator = ["--hosts.coordinator", f"localhost:{address[1]}", "--hosts.n-processes", "2", "--hosts.process", "0"]
+    process = start(tmp_path, None, "--distributed", *coordinator)
+    deadline = time.monotonic() + LIMIT
+    with socket.socket() as peer:
+        while peer.connect_ex(address):  # until the first process listens
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=LIMIT)[0] == "interrupted before the run began\n"
+    assert process.returncode == 130
+
+
 # ---------------------------------------------------------------------------------------------- one process
+
+
+def test_settings_are_compared_by_name():
+    """Where a process finds the others, and which of them it is, may differ; nothing else may."""
+    same = {"seed": 1, "hosts.process": 0, "hosts.coordinator": "localhost:1", "hosts.n_processes": 3}
+    check_equal([same, same | {"hosts.process": 1}, same | {"hosts.process": 2, "hosts.coordinator": "here:1"}])
+    message = "processes 0 and 2 of the run have different settings: hosts.n_processes is 3 and None"
+    with pytest.raises(ValueError, match=message):
+        check_equal([same, same, same | {"hosts.n_processes": None}])
+    others = dict.fromkeys("abcde", 1)
+    with pytest.raises(ValueError, match="a is None and 1; b is None and 1; c is None and 1, and 2 more"):
+        check_equal([same, same | others])
+
+
+def test_processes_have_equally_many_devices():
+    check_devices([0, 0, 1, 1])
+    with pytest.raises(ValueError, match="equally many devices: there are 2 in process 0, 1 in process 1"):
+        check_devices([0, 0, 1])
+
+
+def test_a_port_of_another_program_is_refused():
+    with socket.create_server(("", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ValueError, match=f"port {port} cannot be opened here .address already in use., choose"):
+            check_port(Hosts(coordinator=f"localhost:{port}", n_processes=2, process=0))
+        check_port(Hosts(coordinator=f"localhost:{port}", n_processes=2, process=1))  # there it is the first process's
+    check_port(Hosts(coordinator=f"localhost:{port}", n_processes=2, process=0))
 
 
 def test_one_process_agrees_with_itself():
@@ -173,6 +291,10 @@ def test_one_process_agrees_with_itself():
     ("settings", "message"),
     [
         ({"coordinator": "localhost"}, "hosts.coordinator is 'localhost': it must be host:port"),
+        ({"coordinator": ":1"}, "hosts.coordinator is ':1': it must be host:port"),
+        ({"coordinator": "a:٩"}, "hosts.coordinator is 'a:٩': it must be host:port"),
+        ({"coordinator": "a:0"}, "hosts.coordinator is 'a:0': its port must be from 1 to 65535"),
+        ({"coordinator": "a:65536"}, "hosts.coordinator is 'a:65536': its port must be from 1 to 65535"),
         ({"n_processes": 2, "process": 2}, "hosts.process is 2: it must be from 0 to 1"),
         ({"n_processes": 0}, "hosts.n_processes is 0: it must be at least 1"),
         ({"lost_timeout": 0}, "hosts.lost_timeout is 0: it must be at least 1"),

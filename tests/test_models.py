@@ -477,7 +477,7 @@ def test_initialisation_needs_no_qr(name):
         (lambda: GRU(unroll=0), "model.unroll is 0: it must be at least 1"),
         (lambda: FeedForward(dense_width=-1), "model.dense_width is -1: it must be at least 0"),
         (lambda: LSTM(conv_filters=0), "model.conv_filters is 0: it must be at least 1"),
-        (lambda: LSTM(image_scale=0.0), "model.image_scale is 0.0: it must be positive"),
+        (lambda: LSTM(image_scale=0.0), "model.image_scale is 0.0: it must be positive and finite"),
         (
             lambda: LSTM(kernel_size=6).build(MAZE, ACTIONS),
             "model.kernel_size is 6, but the observation 'image' is 5x5: it must be at most 5, or image=0 in "

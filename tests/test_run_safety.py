@@ -3,9 +3,6 @@
 The runs are toy ones in child processes (`forked_runs.py`), so that many moments can be tried.
 """
 
-import functools
-import json
-import os
 import random
 import shutil
 import signal
@@ -13,60 +10,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
-import jax
-import numpy as np
+import crash
 import pytest
-from toy_program import toy_config, toy_program
+from crash import DISPATCH, SAVE, Runs, assert_same_run, final_state, table
 
 from minimax_lib.config import load_yaml
-from minimax_lib.experiment.checkpoint import Checkpoints, on_host, placed
+from minimax_lib.experiment.checkpoint import placed
 from minimax_lib.experiment.files import saved_updates
-from minimax_lib.experiment.writers.csv import read_table
 from minimax_lib.runners.build import make_runner
 from minimax_lib.runners.seeds import SeedRunner
-
-TIMING = ("seconds", "steps_per_second")
-N_KILLS = 12
-
-
-class Runs:
-    """Toy experiments in child processes; `output` is what the last one said."""
-
-    def __init__(self, folder: Path):
-        self.folder = folder
-        here = Path(__file__).parent
-        environment = os.environ | {
-            "PYTHONPATH": f"{here.parent}{os.pathsep}{here}",
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-        }
-        self._server = subprocess.Popen(
-            [sys.executable, str(here / "forked_runs.py")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
-
-    def __call__(self, settings: dict, **command) -> int:
-        """The status of a run with these settings; below 0 for a signal that ended it."""
-        return self.timed(settings, **command)[0]
-
-    def timed(self, settings: dict, **command) -> tuple[int, float]:
-        """(status, seconds)."""
-        output = self.folder / "output.txt"
-        output.unlink(missing_ok=True)
-        settings = {"log_dir": str(self.folder)} | settings
-        print(json.dumps({"settings": settings, "output": str(output)} | command), file=self._server.stdin, flush=True)
-        status, seconds = json.loads(self._server.stdout.readline())
-        self.output = output.read_text()
-        return status, seconds
-
-    def close(self):
-        self._server.stdin.close()
-        self._server.wait()
 
 
 @pytest.fixture(scope="module")
@@ -83,34 +36,6 @@ def whole(runs):
     return runs.folder / "whole"
 
 
-@functools.cache
-def toy_shape():
-    config = toy_config("")
-    return placed(toy_program(config).shape)
-
-
-def final_state(folder: Path, shape: Any = None) -> tuple[int, list[np.ndarray]]:
-    with Checkpoints(folder / "checkpoints", read_only=True) as checkpoints:
-        restored = checkpoints.restore(shape or toy_shape())
-    return restored.update, [on_host(leaf) for leaf in jax.tree.leaves(restored.state)]
-
-
-def table(path: Path) -> list[dict[str, str]]:
-    _, rows = read_table(path)
-    return [{name: value for name, value in row.items() if name not in TIMING} for row in rows]
-
-
-def assert_same_run(folder: Path, whole: Path, shape: Any = None) -> None:
-    """The same final state, bit by bit, and the same tables but for the time that it took."""
-    (update, state), (whole_update, whole_state) = final_state(folder, shape), final_state(whole, shape)
-    assert update == whole_update
-    for a, b in zip(state, whole_state, strict=True):
-        assert a.dtype == b.dtype
-        np.testing.assert_array_equal(a, b)
-    for name in ("metrics.csv", "eval.csv"):
-        assert table(folder / name) == table(whole / name)
-
-
 def test_an_undisturbed_run_has_every_row_once(whole):
     rows = table(whole / "metrics.csv")
     assert [(int(row["update"]), int(row["seed"])) for row in rows] == [(u, s) for u in range(2, 25, 2) for s in (0, 1)]
@@ -121,19 +46,27 @@ def test_an_undisturbed_run_has_every_row_once(whole):
     assert final_state(whole)[0] == 24
 
 
-def test_killed_at_random_moments_and_resumed_it_is_the_same_run(runs, whole):
-    """Each life is as long as chance has it, up to the length of a whole run; it dies wherever it is."""
-    chance = random.Random(20260725)
-    settings, slow = {"name": "killed", "resume": True}, {"program": {"seconds": 0.02}}
-    _, seconds = runs.timed({"name": "timed"}, **slow)
-    statuses = [runs(settings, kill_after=chance.uniform(0.05, 0.6) * seconds, **slow) for _ in range(N_KILLS)]
-    assert statuses.count(-signal.SIGKILL) >= 4
-    assert runs(settings) == 0
-    assert_same_run(runs.folder / "killed", whole)
+@pytest.mark.parametrize(("kind", "n"), [(kind, 6 if "killed" in kind else 4) for kind in crash.KINDS])
+def test_some_of_what_the_crash_command_tries_holds(runs, whole, kind, n):
+    """All of it: `python tests/crash.py`."""
+    attempts = list(crash.KINDS[kind](runs, whole, random.Random(20260725), n))
+    assert attempts
+    assert [(attempt.what, attempt.wrong) for attempt in attempts if attempt.wrong] == []
+
+
+def test_an_attempt_that_does_not_hold_is_told(runs, whole):
+    """The crash command's own checks can fail."""
+    assert runs({"name": "other", "seed": 5}) == 0
+    attempt = crash.Attempt.of("another seed", lambda: assert_same_run(runs.folder / "other", whole))
+    assert attempt.wrong
+    damaged, copy = (whole / "eval.csv").read_bytes()[:50], runs.folder / "lossy"
+    shutil.copytree(whole, copy)
+    (copy / "eval.csv").write_bytes(damaged)
+    with pytest.raises(AssertionError):
+        crash.assert_nothing_lost(copy, whole, "eval.csv", damaged, "", 8)
 
 
 APPEND, REPLACE = "minimax_lib.experiment.writers.csv:append_durably", "minimax_lib.experiment.files:os.replace"
-SAVE = "minimax_lib.experiment.checkpoint:Checkpoints.save"
 MOMENTS = {
     "before a row": [[APPEND, 6, "kill_before"]],
     "in the middle of a row": [[APPEND, 7, "kill_half"]],
@@ -145,9 +78,10 @@ MOMENTS = {
     "while the last checkpoint is being written": [[SAVE, 6, "kill_after"]],
     "as a checkpoint is about to appear": [["orbax.checkpoint._src.path.async_path:rename", 3, "kill_before"]],
     "as an old checkpoint is deleted": [["shutil:rmtree", 1, "kill_before"]],
-    "before a table is cut back": [[SAVE, 3, "kill_before"], [REPLACE, 2, "kill_before"]],
-    "after a table is cut back": [[SAVE, 3, "kill_before"], [REPLACE, 2, "kill_after"]],
-    "before the other table is cut back": [[SAVE, 3, "kill_before"], [REPLACE, 3, "kill_before"]],
+    # The first two are the signature of the process and the configuration.
+    "before a table is cut back": [[SAVE, 3, "kill_before"], [REPLACE, 3, "kill_before"]],
+    "after a table is cut back": [[SAVE, 3, "kill_before"], [REPLACE, 3, "kill_after"]],
+    "before the other table is cut back": [[SAVE, 3, "kill_before"], [REPLACE, 4, "kill_before"]],
 }
 
 
@@ -163,9 +97,8 @@ def test_killed_at_the_worst_moment_and_resumed_it_is_the_same_run(runs, whole, 
 @pytest.mark.parametrize(("name", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
 def test_a_signal_saves_and_leaves_and_the_resumed_run_is_the_same(runs, whole, name, status):
     """At update 10, where no checkpoint is due."""
-    dispatch = "toy_program:SlowProgram.run"
     slow = {"program": {"seconds": 0.01}}
-    assert runs({"name": name}, fault=[dispatch, 6, name], **slow) == status
+    assert runs({"name": name}, fault=[DISPATCH, 6, name], **slow) == status
     assert f"{name}: saving at the end of this interval" in runs.output
     assert runs.output.splitlines()[-1].startswith(f"{name}: saved at update 10 of 24; --resume continues")
     assert final_state(runs.folder / name)[0] == 10
@@ -176,7 +109,7 @@ def test_a_signal_saves_and_leaves_and_the_resumed_run_is_the_same(runs, whole, 
 def test_a_second_ctrl_c_leaves_at_once(runs, whole):
     """In the middle of a dispatch that would take a minute."""
     settings = {"name": "hasty", "resume": True}
-    fault = ["toy_program:SlowProgram.run", 6, "SIGINT SIGINT hang"]
+    fault = [DISPATCH, 6, "SIGINT SIGINT hang"]
     status, seconds = runs.timed(settings, fault=fault, program={"seconds": 0.01})
     assert status == 130
     assert seconds < 30
@@ -185,8 +118,19 @@ def test_a_second_ctrl_c_leaves_at_once(runs, whole):
     assert_same_run(runs.folder / "hasty", whole)
 
 
+def test_a_second_ctrl_c_leaves_although_python_has_no_turn(runs, whole):
+    """The main thread waits in C, as for XLA or a disk, where no handler of a signal is called."""
+    settings = {"name": "stuck", "resume": True}
+    status, seconds = runs.timed(settings, fault=[SAVE, 3, "stuck"])
+    assert status == 130, runs.output
+    assert seconds < 30
+    assert runs.output.splitlines()[-1] == f"interrupted; --resume continues {runs.folder / 'stuck'}"
+    assert runs(settings) == 0
+    assert_same_run(runs.folder / "stuck", whole)
+
+
 def test_a_signal_before_the_first_update_leaves_nothing_to_lose(runs):
-    status = runs({"name": "early"}, fault=["toy_program:SlowProgram.run", 1, "SIGTERM"], program={"seconds": 0.01})
+    status = runs({"name": "early"}, fault=[DISPATCH, 1, "SIGTERM"], program={"seconds": 0.01})
     assert status == 143
     assert "nothing to save" in runs.output
     assert runs({"name": "early"}) == 0  # no --resume needed
@@ -203,6 +147,17 @@ def test_a_full_disk_ends_the_run_in_one_line_and_nothing_is_lost(runs, whole, f
     assert "Traceback" not in runs.output
     assert runs(settings) == 0
     assert_same_run(runs.folder / settings["name"], whole)
+
+
+def test_a_write_that_fails_in_the_background_is_told_in_one_line(runs, whole):
+    """orbax writes the parts of a state side by side, and all of them fail."""
+    assert runs({"name": "no-room"}, fault=[SAVE, 6, "no_room"]) == 1
+    *before, last = runs.output.splitlines()
+    assert last.startswith("error: a checkpoint could not be written: ")
+    assert "File too large" in last
+    assert all(line.startswith("update") or line.endswith("...") for line in before), runs.output
+    assert runs({"name": "no-room", "resume": True}) == 0
+    assert_same_run(runs.folder / "no-room", whole)
 
 
 def test_a_damaged_newest_checkpoint_costs_time_and_nothing_else(runs, whole):

@@ -419,7 +419,7 @@ def test_the_command_line_s_model_trains_and_compiles_once():
         ({"memory_width": 0}, "model.memory_width is 0: it must be at least 1"),
         ({"n_layers": 0}, "model.n_layers is 0: it must be at least 1"),
         ({"n_blocks": 0}, "model.n_blocks is 0: it must be at least 1"),
-        ({"dt_min": 0.0}, "model.dt_min is 0.0: it must be positive"),
+        ({"dt_min": 0.0}, "model.dt_min is 0.0: it must be positive and finite"),
         ({"dt_max": 1e-4}, "model.dt_max is 0.0001: it must be at least model.dt_min, 0.001"),
         (
             {"glu": "half_1"},

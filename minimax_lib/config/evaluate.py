@@ -5,9 +5,11 @@ from collections.abc import Sequence
 from typing import Literal, NoReturn
 
 from minimax_lib.config.flags import split_flags
+from minimax_lib.config.train import check_cache, check_path
 from minimax_lib.config.tree import Tree, build
 from minimax_lib.evaluation.held_out import Evaluation
 from minimax_lib.evaluation.robustness import RobustProtocol
+from minimax_lib.messages import shown
 
 USAGE = """Evaluates trained runs on held-out tasks: a table, and a CSV file in each run's folder.
 * evaluate.py --run runs/x                    the benchmark of the papers
@@ -16,6 +18,10 @@ USAGE = """Evaluates trained runs on held-out tasks: a table, and a CSV file in 
 * evaluate.py --run runs/x-s0 runs/x-s1       several runs, pooled as seeds"""
 
 EPISODES_ON_TASKS, EPISODES_ON_LEVELS = 100, RobustProtocol.n_episodes
+
+# Settings that one of the two kinds of evaluation has no use for.
+ONLY_TASKS: tuple[str, ...] = ("tasks", "protocol")
+ONLY_ROBUST: tuple[str, ...] = ("n_levels",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,10 +49,20 @@ class Settings:
     """Levels with --robust."""
     seed: int = 0
     """Seed of the evaluation."""
+    plugins: tuple[str, ...] | None = None
+    """Modules to import first, which register what the runs use; what a run's folder names is never imported by itself.
+    None: a run with plugins is refused."""
+    compilation_cache: str = "auto"
+    """Folder that keeps compiled programs: auto (your cache folder, or $JAX_COMPILATION_CACHE_DIR), none, or a path."""
 
     def __post_init__(self) -> None:
         if not self.run:
             raise ValueError("no run is given: name its folder, as in --run runs/my-run")
+        if not all(self.run):
+            raise ValueError("run is '': it must be the folder of a run, as in --run runs/my-run")
+        for folder in self.run:
+            check_path("run", folder)
+        check_cache(self.compilation_cache)
         for name in ("n_levels", "n_episodes"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -76,7 +92,19 @@ def parse(words: Sequence[str]) -> Settings:
     if {"-h", "--help"} & set(words):
         show_help()
     tree: Tree = dict(split_flags(words))
-    return build(Settings, tree)
+    settings = build(Settings, tree)
+    _refuse_ignored(settings, tree)
+    return settings
+
+
+def _refuse_ignored(settings: Settings, given: Tree) -> None:
+    """ValueError for a flag that is given, and that this kind of evaluation does not look at."""
+    ignored, rule = ONLY_ROBUST, "is for --robust only: add that, or leave it out"
+    if settings.robust:
+        ignored, rule = ONLY_TASKS, "means nothing with --robust: leave one of them out"
+    for name in ignored:
+        if name in given:
+            raise ValueError(f"{name} is {shown(given[name])}, which {rule}")
 
 
 def show_help() -> NoReturn:

@@ -7,12 +7,15 @@ import dataclasses
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 from minimax_lib.config.files import read_yaml
+from minimax_lib.config.runs import check_place, merged
 from minimax_lib.config.train import Config, from_dict
 from minimax_lib.config.tree import NAME, Tree, as_group, overlay, registry_of, setting_hints
 from minimax_lib.config.values import Words
+from minimax_lib.messages import shown
 
 FILES = "config"
 USAGE = f"""Trains students in a curriculum of levels.
@@ -33,7 +36,10 @@ def parse(argv: Sequence[str] | None = None) -> Config:
     words = list(sys.argv[1:] if argv is None else argv)
     flags = [word for word in words if word not in ("-h", "--help")]
     # The help shows the settings of what is chosen, so that the rest of the command line is read first.
-    config = from_dict(read_command_line(flags))
+    files, said = files_and_flags(flags)
+    config = from_dict(overlay(merged(files, said), said))
+    if config.resume:
+        check_place(files, said, config.run_folder)
     if len(flags) < len(words):
         show_help(config)
     return config
@@ -41,16 +47,24 @@ def parse(argv: Sequence[str] | None = None) -> Config:
 
 def read_command_line(words: Sequence[str]) -> Tree:
     """What the files and flags among `words` say; flags override files, in whatever order they stand."""
-    # Two trees, laid over each other at the end: a file that stands behind a flag must not override it.
-    tree: Tree = {}
+    files, flags = files_and_flags(words)
+    return overlay(merged(files, flags), flags)
+
+
+def files_and_flags(words: Sequence[str]) -> tuple[list[tuple[Path, Tree]], Tree]:
+    """(each file and what it says, what the flags say)."""
+    # Apart, and laid over each other at the end: a file that stands behind a flag must not override it.
+    files: list[tuple[Path, Tree]] = []
     flags: Tree = {}
     for name, values in split_flags(words):
         if name != FILES:
             put(flags, name.split("."), values)
             continue
-        for path in values:
-            tree = overlay(tree, read_yaml(path))
-    return overlay(tree, flags)
+        # Without a file, or with the empty name of a variable that is not set, everything would be a default.
+        if not values or not all(values):
+            raise ValueError(f"{FILES} is {values!r}: it must name YAML files, as in --{FILES} configs/maze/dr.yaml")
+        files.extend((Path(path), read_yaml(path)) for path in values)
+    return files, flags
 
 
 def split_flags(words: Sequence[str]) -> list[tuple[str, Words]]:
@@ -67,7 +81,7 @@ def split_flags(words: Sequence[str]) -> list[tuple[str, Words]]:
         elif flags:
             flags[-1][1].append(word)
         else:
-            raise ValueError(f"{word!r} follows no flag: settings are given as --seed 1; see --help")
+            raise ValueError(f"{shown(word)} follows no flag: settings are given as --seed 1; see --help")
     found = [_without_negation(name, Words(values)) for name, values in flags]
     _refuse_repetition(found)
     return found
@@ -78,7 +92,7 @@ def _refuse_repetition(flags: Sequence[tuple[str, Words]]) -> None:
     known: dict[str, Words] = {}
     for name, values in flags:
         if name in known and name != FILES:
-            raise ValueError(f"{name} is given twice, {known[name]!r} and {values!r}: give it once")
+            raise ValueError(f"{name} is given twice, {shown(known[name])} and {shown(values)}: give it once")
         known[name] = values
 
 

@@ -4,6 +4,7 @@ import dataclasses
 import importlib
 import os
 import sys
+import traceback
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,8 +15,12 @@ from minimax_lib.config.values import MAX_INTEGER, convert
 from minimax_lib.curricula.registry import RUNNERS
 from minimax_lib.envs.registry import ENVS
 from minimax_lib.evaluation.held_out import Evaluation
+from minimax_lib.messages import is_plain, shortened, shown
 from minimax_lib.models.registry import MODELS
 from minimax_lib.runners.hosts import Hosts
+
+LONGEST_NAME, LONGEST_PATH = 255, 4000  # bytes, on all common file systems
+LONGEST_REASON = 300  # characters
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,9 +69,10 @@ class Config:
     tensorboard: bool = False
     """Write curves for TensorBoard beside metrics.csv and eval.csv; needs the extra `tensorboard`."""
     plugins: tuple[str, ...] = ()
-    """Modules to import first, which register environments, models or runners of your own."""
+    """Modules to import first, which register environments, models, runners of your own. On --resume, by flag only."""
     compilation_cache: str = "auto"
-    """Folder that keeps compiled programs: auto (your cache folder, or $JAX_COMPILATION_CACHE_DIR), none, or a path."""
+    """Folder that keeps compiled programs: auto (your cache folder, or $JAX_COMPILATION_CACHE_DIR), none, or a path.
+    On --resume, by flag only."""
 
     def __post_init__(self) -> None:
         counts = ("n_seeds", "n_devices", "n_seed_devices", "n_updates")
@@ -80,8 +86,14 @@ class Config:
             value, groups = getattr(self, name), self.n_seed_devices
             if value % groups:
                 raise ValueError(f"{name} is {value}: it must be a multiple of n_seed_devices, which is {groups}")
-        if self.name != Path(self.name).name or self.name == ".." or "\0" in self.name:
-            raise ValueError(f"name is {self.name!r}: it must be the name of a folder, without the way to it")
+        for name in ("log_dir", "name", "compilation_cache"):
+            check_path(name, getattr(self, name))
+        # An empty path would be the current folder, and is more likely a variable that is not set.
+        if not self.log_dir:
+            raise ValueError("log_dir is '': it must be a folder, as runs (the current one is .)")
+        check_cache(self.compilation_cache)
+        if self.name != Path(self.name).name or self.name == "..":
+            raise ValueError(f"name is {shown(self.name)}: it must be the name of a folder, without the way to it")
 
     @property
     def run_name(self) -> str:
@@ -98,6 +110,22 @@ class Config:
     def run_folder(self) -> Path:
         """The run's folder."""
         return Path(self.log_dir) / self.run_name
+
+
+def check_path(name: str, path: str) -> None:
+    """ValueError where the setting `name` is no path that a file can have."""
+    if not is_plain(path):
+        raise ValueError(f"{name} is {shown(path)}: it must be text without control characters")
+    if len(os.fsencode(path)) > LONGEST_PATH:
+        raise ValueError(f"{name} is {shown(path)}: it must be at most {LONGEST_PATH} bytes long")
+    if any(len(os.fsencode(part)) > LONGEST_NAME for part in Path(path).parts):
+        raise ValueError(f"{name} is {shown(path)}: the name of a folder must be at most {LONGEST_NAME} bytes long")
+
+
+def check_cache(place: str) -> None:
+    """ValueError where compiled programs cannot be kept in `place`."""
+    if not place:
+        raise ValueError("compilation_cache is '': it must be auto, none, or a folder")
 
 
 def to_dict(config: Config) -> Tree:
@@ -121,12 +149,16 @@ def save_yaml(config: Config, path: str | Path) -> None:
 
 
 def load_yaml(path: str | Path) -> Config:
-    """The configuration in a file; ValueError as `from_dict` and `read_yaml`."""
-    return from_dict(read_yaml(path))
+    """The configuration in a file; ValueError as `from_dict` and `read_yaml`, with the name of the file."""
+    tree = read_yaml(path)
+    try:
+        return from_dict(tree)
+    except ValueError as error:
+        raise ValueError(f"config file {shown(str(path))}: {error}") from None
 
 
 def import_plugins(modules: tuple[str, ...]) -> None:
-    """Imports the modules, from the current folder too; ValueError for one that is not there."""
+    """Imports the modules, from the current folder too; ValueError for one that is not there or does not work."""
     # The installed command does not look in the current folder by itself. At the end of the path, a file there cannot
     # take the place of a package.
     if modules and os.getcwd() not in sys.path:
@@ -134,8 +166,23 @@ def import_plugins(modules: tuple[str, ...]) -> None:
     for module in modules:
         # importlib would take "./mine.py" for a relative import, and fail with an error about packages.
         if not all(part.isidentifier() for part in module.split(".")):
-            raise ValueError(f"plugin {module!r} is not the name of a module: give it as package.module")
+            raise ValueError(f"plugin {shown(module)} is not the name of a module: give it as package.module")
         try:
             importlib.import_module(module)
         except ImportError as error:
-            raise ValueError(f"plugin {module!r} cannot be imported: {error}") from None
+            raise ValueError(f"plugin {shown(module)} cannot be imported: {_reason(error)}") from None
+        # Somebody else's code, which may fail in any way; it may even end the process, as a script does.
+        except (Exception, SystemExit) as error:
+            what = f"{type(error).__name__}{_place(error)}: {_reason(error)}"
+            raise ValueError(f"plugin {shown(module)} cannot be imported: {what}") from None
+
+
+def _reason(error: BaseException) -> str:
+    """The message of an error in one line."""
+    return shortened(" ".join(str(error).split()), LONGEST_REASON) or "it says no more"
+
+
+def _place(error: BaseException) -> str:
+    """Where in somebody's code an error was raised; empty if its message says so."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return "" if isinstance(error, SyntaxError) else f" in line {frames[-1].lineno} of {frames[-1].filename}"

@@ -9,6 +9,7 @@ import dataclasses
 from typing import Any, get_type_hints
 
 from minimax_lib.config.values import Words, convert, plain
+from minimax_lib.messages import shown
 from minimax_lib.registry import Registry, unknown_name
 
 NAME = "name"
@@ -129,7 +130,7 @@ def _build_value(value: Any, hint: Any, path: str, default: Any) -> Any:
 
 def _group(value: Any, path: str) -> Tree:
     if not isinstance(value, dict):
-        raise ValueError(f"{path} is {value!r}: it is a group of settings, as in {path}.SETTING")
+        raise ValueError(f"{path} is {shown(value)}: it is a group of settings, as in {path}.SETTING")
     return value
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
+from minimax_lib.messages import is_plain, shown
 from minimax_lib.registry import unknown_name
 
 MAX_INTEGER = 2**31 - 1  # devices count in 32 bits
@@ -32,7 +33,7 @@ def convert(value: Any, hint: Any, path: str) -> Any:
     except Misfit as misfit:
         if get_origin(hint) is Literal:
             raise unknown_name(path, plain(value), map(str, get_args(hint))) from None
-        raise ValueError(f"{path} is {value!r}: it must be {str(misfit) or describe(hint)}") from None
+        raise ValueError(f"{path} is {shown(value)}: it must be {str(misfit) or describe(hint)}") from None
 
 
 def plain(value: Any) -> Any:
@@ -139,11 +140,13 @@ def _number(value: Any) -> float:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, Words):
-        return _word(value)
-    if not isinstance(value, str):
+    text = _word(value) if isinstance(value, Words) else value
+    if not isinstance(text, str):
         raise Misfit
-    return value
+    # It may become the name of a file, and stand in messages of one line.
+    if not is_plain(text):
+        raise Misfit("text without control characters")
+    return text
 
 
 def _none(value: Any) -> None:

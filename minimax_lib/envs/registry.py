@@ -1,8 +1,11 @@
 """The table of environments, and what is asked of it."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import jax
 
 from minimax_lib.envs.base import Environment, HeldOut, Level
 from minimax_lib.envs.family import (
@@ -16,6 +19,7 @@ from minimax_lib.envs.family import (
 )
 from minimax_lib.envs.foreign.craftax_family import FAMILY as CRAFTAX
 from minimax_lib.envs.foreign.gymnax_family import FAMILY as GYMNAX
+from minimax_lib.envs.held_out import TRAINING_DISTRIBUTION
 from minimax_lib.envs.maze.family import FAMILY as MAZE
 from minimax_lib.envs.pendulum.family import FAMILY as PENDULUM
 from minimax_lib.envs.ued import UEDEnvironment
@@ -124,15 +128,33 @@ def make_held_out(env: Environment, names: Sequence[str], **options: Any) -> Hel
     if isinstance(env, Wrapper):
         return WrappedTasks(env, make_held_out(env.env, names, **options))
     family = family_of(env)
-    _check_options("option of held-out tasks", family.held_out, options)
-    tasks = dict.fromkeys(task for name in names for task in family.groups.get(name, [name]))
-    return family.held_out(env, tuple(tasks), **options)
+    _check_options("option of held-out tasks", family.held_out, options, but=("env", "names"))
+    tasks = tuple(dict.fromkeys(task for name in names for task in family.groups.get(name, [name])))
+    listed = {task: None for group in family.groups.values() for task in (*group, TRAINING_DISTRIBUTION)}
+    make = functools.partial(family.held_out, env, tasks, **options)
+    unlisted = [task for task in tasks if task not in listed]
+    return _asked(make, unlisted, [*family.groups, *listed]) if unlisted else make()
 
 
-def _check_options(kind: str, maker: Callable, options: dict[str, Any]) -> None:
-    """Refuses an option that the dataclass `maker` has no field for; what else `maker` is checks its own."""
+def _asked(make: Callable[[], HeldOut], unlisted: list[str], known: list[str]) -> HeldOut:
+    """The held-out tasks that `make` gives; ValueError where it does not know the `unlisted`, which are in no group."""
+    # Many refuse by themselves. Others look a task up when they draw its levels, and that would be while it compiles.
+    try:
+        suite = make()
+        jax.eval_shape(lambda key: suite.sample(key, 1), jax.eval_shape(jax.random.key, 0))
+    except KeyError as error:
+        task = error.args[0] if error.args and error.args[0] in unlisted else unlisted[0]
+        raise unknown_name("held-out task", task, known) from None
+    for task in unlisted:
+        if task not in suite.names:
+            raise unknown_name("held-out task", task, known)
+    return suite
+
+
+def _check_options(kind: str, maker: Callable, options: dict[str, Any], but: Sequence[str] = ()) -> None:
+    """Refuses an option that the dataclass `maker` has no field for, `but` for some; else `maker` checks its own."""
     if dataclasses.is_dataclass(maker):
-        known = [field.name for field in dataclasses.fields(maker)]
+        known = [field.name for field in dataclasses.fields(maker) if field.name not in but]
         for option in options:
             if option not in known:
                 raise unknown_name(kind, option, known)

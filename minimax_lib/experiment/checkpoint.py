@@ -2,13 +2,14 @@
 
 import contextlib
 import dataclasses
+import functools
 import gc
 import logging
 import shutil
 import sys
 import warnings
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -18,7 +19,9 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 
+from minimax_lib.experiment.failures import one_line
 from minimax_lib.experiment.files import saved_updates
+from minimax_lib.experiment.provenance import sealed, words_of
 from minimax_lib.runners import hosts
 
 ASIDE = "damaged_checkpoints"
@@ -35,6 +38,7 @@ class Restored:
     update: int
     state: Any
     damaged: dict[int, str]  # newer ones that could not be read: update -> why
+    record: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # as given to `save`; empty in older runs
 
 
 class Checkpoints:
@@ -48,10 +52,14 @@ class Checkpoints:
     to make the same calls.
     """
 
-    def __init__(self, folder: Path, keep: int = 3, read_only: bool = False):
-        """`read_only`: for looking at a run that another process may own; nothing is created or cleaned up."""
+    def __init__(self, folder: Path, keep: int = 3, read_only: bool = False, config: Mapping[str, Any] | None = None):
+        """`config` is what the checkpoints belong to, and is kept with each (`provenance.configuration_of`).
+
+        `read_only`: for looking at a run that another process may own; nothing is created or cleaned up.
+        """
         self.folder = folder.absolute()
-        logging.getLogger("absl").setLevel(logging.CRITICAL)  # orbax logs each error that it raises
+        self.config = config
+        hush_failed_writes()
         policy = ocp.checkpoint_managers.LatestN(n=keep)
         self._manager = ocp.CheckpointManager(
             self.folder,
@@ -79,8 +87,8 @@ class Checkpoints:
         """The checkpoints in the folder, oldest first. Some may be damaged, which only reading them shows."""
         return saved_updates(self.folder)
 
-    def save(self, update: int, state: Any) -> None:
-        """Starts to write `state`, unless that update is saved already.
+    def save(self, update: int, state: Any, record: Mapping[str, Any] | None = None) -> None:
+        """Starts to write `state`, unless that update is saved already, and `record`: JSON, of the first process.
 
         Raises CheckpointError if it cannot be written, or if the write before could not.
         """
@@ -88,9 +96,10 @@ class Checkpoints:
         # All processes write one checkpoint together, so all must decide alike, whatever each sees of the folder.
         if hosts.largest(update in self.updates()):
             return
+        words = {"crc32": fingerprint(state), "record": dict(record or {}), "config": self.config}
         items = ocp.args.Composite(
             state=ocp.args.StandardSave(_without_empty(state)),
-            integrity=ocp.args.JsonSave({"crc32": fingerprint(state)}),
+            integrity=ocp.args.JsonSave(sealed(words)),
         )
         with _explained("a checkpoint could not be written"):
             check_space(self.folder, sum(leaf.nbytes for leaf in jax.tree.leaves(state)))
@@ -116,11 +125,14 @@ class Checkpoints:
         self.wait()
         damaged: dict[int, str] = {}
         with _hushed():
-            for update in reversed(self.updates() if only is None else [only]):
+            update = self._newest() if only is None else only
+            while update >= 0:
                 try:
-                    return Restored(update, self._read(update, shape), damaged)
+                    state, record = self._read(update, shape)
+                    return Restored(update, state, damaged, record)
                 except Exception as error:  # whatever is wrong with this one, the one before may be whole
                     damaged[update] = one_line(error)
+                update = self._newest(before=update) if only is None else -1
         if damaged:
             newest, why = next(iter(damaged.items()))
             raise CheckpointError(f"no checkpoint in {self.folder} can be read; that of update {newest}: {why}")
@@ -141,17 +153,26 @@ class Checkpoints:
         self._manager.reload()
         return aside
 
-    def _read(self, update: int, shape: Any) -> Any:
+    def _newest(self, before: int | None = None) -> int:
+        """The newest checkpoint that some process sees, or the newest `before` that one; -1 if there is none."""
+        # Processes may see the folder differently. All have to try the same ones, or they would wait for each other.
+        updates = [update for update in self.updates() if before is None or update < before]
+        return hosts.largest(max(updates, default=-1))
+
+    def _read(self, update: int, shape: Any) -> tuple[Any, Mapping[str, Any]]:
+        """(state, record)."""
+        checkpoint = self.folder / str(update)
         wanted = ocp.args.StandardRestore(_without_empty(shape))
-        items = ocp.args.Composite(state=wanted, integrity=ocp.args.JsonRestore())
-        # A process that cannot read its part must not go on to an older checkpoint alone.
+        # A process that cannot read its part must not go on to an older checkpoint alone. And not through the manager:
+        # at its barrier the others would wait for the one that has failed, and take its word to them for the barrier's.
         with hosts.all_or_none():
-            found = self._manager.restore(update, args=items)
-        state = jax.tree.map(_empty_where_none, shape, found.state)
+            words = words_of(checkpoint)
+            found = ocp.StandardCheckpointHandler().restore(checkpoint / "state", args=wanted)
+        state = jax.tree.map(_empty_where_none, shape, found)
         # A flipped bit may pass orbax unnoticed, and the run would go on from a wrong number.
-        if fingerprint(state) != found.integrity["crc32"]:
+        if fingerprint(state) != words["crc32"]:
             raise CheckpointError("its content is not what was saved")
-        return state
+        return state, words.get("record", {})
 
 
 def placed(shape: Any) -> Any:
@@ -202,12 +223,6 @@ def on_host(leaf: Any) -> np.ndarray:
     return np.asarray(jax.random.key_data(leaf) if is_key else leaf)
 
 
-def one_line(error: BaseException) -> str:
-    """An error's message on one line; the middle of a long one is left out."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= 200 else f"{text[:95]} ... {text[-100:]}"
-
-
 @contextlib.contextmanager
 def _explained(what: str) -> Iterator[None]:
     """Turns any error in its block into a CheckpointError that begins with `what`."""
@@ -215,6 +230,25 @@ def _explained(what: str) -> Iterator[None]:
         yield
     except Exception as error:
         raise CheckpointError(f"{what}: {one_line(error)}") from error
+
+
+@functools.cache
+def hush_failed_writes() -> None:
+    """For the rest of the process, a write that fails is reported by the error that is raised, and not otherwise.
+
+    orbax logs each error too. And where several parts of a state cannot be written, the first ends the event loop: the
+    others find it closed, tasks are never asked for their errors and coroutines never awaited, often much later.
+    """
+    for name in ("absl", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+    report = sys.unraisablehook
+
+    def report_unless_late(unraisable: Any) -> None:
+        if str(unraisable.exc_value) != "Event loop is closed":
+            report(unraisable)
+
+    sys.unraisablehook = report_unless_late
 
 
 @contextlib.contextmanager

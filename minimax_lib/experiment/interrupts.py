@@ -1,28 +1,44 @@
 """SIGINT and SIGTERM as requests, so that a run can save before it leaves."""
 
+import contextlib
 import os
 import signal
+import socket
 import threading
 from types import FrameType, TracebackType
 from typing import Any, Self
+
+PATIENCE = 2.0  # seconds that Python has to leave by itself on a second Ctrl-C
+SHOW_CURSOR = b"\x1b[?25h"  # the live line hides it
 
 
 class StopRequest:
     """A context in which the first SIGINT or SIGTERM is only noted, in `signal`; a later SIGINT is a KeyboardInterrupt.
 
-    Outside the main thread, where Python delivers no signals, it notes nothing.
+    Where that has not ended the context in `PATIENCE` seconds, or at the next signal, the process says `last_words` and
+    ends. Outside the main thread, where Python delivers no signals, it notes nothing.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, last_words: str = "interrupted") -> None:
         self.signal: signal.Signals | None = None
+        self._last_words = last_words
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
+            # Python runs handlers between two of its own steps, which may be far apart: XLA, and a disk that does not
+            # answer, keep the main thread for as long as they like. The bytes arrive whatever that thread does.
+            received, self._bytes = socket.socketpair()
+            self._bytes.setblocking(False)
             self._before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
+            self._bytes_before = signal.set_wakeup_fd(self._bytes.fileno(), warn_on_full_buffer=False)
+            threading.Thread(target=self._watch, args=(received,), daemon=True).start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if self._before:
+            signal.set_wakeup_fd(self._bytes_before)
+            self._bytes.close()
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -34,6 +50,31 @@ class StopRequest:
         # A second SIGTERM asks for nothing new. A second Ctrl-C is a person who does not want to wait.
         elif number == signal.SIGINT:
             raise KeyboardInterrupt
+
+    def _watch(self, received: socket.socket) -> None:
+        """Ends the process if a second Ctrl-C has not done so; returns when the context ends."""
+        with received:
+            n_signals = 0
+            while True:
+                number = received.recv(1)
+                if not number:
+                    return
+                n_signals += number[0] in (signal.SIGINT, signal.SIGTERM)
+                if n_signals > 1 and number[0] == signal.SIGINT:
+                    break
+            received.settimeout(PATIENCE)
+            with contextlib.suppress(TimeoutError):
+                if not received.recv(1):
+                    return
+            leave_at_once(self._last_words)
+
+
+def leave_at_once(line: str) -> None:
+    """Prints `line` and ends the process as Ctrl-C does, whatever its threads are doing."""
+    if os.isatty(1):
+        os.write(1, SHOW_CURSOR)
+    os.write(2, f"{line}\n".encode())
+    os._exit(exit_status(signal.SIGINT))
 
 
 def exit_status(number: signal.Signals) -> int:

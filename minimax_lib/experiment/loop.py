@@ -5,8 +5,9 @@ import functools
 import math
 import signal
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import jax
@@ -16,11 +17,12 @@ from minimax_lib import axes
 from minimax_lib.config import Config
 from minimax_lib.evaluation.held_out import EvalResult, EvalRunner, evaluation_keys
 from minimax_lib.experiment.checkpoint import Checkpoints
+from minimax_lib.experiment.files import copy_aside
 from minimax_lib.experiment.folder import RunFolder
 from minimax_lib.experiment.interrupts import StopRequest, exit_status
 from minimax_lib.experiment.progress import Progress, Standing
 from minimax_lib.experiment.writers.base import Row, Writer
-from minimax_lib.experiment.writers.csv import CsvWriter
+from minimax_lib.experiment.writers.csv import OLD_TABLES, CsvWriter, parsed
 from minimax_lib.runners import hosts
 from minimax_lib.runners.devices import Grid
 from minimax_lib.runners.seeds import Program, Report, finite, learnt_parameters
@@ -28,6 +30,8 @@ from minimax_lib.runners.training import RunnerState
 from minimax_lib.trees import mapped
 
 T = TypeVar("T")
+
+ROWS = "rows"  # in the record of a checkpoint: how many rows each table had
 
 
 class RunStopped(RuntimeError):
@@ -46,6 +50,7 @@ class Start:
     update: int
     is_fresh: bool  # from the beginning, not from a checkpoint
     compiling: "Future[None] | None" = None  # None: nothing is left to do
+    record: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # what the checkpoint holds beside the state
 
 
 class Run(Protocol):
@@ -69,22 +74,45 @@ class Training:
         checkpoints: Checkpoints,
         curves: Sequence[Writer],
     ):
-        """Opens the tables without the rows that come after `start`, which are about to be written again."""
+        """Opens the tables without the rows that come after `start`, which are about to be written again.
+
+        What else is wrong with them is said, and the files as they were are kept.
+        """
         self.config, self.folder, self.program, self.held_out = run.config, run.folder, run.program, run.held_out
         self.stop, self.progress, self.checkpoints = stop, progress, checkpoints
         self.start, self.state, self.update = start, start.state, start.update
         self.env_steps = self.program.env_steps(start.state)
-        # A run without a checkpoint keeps no rows at all, not even those of update 0: they are about to be written.
-        clock, update = (-1, -1) if start.is_fresh else (clock_of(start.state), start.update)
         self.metrics: list[Writer] = [*curves]
         self.evaluations: list[Writer] = [*curves]
+        self.tables: list[CsvWriter] = []
         self.began = self.first_interval = time.perf_counter()
         if hosts.is_first():
-            metrics = CsvWriter(self.folder.metrics, "clock", clock)
+            # A run without a checkpoint keeps no rows at all, not even those of update 0: they are about to be written.
+            clock, update = (-1, -1) if start.is_fresh else (clock_of(start.state), start.update)
+            if start.is_fresh:
+                self._keep_rows_of_lost_checkpoints()
+            metrics = self._open(self.folder.metrics, "clock", clock, ("update", "seed", "env_steps", "seconds"))
             self.metrics.append(metrics)
-            self.evaluations.append(CsvWriter(self.folder.evaluations, "update", update))
+            self.evaluations.append(self._open(self.folder.evaluations, "update", update, ("seed",)))
             # The table's seconds go on from those of the processes before.
             self.began -= float(metrics.kept[-1]["seconds"]) if metrics.kept else 0.0
+
+    def _open(self, path: Path, key: str, last: int, numbers: Sequence[str]) -> CsvWriter:
+        n_rows = self.start.record.get(ROWS, {}).get(path.name)
+        table = CsvWriter(path, key, last, numbers, n_rows, self.progress.say)
+        self.tables.append(table)
+        return table
+
+    def _keep_rows_of_lost_checkpoints(self) -> None:
+        """Copies tables that hold more than what a run writes before its first checkpoint."""
+        rows = parsed(self.folder.metrics, ("update",)).rows
+        if rows and float(rows[-1]["update"]) >= self.config.checkpoint_every:
+            tables = [path for path in (self.folder.metrics, self.folder.evaluations) if path.exists()]
+            copies = [copy_aside(path, self.folder.path / OLD_TABLES) for path in tables]
+            self.progress.say(
+                f"there is no checkpoint of the {int(float(rows[-1]['update'])):,} updates in {self.folder.metrics}: "
+                f"the run begins anew, and the tables as they were are kept in {copies[0].parent}"
+            )
 
     def run(self) -> RunnerState:
         """The state after the last update; RunStopped if the run ends before it."""
@@ -167,7 +195,7 @@ class Training:
             | {name: values[i] for name, values in metrics.items()}
             for i, seed in enumerate(seeds(self.config))
         ]
-        write(self.metrics, rows)
+        self._write(self.metrics, rows)
         self.progress.stands(self._standing(speed, metrics))
 
     def _standing(self, speed: float, metrics: dict[str, np.ndarray]) -> Standing:
@@ -190,19 +218,33 @@ class Training:
         self.progress.doing("evaluating")
         result = finished(functools.partial(self.held_out.evaluate, self.update, self.state.students.params))
         rows = self.held_out.rows(self.update, result)
-        write(self.evaluations, rows)
+        self._write(self.evaluations, rows)
         solved = np.mean([row["solved"] for row in rows])
         self.progress.say(f"update {self.update:,}: {solved:.0%} of the held-out episodes solved")
 
     def _save(self) -> None:
         """Starts to write a checkpoint; RunStopped, and nothing written, if a parameter is not finite."""
         self.progress.doing("saving")
+        self._check_folder()
         # A finite loss is not enough: the update that follows from it may still have overflowed.
         learnt = {"": self.state.students.params, "teacher's ": learnt_parameters(self.state.curriculum)}
         for whose, params in learnt.items():
             if not np.all(hosts.readable(all_finite(params, self.config.n_seeds))):
                 self._break_off(f"the {whose}parameters are not finite at update {self.update:,}")
-        self.checkpoints.save(self.update, self.state)
+        self.checkpoints.save(self.update, self.state, {ROWS: {table.path.name: table.n_rows for table in self.tables}})
+
+    def _write(self, writers: Sequence[Writer], rows: Sequence[Row]) -> None:
+        """Gives the same rows to all writers."""
+        self._check_folder()
+        for writer in writers:
+            writer.write(rows)
+
+    def _check_folder(self) -> None:
+        """FolderLost in the first process, which writes, if the folder is not the run's any more."""
+        if hosts.is_first():
+            missing = self.folder.repaired()
+            if missing:
+                self.progress.say(f"{', '.join(missing)} had been taken away from {self.folder.path}: made again")
 
     def _leave(self) -> None:
         """Returns when everything is on disk. RunStopped if a signal was the reason to leave."""
@@ -267,12 +309,6 @@ def clock_of(state: RunnerState) -> int:
 
 
 all_finite = jax.jit(finite, static_argnums=1)
-
-
-def write(writers: Iterable[Writer], rows: Sequence[Row]) -> None:
-    """Gives the same rows to all writers."""
-    for writer in writers:
-        writer.write(rows)
 
 
 def begun(work: Callable[[], T]) -> "Future[T]":

@@ -17,13 +17,16 @@ from minimax_lib.config import Config, to_dict
 from minimax_lib.config.tree import flat
 from minimax_lib.evaluation.held_out import EvalRunner
 from minimax_lib.evaluation.report import final_report
-from minimax_lib.experiment.checkpoint import CheckpointError, Checkpoints, one_line, placed
-from minimax_lib.experiment.folder import RunFolder, RunRefused
+from minimax_lib.experiment.checkpoint import CheckpointError, Checkpoints, placed
+from minimax_lib.experiment.failures import XLA_ERRORS, one_line, training_failure
+from minimax_lib.experiment.folder import RunFolder, RunRefused, completed, differences
 from minimax_lib.experiment.interrupts import StopRequest, exit_status
 from minimax_lib.experiment.loop import HeldOutEvaluation, RunStopped, Start, Training, begun, finished
 from minimax_lib.experiment.progress import Progress
+from minimax_lib.experiment.provenance import configuration_of, edited, free_settings
 from minimax_lib.experiment.writers.base import Writer
 from minimax_lib.experiment.writers.tensorboard import TensorBoardWriter
+from minimax_lib.messages import printable, shown
 from minimax_lib.runners import hosts
 from minimax_lib.runners.build import grid_of, make_agent, make_program
 from minimax_lib.runners.devices import keeps_own
@@ -31,12 +34,6 @@ from minimax_lib.runners.hosts import Hosts
 from minimax_lib.runners.seeds import Program
 from minimax_lib.runners.training import RunnerState
 
-# Settings that do not alter what is learnt: a resumed run may change them.
-FREE = frozenset({"name", "log_dir", "resume", "compilation_cache", "plugins"}) | frozenset(
-    {"log_every", "checkpoint_every", "keep_checkpoints", "eval.every", "report", "tensorboard"}
-)
-# Free too, unless what each device has of its own would not fit (`_check_devices`).
-LAYOUT = frozenset({"n_devices", "n_seed_devices"})
 # These say how a process is started, and are not recorded: a run may go on in fewer processes than it began in.
 MOMENTARY: dict[str, Any] = {"resume": False, "distributed": False, "hosts": Hosts()}
 
@@ -55,6 +52,7 @@ class ExperimentRunner:
                 "tensorboard is on and tensorboardX is not installed: pip install 'minimax-lib[tensorboard]'"
             )
         self.config = config
+        self.settings = to_dict(dataclasses.replace(config, **MOMENTARY))  # that the run is known by
         self.folder = RunFolder(config.run_folder)
         self.grid = grid_of(config)
         self.program = program or make_program(config)
@@ -71,7 +69,7 @@ class ExperimentRunner:
         try:
             self.train()
         except RunRefused as refused:
-            print(f"error: {refused}", file=sys.stderr)
+            print(f"error: {printable(str(refused))}", file=sys.stderr)
             return 2
         except RunStopped as stopped:
             print(stopped, file=sys.stderr)
@@ -94,7 +92,10 @@ class ExperimentRunner:
             self._enter_folder(stack)
             state, trained = self._train()
             if trained and self.config.report:
-                self._report(state)
+                try:
+                    self._report(state)
+                except XLA_ERRORS as error:
+                    say_report_failed(error)
         return state
 
     def _last_words(self) -> str:
@@ -115,14 +116,35 @@ class ExperimentRunner:
             raise refused or RunRefused("the first process of the run refuses it, and says why")
 
     def _admit(self) -> None:
-        settings = to_dict(dataclasses.replace(self.config, **MOMENTARY))
         if self.config.resume and self.folder.holds_run():
-            self._check_devices(self.folder.saved_config())
-        self.folder.admit(settings, self.config.resume, free_settings(self.config))
+            saved = self.folder.saved_config()
+            found = configuration_of(self.folder.checkpoints)
+            own = found[1] if found else None
+            self._check_devices(own or saved)
+            if found and own:
+                self._check_not_edited(found[0], own, saved)
+        self.folder.admit(self.settings, self.config.resume, free_settings(self.config))
+
+    def _check_not_edited(self, update: int, own: dict[str, Any], saved: dict[str, Any]) -> None:
+        """RunRefused where the configuration is that of config.yaml but not `own`, which the checkpoint belongs to."""
+        # What differs from config.yaml too was not edited there: the folder refuses it, and says so.
+        given = differences(completed(saved), self.settings)
+        changes = edited(own, self.settings, free_settings(self.config) | given.keys())
+        if changes:
+            raise RunRefused(
+                f"cannot resume {self.folder.path} with another configuration: {'; '.join(changes)} "
+                f"({self.folder.config.name} has been edited: the checkpoint of update {update:,} belongs to another)"
+            )
 
     def _check_devices(self, saved: dict[str, Any]) -> None:
         """RunRefused where what each device has of its own (levels) would not fit the devices that there are now."""
-        saved_rows = saved.get("n_devices", 1) // saved.get("n_seed_devices", 1)
+        counts = {name: saved.get(name, 1) for name in ("n_devices", "n_seed_devices")}
+        for name, count in counts.items():
+            if type(count) is not int or count < 1:
+                raise RunRefused(
+                    f"cannot resume {self.folder.path}: {name} was {shown(count)}: it must be an integer, at least 1"
+                )
+        saved_rows = counts["n_devices"] // counts["n_seed_devices"]
         if saved_rows != self.grid.n_rows and keeps_own(self.program.runner):
             raise RunRefused(
                 f"cannot resume {self.folder.path}: {saved_rows} devices shared a batch, each with levels of its own, "
@@ -133,13 +155,13 @@ class ExperimentRunner:
         """The state after the last update, and whether there was one left to do."""
         try:
             # In this order: a signal is only noted until the last checkpoint is on disk. And a process that fails alone
-            # leaves (`leaving_alone`) before it would wait, at the end of `Checkpoints`, for a write with the others.
+            # leaves (`_leaving_alone`) before it would wait, at the end of `Checkpoints`, for a write with the others.
             with (
-                StopRequest() as stop,
+                StopRequest(f"interrupted; --resume continues {self.folder.path}") as stop,
                 Progress(Console(quiet=not hosts.is_first())) as progress,
-                Checkpoints(self.folder.checkpoints, self.config.keep_checkpoints) as checkpoints,
+                Checkpoints(self.folder.checkpoints, self.config.keep_checkpoints, config=self.settings) as checkpoints,
                 self._curves() as curves,
-                leaving_alone(self.folder),
+                self._leaving_alone(),
             ):
                 progress.doing("starting")
                 start = self._start(checkpoints, progress)
@@ -147,17 +169,22 @@ class ExperimentRunner:
                     progress.say(f"{self.folder.path} is finished already: it has had its {start.update:,} updates")
                     return start.state, False
                 return Training(self, start, stop, progress, checkpoints, curves).run(), True
-        except (CheckpointError, OSError) as error:
-            raise RunStopped(f"error: {one_line(error)}; {self.folder.newest()}") from error
+        except (CheckpointError, OSError, *XLA_ERRORS) as error:
+            raise RunStopped(self._failure(error)) from error
+
+    def _failure(self, error: BaseException) -> str:
+        return f"error: {training_failure(error, flat(self.settings))}; {self.folder.newest()}"
 
     def _start(self, checkpoints: Checkpoints, progress: Progress) -> Start:
         """Where the newest checkpoint left the run; its beginning if there is none. RunRefused if none can be read."""
         shape = self.program.shape
         try:
-            restored = checkpoints.restore(placed(shape)) if checkpoints.updates() else None
+            restored = checkpoints.restore(placed(shape))
         except CheckpointError as error:
             raise RunRefused(f"cannot resume {self.folder.path}: {error}") from error
         if restored is None:
+            if self.config.resume:
+                progress.say(f"there is nothing to resume in {self.folder.path.absolute()}: the run begins there")
             # Compiling takes the longest, and begins first: it needs only the shapes of the state, not the state.
             compiling = self._compile(shape)
             return Start(finished(lambda: self.program.init(self.config.seed)), 0, is_fresh=True, compiling=compiling)
@@ -165,7 +192,7 @@ class ExperimentRunner:
             progress.say(f"the checkpoint of update {update:,} is damaged ({why})")
         if restored.damaged:
             progress.say(f"damaged checkpoints are kept in {checkpoints.set_aside(restored.damaged)}")
-        start = Start(restored.state, restored.update, is_fresh=False)
+        start = Start(restored.state, restored.update, is_fresh=False, record=restored.record)
         if restored.update < self.config.n_updates:
             start = dataclasses.replace(start, compiling=self._compile(restored.state))
         return start
@@ -184,6 +211,23 @@ class ExperimentRunner:
                 job.result()
 
         return begun(work)
+
+    @contextlib.contextmanager
+    def _leaving_alone(self) -> Iterator[None]:
+        """A block in which a process that fails alone leaves at once, if the run has several processes.
+
+        Anything that needs the others would never end. They notice that it is lost, and leave too. What all processes
+        agree on (RunRefused, RunStopped) is raised as usual.
+        """
+        try:
+            yield
+        except (RunRefused, RunStopped):
+            raise
+        except Exception as error:
+            if not hosts.is_one_of_several():
+                raise
+            print(self._failure(error), file=sys.stderr, flush=True)
+            os._exit(1)
 
     @contextlib.contextmanager
     def _curves(self) -> Iterator[list[Writer]]:
@@ -205,35 +249,11 @@ class ExperimentRunner:
             try:
                 final_report(self.config, agent, untrained, trained, self.folder.path, Console())
             except Exception as error:
-                print(f"the report failed, the run is finished and saved: {one_line(error)}", file=sys.stderr)
+                say_report_failed(error)
         # Processes shut down together: the others would wait there for the report no longer than `hosts.lost_timeout`.
         hosts.wait_for_all()
 
 
-def free_settings(config: Config) -> frozenset[str]:
-    """Dotted names of the settings that a resumed run may change, because they do not alter what it learns.
-
-    The number of updates is one of them unless a learning rate is scheduled over it.
-    """
-    # By the end of the name: teachers have a schedule of their own.
-    scheduled = [value for name, value in flat(to_dict(config)).items() if name.endswith("lr_final")]
-    free = FREE | LAYOUT
-    return free if any(value is not None for value in scheduled) else free | {"n_updates"}
-
-
-@contextlib.contextmanager
-def leaving_alone(folder: RunFolder) -> Iterator[None]:
-    """A block in which a process that fails alone leaves at once, if the run has several processes.
-
-    Anything that needs the others would never end. They notice that it is lost, and leave too. What all processes agree
-    on (RunRefused, RunStopped) is raised as usual.
-    """
-    try:
-        yield
-    except (RunRefused, RunStopped):
-        raise
-    except Exception as error:
-        if not hosts.is_one_of_several():
-            raise
-        print(f"error: {one_line(error)}; {folder.newest()}", file=sys.stderr, flush=True)
-        os._exit(1)
+def say_report_failed(error: BaseException) -> None:
+    """Says so; the run itself is not touched by it."""
+    print(f"the report failed, the run is finished and saved: {one_line(error)}", file=sys.stderr)

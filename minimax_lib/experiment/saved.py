@@ -7,9 +7,12 @@ from typing import Any, Literal
 
 from rich.console import Console
 
-from minimax_lib.config import Config, load_yaml
+from minimax_lib.config import Config, from_dict, to_dict
+from minimax_lib.config.files import read_yaml
+from minimax_lib.config.runs import harmless
 from minimax_lib.experiment.files import saved_updates
 from minimax_lib.experiment.folder import RunFolder
+from minimax_lib.experiment.provenance import configuration_of, edited, free_settings
 from minimax_lib.registry import unknown_name
 from minimax_lib.runners.build import grid_of, make_runner
 from minimax_lib.runners.devices import whole_state
@@ -33,8 +36,11 @@ class Run:
         return tuple(range(self.config.seed, self.config.seed + self.config.n_seeds))
 
 
-def find_run(path: Path, checkpoint: int | Literal["latest"]) -> Run:
-    """The run in the folder `path`; ValueError in one line if there is none, or not that checkpoint of it."""
+def find_run(path: Path, checkpoint: int | Literal["latest"], plugins_are_given: bool = False) -> Run:
+    """The run in the folder `path`; ValueError in one line if there is none, or not that checkpoint of it.
+
+    Nothing is imported that the folder names: a run with plugins is refused unless the user has given some.
+    """
     folder = RunFolder(path)
     if not path.is_dir():
         raise no_such_run(path)
@@ -45,7 +51,34 @@ def find_run(path: Path, checkpoint: int | Literal["latest"]) -> Run:
         raise ValueError(f"{path} holds no checkpoint: there is nothing to evaluate yet")
     if checkpoint != "latest" and checkpoint not in updates:
         raise ValueError(f"{path} has no checkpoint {checkpoint}: choose from {', '.join(map(str, updates))}, latest")
-    return Run(folder, load_yaml(folder.config), None if checkpoint == "latest" else checkpoint)
+    only = None if checkpoint == "latest" else checkpoint
+    config = config_of(folder, plugins_are_given)
+    check_not_edited(folder, config, only)
+    return Run(folder, config, only)
+
+
+def config_of(folder: RunFolder, plugins_are_given: bool) -> Config:
+    """The configuration in the folder, without what it names to be imported; ValueError in one line as `from_dict`."""
+    tree = harmless(read_yaml(folder.config), folder.config, plugins_are_given)
+    try:
+        config = from_dict(tree)
+        make_runner(config)  # refuses settings that do not fit together
+    except ValueError as error:
+        raise ValueError(f"config file {str(folder.config)!r}: {error}") from None
+    return config
+
+
+def check_not_edited(folder: RunFolder, config: Config, only: int | None) -> None:
+    """ValueError where the checkpoint that will be taken belongs to another configuration than `config`."""
+    found = configuration_of(folder.checkpoints, only)
+    if found is None or found[1] is None:
+        return  # of an earlier version: config.yaml is all there is
+    changes = edited(found[1], to_dict(config), free_settings(config))
+    if changes:
+        raise ValueError(
+            f"{folder.config} has been edited: the checkpoint of update {found[0]} belongs to another configuration, "
+            f"{'; '.join(changes)}"
+        )
 
 
 def no_such_run(path: Path) -> ValueError:

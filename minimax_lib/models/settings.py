@@ -15,6 +15,9 @@ from minimax_lib.models.parts import Part, by_name, check_kernel, is_integer_ima
 from minimax_lib.models.s5 import GLU, Discretisation, Norm, S5Memory, StateSpace
 from minimax_lib.models.torso import Torso
 
+# Layers are written out in the program, and the matrix of an S5 layer's states is worked out on the host.
+MOST_LAYERS, MOST_STATES = 100, 4096
+
 
 @dataclasses.dataclass(frozen=True)
 class NetworkSettings:
@@ -54,14 +57,16 @@ class NetworkSettings:
     def __post_init__(self) -> None:
         for name in ("conv_filters", "kernel_size", "vector_width", "embedding_width", "head_width", "n_values"):
             at_least(1, name, getattr(self, name))
-        if not self.image_scale > 0:
-            raise ValueError(f"model.image_scale is {self.image_scale}: it must be positive")
+        if not 0 < self.image_scale < math.inf:
+            raise ValueError(f"model.image_scale is {self.image_scale}: it must be positive and finite")
         for name, scale in self._scales.items():
             if not 0 < scale < math.inf:
                 raise ValueError(f"model.scales has {name}={scale}: it must be positive and finite")
         for name, depth in self._depths.items():
             if depth < 0:
                 raise ValueError(f"model.depths has {name}={depth}: it must be at least 0")
+            if depth > MOST_LAYERS:
+                raise ValueError(f"model.depths has {name}={depth}: it must be at most {MOST_LAYERS}")
 
     def build(self, observation_space: Space, action_space: Space) -> ActorCritic:
         """The network for these spaces; ValueError where it cannot take them."""
@@ -167,8 +172,12 @@ class S5(NetworkSettings):
                 f"model.state_size is {self.state_size}: model.n_blocks is {self.n_blocks}, so that it must be a "
                 f"multiple of {pairs} (try {nearest})"
             )
-        if not self.dt_min > 0:
-            raise ValueError(f"model.dt_min is {self.dt_min}: it must be positive")
+        for name, most in (("n_layers", MOST_LAYERS), ("state_size", MOST_STATES)):
+            if getattr(self, name) > most:
+                raise ValueError(f"model.{name} is {getattr(self, name)}: it must be at most {most}")
+        for name in ("dt_min", "dt_max"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"model.{name} is {getattr(self, name)}: it must be positive and finite")
         if not self.dt_max >= self.dt_min:
             raise ValueError(f"model.dt_max is {self.dt_max}: it must be at least model.dt_min, {self.dt_min}")
 

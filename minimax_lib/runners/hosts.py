@@ -5,19 +5,27 @@ process knows (a signal, a damaged file) is agreed on before anything follows fr
 branches would wait for each other for ever.
 """
 
+import collections
 import contextlib
 import dataclasses
 import functools
+import json
 import os
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
+from jax._src.distributed import global_state  # the only way to the store that the processes share
 from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, PartitionSpec
+
+# Settings that may differ between the processes of a run: who this one is, and where it finds the others.
+OF_ONE_PROCESS = frozenset({"hosts.coordinator", "hosts.process", "compilation_cache"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,8 +47,12 @@ class Hosts:
         for name in ("start_timeout", "lost_timeout"):
             if getattr(self, name) < 1:
                 raise ValueError(f"hosts.{name} is {getattr(self, name)}: it must be at least 1")
-        if self.coordinator and not self.coordinator.rpartition(":")[2].isdecimal():
-            raise ValueError(f"hosts.coordinator is {self.coordinator!r}: it must be host:port")
+        if self.coordinator:
+            host, _, port = self.coordinator.rpartition(":")
+            if not (host and port.isascii() and port.isdecimal()):
+                raise ValueError(f"hosts.coordinator is {self.coordinator!r}: it must be host:port")
+            if not 1 <= int(port) <= 65535:
+                raise ValueError(f"hosts.coordinator is {self.coordinator!r}: its port must be from 1 to 65535")
         if self.n_processes is not None and self.n_processes < 1:
             raise ValueError(f"hosts.n_processes is {self.n_processes}: it must be at least 1")
         # Where JAX finds the number of processes, this one may have any number from 0 on.
@@ -59,7 +71,9 @@ def make_devices_of_cores(n_devices: int) -> None:
     by_setting = getattr(jax.config, "jax_num_cpu_devices", -1) > 0
     if n_devices > 1 and not by_flag and not by_setting:
         # More devices than cores would only take turns. `Grid.check_devices` will refuse to run with too few.
-        jax.config.update("jax_num_cpu_devices", min(n_devices, n_cores()))
+        # Refused where something, as a plugin, has computed already: then there is one device, as that check will say.
+        with contextlib.suppress(RuntimeError):
+            jax.config.update("jax_num_cpu_devices", min(n_devices, n_cores()))
 
 
 def n_cores() -> int:
@@ -68,27 +82,126 @@ def n_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def join(hosts: Hosts) -> None:
+def join(hosts: Hosts, settings: Mapping[str, Any]) -> None:
     """Makes this process one of several. To be called before anything is computed.
 
-    ValueError where the processes do not come together.
+    ValueError, alike in all processes, where their `settings` (by dotted name) differ, and where they do not come
+    together. Where some do not come at all, this process prints one line and leaves with status 2.
     """
     # On a CPU, processes can exchange nothing without an implementation of collectives.
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.config.update("jax_enable_preemption_service", False)  # the run listens to signals itself
+    check_port(hosts)
+    _connect(hosts)
+    check_equal(_of_all_processes(settings, hosts.start_timeout))
+    check_devices([device.process_index for device in jax.devices()])
+
+
+def check_port(hosts: Hosts) -> None:
+    """ValueError if this is the first process and another program has its port."""
+    if not hosts.coordinator or hosts.process != 0:
+        return
+    port = int(hosts.coordinator.rpartition(":")[2])
     try:
-        with last_words(f"the processes of the run have not come together in {hosts.start_timeout} seconds"):
+        socket.create_server(("", port)).close()
+    except OSError as error:
+        raise ValueError(
+            f"hosts.coordinator is {hosts.coordinator!r}: port {port} cannot be opened here "
+            f"({os.strerror(error.errno or 0).lower()}), choose another"
+        ) from None
+
+
+def _connect(hosts: Hosts) -> None:
+    failed: list[Exception] = []
+    ended = threading.Event()  # not the thread's own `is_alive`, which a Ctrl-C during `join` makes false
+
+    def initialize() -> None:
+        try:
             jax.distributed.initialize(
                 hosts.coordinator or None,
                 hosts.n_processes,
                 hosts.process,
-                initialization_timeout=hosts.start_timeout,
+                # Longer than anybody waits here: JAX itself would end the process, without a way back to Python.
+                initialization_timeout=hosts.start_timeout + 3600,
                 heartbeat_timeout_seconds=hosts.lost_timeout,
                 shutdown_timeout_seconds=hosts.lost_timeout,
             )
-    except Exception as error:  # of many kinds, by how the processes were to find each other
-        reason = " ".join(str(error).split())
-        raise ValueError(f"the processes of the run do not come together: {reason[:200]}") from error
+        except Exception as error:  # of many kinds, by how the processes were to find each other
+            failed.append(error)
+        ended.set()
+
+    # In a thread that nobody waits for when this process leaves, past JAX's own end, which would wait for the others.
+    connecting = threading.Thread(target=initialize, daemon=True)
+    interrupted = False
+    with last_words("error: the processes of the run have not come together: is each --hosts.process given once?"):
+        connecting.start()
+        try:
+            ended.wait(hosts.start_timeout)
+        except KeyboardInterrupt:
+            interrupted = True
+    if interrupted or not ended.is_set():
+        line = "interrupted before the run began" if interrupted else f"error: {_missing(hosts)}"
+        print(line, file=sys.stderr, flush=True)
+        os._exit(130 if interrupted else 2)
+    if failed:
+        raise ValueError(_not_found(hosts, failed[0])) from failed[0]
+
+
+def _missing(hosts: Hosts) -> str:
+    started = f"all {hosts.n_processes} of them" if hosts.n_processes else "all of them"
+    where = f"--hosts.coordinator {hosts.coordinator}" if hosts.coordinator else "the same flags"
+    return (
+        f"the processes of the run have not come together in {hosts.start_timeout} seconds (--hosts.start-timeout): "
+        f"start {started} with {where}, the address of the first"
+    )
+
+
+def _not_found(hosts: Hosts, error: Exception) -> str:
+    unset = {"coordinator": not hosts.coordinator, "n_processes": hosts.n_processes is None}
+    unset["process"] = hosts.process is None
+    names = [f"--hosts.{name.replace('_', '-')}" for name, is_unset in unset.items() if is_unset]
+    hint = f" (give {', '.join(names)}: JAX does not find it by itself here)" if names else ""
+    return f"the processes of the run do not come together: {' '.join(str(error).split())[:200]}{hint}"
+
+
+def _of_all_processes(settings: Mapping[str, Any], seconds: int) -> list[dict[str, Any]]:
+    """The settings of every process, by its number; ValueError if some have not said theirs in `seconds`."""
+    # Through the store, and not as arrays: nothing may be computed before the processes are known to agree, since one
+    # that counts more processes than there are would wait for them for ever.
+    store: Any = global_state.client
+    folder = "minimax_lib/settings"
+    try:
+        store.key_value_set(f"{folder}/{global_state.process_id}", json.dumps(dict(settings)))
+        store.wait_at_barrier("minimax_lib_settings", 1000 * seconds)
+        said = store.key_value_dir_get(folder)
+    except jax.errors.JaxRuntimeError as error:
+        raise ValueError(
+            f"the processes of the run could not compare their settings: {' '.join(str(error).split())[:200]}"
+        ) from error
+    return [json.loads(text) for _, text in sorted(said, key=lambda item: int(item[0].rpartition("/")[2]))]
+
+
+def check_equal(settings: Sequence[Mapping[str, Any]]) -> None:
+    """ValueError with the names of the settings in which a process differs from the first."""
+    first = settings[0]
+    for process, other in enumerate(settings):
+        names = [name for name in dict.fromkeys([*first, *other]) if name not in OF_ONE_PROCESS]
+        differing = [name for name in names if first.get(name) != other.get(name)]
+        if differing:
+            shown = [f"{name} is {first.get(name)!r} and {other.get(name)!r}" for name in differing[:3]]
+            more = f", and {len(differing) - 3} more" if len(differing) > 3 else ""
+            raise ValueError(
+                f"processes 0 and {process} of the run have different settings: {'; '.join(shown)}{more} "
+                "(start all of them with the same flags)"
+            )
+
+
+def check_devices(owners: Sequence[int]) -> None:
+    """ValueError unless all processes have the same number of devices; `owners` has a process for each device."""
+    counts = collections.Counter(owners)
+    if len(set(counts.values())) > 1:
+        each = ", ".join(f"{counts[process]} in process {process}" for process in sorted(counts))
+        raise ValueError(f"the processes of the run must have equally many devices: there are {each}")
 
 
 @contextlib.contextmanager
@@ -126,7 +239,10 @@ def largest(number: int) -> int:
 
 @contextlib.contextmanager
 def all_or_none() -> Iterator[None]:
-    """A block that fails in every process if it fails in one; the others raise RuntimeError."""
+    """A block that fails in every process if it fails in one; the others raise RuntimeError.
+
+    Inside it, processes must not wait for each other: they would wait for the one that has failed, which waits here.
+    """
     try:
         yield
     except Exception:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from typing import Any
 
 import jax
@@ -39,6 +40,11 @@ class Gymnax(Functional):
     solved: float | None = None
     """Return from which an episode counts as solved; None: as Gymnasium has it (CartPole-v1 475, Acrobot-v1 -100,
     MountainCar-v0 -110, MountainCarContinuous-v0 90), and never in other environments."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.solved is not None and not math.isfinite(self.solved):
+            raise ValueError(f"env.solved is {self.solved}: it must be finite, or none")
 
     def theirs(self) -> Theirs:
         """See `Functional`; ValueError for an unknown name, or where gymnax is not installed."""

@@ -16,6 +16,7 @@ from minimax_lib.envs.maze.sampling import draw_distinct_walls, draw_walls, plac
 from minimax_lib.envs.spaces import Box, Dict, Discrete, Space
 
 LEFT, RIGHT, FORWARD, PICKUP, DROP, TOGGLE, DONE = range(7)  # MiniGrid's actions; the last four do nothing here
+MOST_CELLS = 4096  # of a side: what an agent sees is cut out of lines that are written out in the program
 
 
 class EnvState(struct.PyTreeNode):
@@ -157,6 +158,9 @@ def check_grid(height: int, width: int, n_walls: int) -> None:
     """ValueError where walls could leave no two cells free for agent and goal."""
     for name, value, least in (("height", height, 1), ("width", width, 1), ("n_walls", n_walls, 0)):
         check_int(name, value, least)
+    for name, value in (("height", height), ("width", width)):
+        if value > MOST_CELLS:
+            raise ValueError(f"{name}={value}: it must be at most {MOST_CELLS}")
     n_cells = height * width
     if n_cells < 2:
         raise ValueError(f"height={height}, width={width}: agent and goal need at least 2 cells")

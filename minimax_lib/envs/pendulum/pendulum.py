@@ -23,6 +23,8 @@ from minimax_lib.envs.pendulum.physics import (
 )
 from minimax_lib.envs.spaces import Box, Dict, Space
 
+MOST_SUBSTEPS = 100  # they are written out in the program
+
 
 class PendulumState(struct.PyTreeNode):
     """An episode. `level` is what `reset` was given, untouched."""
@@ -83,6 +85,8 @@ class Pendulum:
         for name in ("hold_steps", "max_steps", "n_substeps"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)}: it must be at least 1")
+        if self.n_substeps > MOST_SUBSTEPS:
+            raise ValueError(f"n_substeps={self.n_substeps}: it must be at most {MOST_SUBSTEPS}")
         if self.hold_steps > self.max_steps:
             raise ValueError(f"hold_steps={self.hold_steps}: it must be at most max_steps, {self.max_steps}")
 

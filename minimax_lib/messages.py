@@ -1,0 +1,44 @@
+"""What error messages show of values that may be of any size."""
+
+import reprlib
+import unicodedata
+
+SCREEN = 1000  # characters of a message: half a terminal of 80 x 24
+# Categories of Unicode: control characters, bytes that are no text, ends of lines and of paragraphs.
+UNPRINTABLE = frozenset({"Cc", "Cs", "Zl", "Zp"})
+
+
+class _Short(reprlib.Repr):
+    """`repr` that stops early: a few lines of YAML can stand for values that no memory holds written out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel, self.maxlist, self.maxtuple, self.maxdict = 2, 8, 8, 4
+        self.maxstring = self.maxother = 100
+
+    def repr_int(self, x: int, level: int) -> str:
+        # Python refuses to write very long numbers in decimal. Those of 32 bits are far from that.
+        return repr(x) if x.bit_length() < 100 else f"a number of {x.bit_length()} bits"
+
+
+def shown(value: object) -> str:
+    """`repr(value)`; of a large value only its beginning and end."""
+    return _Short().repr(value)
+
+
+def shortened(message: str, most: int = SCREEN) -> str:
+    """`message` in at most `most` characters: what names the value and what says the rule stand at its ends."""
+    if len(message) <= most:
+        return message
+    half = (most - len(" ... ")) // 2
+    return f"{message[:half]} ... {message[-half:]}"
+
+
+def printable(message: str) -> str:
+    """`message` as it can be printed: on a screen, in one line, and without orders to the terminal."""
+    return "".join(c if is_plain(c) else repr(c)[1:-1] for c in shortened(message))
+
+
+def is_plain(text: str) -> bool:
+    """Whether `text` can stand in one line, as a name or a path."""
+    return not any(unicodedata.category(character) in UNPRINTABLE for character in text)
