@@ -78,7 +78,7 @@ def trained(checkout: Path, name: str, flags: list[str]) -> dict[str, Any]:
         folder = Path(log_dir) / name
         found: dict[str, Any] = {"exit status": done.returncode, "error": done.stderr if done.returncode else ""}
         for item in sorted(folder.glob("checkpoints/*/integrity/metadata")):
-            found[f"checkpoint {item.parts[-3]}"] = json.loads(item.read_text())
+            found[f"checkpoint {item.parts[-3]}"] = json.loads(item.read_text())["crc32"]
         for table in ("metrics.csv", "eval.csv"):
             if (folder / table).exists():
                 with (folder / table).open(newline="") as file:

@@ -3,6 +3,8 @@
 The runs are toy ones in child processes (`forked_runs.py`), so that many moments can be tried.
 """
 
+import asyncio
+import gc
 import random
 import shutil
 import signal
@@ -16,7 +18,7 @@ import pytest
 from crash import DISPATCH, SAVE, Runs, assert_same_run, final_state, table
 
 from minimax_lib.config import load_yaml
-from minimax_lib.experiment.checkpoint import placed
+from minimax_lib.experiment.checkpoint import hush_failed_writes, placed
 from minimax_lib.experiment.files import saved_updates
 from minimax_lib.runners.build import make_runner
 from minimax_lib.runners.seeds import SeedRunner
@@ -121,7 +123,7 @@ def test_a_second_ctrl_c_leaves_at_once(runs, whole):
 def test_a_second_ctrl_c_leaves_although_python_has_no_turn(runs, whole):
     """The main thread waits in C, as for XLA or a disk, where no handler of a signal is called."""
     settings = {"name": "stuck", "resume": True}
-    status, seconds = runs.timed(settings, fault=[SAVE, 3, "stuck"])
+    status, seconds = runs.timed(settings, fault=[SAVE, 3, "stuck"], kill_after=40)
     assert status == 130, runs.output
     assert seconds < 30
     assert runs.output.splitlines()[-1] == f"interrupted; --resume continues {runs.folder / 'stuck'}"
@@ -158,6 +160,37 @@ def test_a_write_that_fails_in_the_background_is_told_in_one_line(runs, whole):
     assert all(line.startswith("update") or line.endswith("...") for line in before), runs.output
     assert runs({"name": "no-room", "resume": True}) == 0
     assert_same_run(runs.folder / "no-room", whole)
+
+
+class Ending:
+    """Something that fails when nobody is left to hear of it."""
+
+    def __init__(self, error: Exception):
+        self.error = error
+
+    def __del__(self):
+        raise self.error
+
+
+def test_what_a_failed_write_leaves_behind_is_not_reported_and_bugs_are(monkeypatch, caplog):
+    """The errors that orbax leaves at random: of tasks that nobody asks, and of event loops that are closed."""
+    reported = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: reported.append(str(unraisable.exc_value)))
+    hush_failed_writes.__wrapped__()
+    for error in (RuntimeError("Event loop is closed"), RuntimeError("a bug")):
+        Ending(error)
+    assert reported == ["a bug"]
+
+    async def fails():
+        raise OSError("no space left on device")
+
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(fails())
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+    del task
+    gc.collect()
+    assert caplog.records == []
 
 
 def test_a_damaged_newest_checkpoint_costs_time_and_nothing_else(runs, whole):

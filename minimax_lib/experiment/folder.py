@@ -56,7 +56,8 @@ class RunFolder:
 
     def newest(self) -> str:
         """What to say of the newest checkpoint."""
-        if not self.path.exists():
+        # Also where the write that was under way has made its place again.
+        if self._settings and not self.config.exists():
             return "its checkpoints are gone too"
         updates = saved_updates(self.checkpoints)
         return f"the newest checkpoint is that of update {updates[-1]:,}" if updates else "there is no checkpoint yet"
@@ -121,7 +122,7 @@ class RunFolder:
             raise FolderLost(f"{self.path} has been taken away while the run was under way")
         lock = Path(self._lock.lock_file)
         missing = [path.name for path in (lock, self._owner, self.config) if not path.exists()]
-        if self._owner.name not in missing and self._owner.read_text(encoding="utf-8") != self._signature:
+        if self._owner.name not in missing and self._owner.read_text("utf-8", "replace") != self._signature:
             raise FolderLost(f"{self.path} has been taken over by {self._owner_name()}")
         if lock.name in missing:
             self._lock.release()
