@@ -261,6 +261,9 @@ def test_a_run_with_a_broken_configuration_is_not_evaluated(run_folder, old, new
         ("n_seed_devices: 1", "n_seed_devices: 0", "n_seed_devices was 0: it must be an integer, at least 1"),
         ("seed: 0", 'seed: "a\\nb"', "with another configuration: seed was a\\nb and is now 0 *"),
         ("seed: 0", f"seed: {'x' * 5000}", "with another configuration: seed was xxx*"),
+        # Settings that a resumed run may change are about to be written over: not in silence.
+        ("keep_checkpoints: ", "keep_checkpoints: x", "config.yaml is damaged: keep_checkpoints is 'x*"),
+        ("plugins: []", "plugins: 3", "config.yaml is damaged: plugins is 3*"),
     ],
 )
 def test_a_run_with_a_broken_configuration_is_not_resumed(old, new, pattern, capsys, monkeypatch):

@@ -13,6 +13,7 @@ import yaml
 from minimax_lib.config import from_dict, to_dict
 from minimax_lib.config.files import read_yaml
 from minimax_lib.config.tree import flat
+from minimax_lib.config.values import convert
 from minimax_lib.experiment.files import saved_updates, write_atomically
 
 try:
@@ -156,13 +157,20 @@ class RunFolder:
             raise _unwritable(self.path, error) from error
 
     def _check_same(self, config: dict[str, Any], free: Collection[str]) -> None:
-        differing = differences(completed(self.saved_config()), config)
+        saved = self.saved_config()
+        differing = differences(completed(saved), config)
         fixed = [f"{name} was {old} and is now {new}" for name, (old, new) in differing.items() if name not in free]
         if fixed:
             raise RunRefused(
                 f"cannot resume {self.path} with another configuration: {'; '.join(fixed)} "
                 f"(--config {self.config} gives the run's own)"
             )
+        # What is left may change, and is about to be written over: not if nobody can say what it was.
+        try:
+            convert(saved.get("plugins", ()), tuple[str, ...], "plugins")
+            from_dict(saved | {"plugins": []})
+        except ValueError as error:
+            raise RunRefused(f"cannot resume {self.path}: {self.config.name} is damaged: {error}") from error
 
     def saved_config(self) -> dict[str, Any]:
         """The configuration of the run in the folder; RunRefused if it cannot be read."""
