@@ -120,7 +120,7 @@ class Curriculum(Protocol):
     def propose(
         self, shared: jax.Array, key: jax.Array, clock: jax.Array, state: Any, students: Students
     ) -> tuple[Any, LevelBatch]:
-        """(new state, `plan.n_rows` levels)."""
+        """(new state, `plan.n_rows` levels). Asked once only where episodes go on from rollout to rollout."""
         ...
 
     def observe(

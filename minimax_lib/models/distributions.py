@@ -1,4 +1,4 @@
-"""From an action space to a distribution over it; the only module that imports distrax, and only once it is used."""
+"""From an action space to a distribution over it. Only here and in `squashed` is distrax imported, once it is used."""
 
 import itertools
 import math
