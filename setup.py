@@ -44,7 +44,7 @@ setup(
     license_files=["LICENSE"],
     python_requires=">=3.11",
     packages=find_packages(include=["minimax_lib", "minimax_lib.*"]),
-    package_data={"minimax_lib": ["py.typed", "envs/maze/*.json"]},
+    package_data={"minimax_lib": ["py.typed", "configs/*/*.yaml", "envs/maze/*.json"]},
     install_requires=INSTALL,
     extras_require=EXTRAS,
     entry_points={

@@ -67,7 +67,7 @@ class Recording(struct.PyTreeNode):
 
 
 @dataclasses.dataclass(frozen=True)
-class Player:
+class WholeEpisodes:
     """One agent in one environment, a row a level."""
 
     env: Environment

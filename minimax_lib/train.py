@@ -7,7 +7,7 @@ from minimax_lib.config import Config, parse, to_dict
 from minimax_lib.config.tree import flat
 from minimax_lib.experiment.compilation import keep_compiled_programs
 from minimax_lib.messages import printable
-from minimax_lib.runners.build import grid_of, make_agent, make_runner
+from minimax_lib.runners.build import make_agent, make_runner, mesh_of
 from minimax_lib.runners.hosts import join, make_devices_of_cores
 from minimax_lib.runners.memory import check_memory
 
@@ -44,7 +44,7 @@ def check(config: Config) -> None:
     """ValueError in one line where the parts of the configuration do not fit together."""
     # Before the parts: what does not fit the devices that there are not would be of no interest. One is always there.
     if config.n_devices > 1 or config.distributed:
-        grid_of(config).check_devices()
+        mesh_of(config).check_devices()
     make_runner(config)
     config.eval.build(config.env, make_agent(config).agent)
 

@@ -87,9 +87,9 @@ def trace(name: str, n: int) -> Trace:
 
 def proposed(runner: Runner, state, clock):
     """The batch that `runner.step` is about to roll out."""
-    shared, local = runner.keys(state)
+    shared_key, local = runner.keys(state)
     k_propose = jax.random.split(local, 4)[0]
-    return runner.curriculum.propose(shared, k_propose, clock, state.curriculum, runner.students(state))[1]
+    return runner.curriculum.propose(shared_key, k_propose, clock, state.curriculum, runner.students(state))[1]
 
 
 def params(state) -> np.ndarray:

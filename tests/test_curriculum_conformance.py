@@ -74,7 +74,7 @@ class Sound(Curriculum):
     def init(self, key: jax.Array) -> Any:
         return jnp.zeros((), jnp.int32)
 
-    def propose(self, shared, key, clock, state, students) -> tuple[Any, LevelBatch]:
+    def propose(self, shared_key, key, clock, state, students) -> tuple[Any, LevelBatch]:
         return state + 1, level_batch(jax.vmap(ENV.sample_level)(jax.random.split(key, self.n_rows)))
 
     def observe(self, key, clock, state, batch, outcome) -> tuple[Any, dict[str, jax.Array]]:
@@ -86,8 +86,8 @@ def proposing(**changes: Any) -> type:
 
     @dataclasses.dataclass(frozen=True)
     class Changed(Sound):
-        def propose(self, shared, key, clock, state, students):
-            state, batch = super().propose(shared, key, clock, state, students)
+        def propose(self, shared_key, key, clock, state, students):
+            state, batch = super().propose(shared_key, key, clock, state, students)
             return state, batch.replace(**{name: change(batch, key, state) for name, change in changes.items()})
 
     return Changed
@@ -124,10 +124,10 @@ class NaN(Sound):
 class Neighbourly(Sound):
     """Seeds copy what the first of them does."""
 
-    def propose(self, shared, key, clock, state, students):
+    def propose(self, shared_key, key, clock, state, students):
         data = jax.random.key_data(key)
         common = jax.lax.pmax(data, axes.SEED) if axes.is_bound(axes.SEED) else data
-        return super().propose(shared, jax.random.wrap_key_data(common), clock, state, students)
+        return super().propose(shared_key, jax.random.wrap_key_data(common), clock, state, students)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,8 +24,8 @@ from minimax_lib.experiment.folder import RunRefused
 from minimax_lib.experiment.run import ExperimentRunner
 from minimax_lib.experiment.writers.csv import read_table
 from minimax_lib.rollout import Rollout
-from minimax_lib.runners.build import grid_of, make_agent, make_program, make_runner
-from minimax_lib.runners.devices import DeviceRunner, Grid, whole_state
+from minimax_lib.runners.build import make_agent, make_program, make_runner, mesh_of
+from minimax_lib.runners.devices import DeviceMesh, DeviceRunner, whole_state
 from minimax_lib.runners.seeds import SeedRunner, is_learner
 from minimax_lib.train import check
 
@@ -201,7 +201,7 @@ def test_the_same_experience_gives_the_same_gradients_on_four_devices_as_on_one(
     valid = (jnp.arange(16)[:, None, None] < 3 + jnp.arange(8)[None, None, :]) if padded else None
     run = random_rollout(jax.random.key(1), agent, 8, 16, valid)
     students = agent.init(jax.random.key(0), jax.tree.map(lambda x: x[0, 0, 0], run.steps.obs))
-    mesh = Grid(n_rows=4).mesh
+    mesh = DeviceMesh(n_rows=4).jax_mesh
     rows, batch = P(None, axes.DEVICE), P(None, None, axes.DEVICE)
     parts: Any = Rollout(steps=batch, carry=rows, last_value=rows, final=None)
 
@@ -267,7 +267,7 @@ def test_a_seed_that_breaks_stops_all_groups_at_once():
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """The configuration of a finished run of PLR on 2 x 2 devices."""
-    wanted = run_of(tmp_path_factory.mktemp("grid"), "whole", n_updates=6)
+    wanted = run_of(tmp_path_factory.mktemp("mesh"), "whole", n_updates=6)
     ExperimentRunner(wanted, program("plr", 4, 2, 4)).train()
     return wanted
 
@@ -279,7 +279,7 @@ def run_of(folder: Any, name: str, **settings: Any) -> Config:
 
 def restored(wanted: Config) -> Any:
     """The newest checkpoint, on the devices of `wanted`."""
-    shape = grid_of(wanted).laid_out(whole_state(program("plr", 4, 2, 4).runner, 4, Grid(n_rows=2)))
+    shape = mesh_of(wanted).laid_out(whole_state(program("plr", 4, 2, 4).runner, 4, DeviceMesh(n_rows=2)))
     with Checkpoints(wanted.run_folder / "checkpoints", read_only=True) as checkpoints:
         return checkpoints.restore(shape).state
 

@@ -14,7 +14,7 @@ from minimax_lib import axes
 from minimax_lib.envs.base import TimeStep
 from minimax_lib.envs.maze.amaze import AMaze
 from minimax_lib.envs.spaces import Box, Discrete
-from minimax_lib.episodes import Player, mode, sample, smaller_batches
+from minimax_lib.episodes import WholeEpisodes, mode, sample, smaller_batches
 from minimax_lib.evaluation.held_out import EvalRunner, Evaluation, evaluation_keys
 from minimax_lib.evaluation.robustness import RobustProtocol, RobustResult, RobustRunner, worst_levels
 
@@ -211,7 +211,7 @@ def test_one_compilation(runner):
 
 
 def test_a_recording_is_the_episode_that_is_played():
-    player = Player(Corridor(), Walker())
+    player = WholeEpisodes(Corridor(), Walker())
     levels = jax.vmap(player.env.sample_level)(jax.random.split(jax.random.key(0), 20))
     played = jax.jit(player.play)(jax.random.key(1), SOMETIMES, levels)
     recording = jax.jit(player.record)(jax.random.key(1), SOMETIMES, levels)
@@ -229,7 +229,7 @@ def test_a_recording_is_the_episode_that_is_played():
 
 def test_dropping_rows_that_have_ended_changes_no_episode():
     """1,100 rows are cut down to 275 on the way; a recording plays all of them to the end."""
-    player = Player(Corridor(max_steps=30), Walker())
+    player = WholeEpisodes(Corridor(max_steps=30), Walker())
     assert smaller_batches(1100) == [275]
     k_levels, k_limits, k_play = jax.random.split(jax.random.key(0), 3)
     levels = jax.vmap(player.env.sample_level)(jax.random.split(k_levels, 1100))

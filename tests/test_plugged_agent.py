@@ -15,7 +15,7 @@ from minimax_lib.curricula.accel import ACCEL
 from minimax_lib.curricula.dr import DR
 from minimax_lib.curricula.plr import PLR
 from minimax_lib.curricula.sfl import SFL
-from minimax_lib.episodes import Player
+from minimax_lib.episodes import WholeEpisodes
 from minimax_lib.rollout import Rollout
 from minimax_lib.runners.build import trained_with
 from minimax_lib.runners.seeds import SeedRunner
@@ -108,7 +108,7 @@ def test_it_can_be_evaluated_too():
     assert protocol_members <= set(dir(Tabular()))
     params = {"policy": 20 * jnp.eye(N_SHOWN, N_ACTIONS), "value": jnp.zeros(N_SHOWN)}
     levels = jax.vmap(Cued().sample_level)(jax.random.split(jax.random.key(0), 16))
-    stats = Player(Cued(), Tabular()).play(jax.random.key(1), params, levels)
+    stats = WholeEpisodes(Cued(), Tabular()).play(jax.random.key(1), params, levels)
     assert (np.asarray(stats.returns) == 1).all()
 
 

@@ -15,7 +15,7 @@ from minimax_lib.curricula.plr import PLR
 from minimax_lib.reward_normalization import Moments, RewardNormalization, RewardState, merged
 from minimax_lib.rollout import Rollout
 from minimax_lib.runners.build import trained_with
-from minimax_lib.runners.devices import DeviceRunner, Grid
+from minimax_lib.runners.devices import DeviceMesh, DeviceRunner
 from minimax_lib.runners.seeds import SeedRunner
 from tests.test_scores import rollouts
 from tests.test_solved import LONG, Coin
@@ -125,7 +125,7 @@ def test_on_two_devices_moments_are_common_and_episodes_their_own():
     env = Scaled(fixed=0.5)
     agent = small_agent(env)
     runner = trained_with(env, agent, DR(n_parallel=4, n_steps=4, normalize_rewards=True))
-    program = DeviceRunner(runner, 1, Grid(n_rows=2))
+    program = DeviceRunner(runner, 1, DeviceMesh(n_rows=2))
     state, _ = program.run(program.init(0), 3)
     assert state.rewards.returns.shape == (1, 2, 1, 4)
     assert state.rewards.moments.variance.shape == (1, 1)

@@ -19,7 +19,7 @@ from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.envs.conformance import check_environment
 from minimax_lib.envs.held_out import TrainingDistribution
 from minimax_lib.envs.spaces import Discrete
-from minimax_lib.episodes import Player
+from minimax_lib.episodes import WholeEpisodes
 from minimax_lib.evaluation.held_out import EvalRunner
 from minimax_lib.evaluation.robustness import RobustProtocol, RobustRunner
 from minimax_lib.runners.build import trained_with
@@ -188,7 +188,7 @@ def test_a_played_episode_says_how_it_ended():
     env = Coin("game", fixed=0.0)
     agent = small_agent(env).agent
     params = agent.init(jax.random.key(0), jnp.zeros((), jnp.int32)).params
-    played = Player(env, agent).play(jax.random.key(1), params, jnp.zeros(N, jnp.float32))
+    played = WholeEpisodes(env, agent).play(jax.random.key(1), params, jnp.zeros(N, jnp.float32))
     assert set(np.unique(played.progress)) == {0.0, 0.5}  # lost or drawn
     np.testing.assert_array_equal(played.returns, np.where(played.progress == 0.5, 0, -1))
     assert not np.asarray(played.solved).any()

@@ -127,9 +127,9 @@ def test_domain_randomisation_learns_a_small_maze(two_seeds):
 class EverySecond(DomainRandomisation):
     """Trains on a batch if a coin says so that is the same for all seeds."""
 
-    def propose(self, shared, key, clock, state, students):
-        state, batch = super().propose(shared, key, clock, state, students)
-        return state, batch.replace(train=jax.random.bernoulli(shared, 0.5))
+    def propose(self, shared_key, key, clock, state, students):
+        state, batch = super().propose(shared_key, key, clock, state, students)
+        return state, batch.replace(train=jax.random.bernoulli(shared_key, 0.5))
 
 
 def test_a_batch_that_does_not_train_changes_no_parameter_and_stays_a_branch():

@@ -28,7 +28,7 @@ class HardLevels(Curriculum):
     def init(self, key):
         return {"levels": self._fresh(key), "stays": jnp.zeros(self.n_rows, bool)}
 
-    def propose(self, shared, key, clock, state, students):
+    def propose(self, shared_key, key, clock, state, students):
         batch = level_batch(tree_where(state["stays"], state["levels"], self._fresh(key)))
         return state, batch.replace(source=jnp.where(state["stays"], REPLAY, NEW))
 

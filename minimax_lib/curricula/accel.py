@@ -82,12 +82,12 @@ class ACCELCurriculum(Curriculum):
         )
 
     def propose(
-        self, shared: jax.Array, key: jax.Array, clock: jax.Array, state: ACCELState, students: Students
+        self, shared_key: jax.Array, key: jax.Array, clock: jax.Array, state: ACCELState, students: Students
     ) -> tuple[ACCELState, LevelBatch]:
         due = axes.everywhere_all(state.due)  # equal on every seed as it is, but only the reduction shows that to XLA
 
         def inner() -> tuple[PLRState, LevelBatch]:
-            return self.inner.propose(shared, key, clock, state.inner, students)
+            return self.inner.propose(shared_key, key, clock, state.inner, students)
 
         def children() -> tuple[PLRState, LevelBatch]:
             batch = self.mutation.children(key, state.parents, state.n_mutations)
@@ -155,8 +155,8 @@ class ACCELSettings(PLRSettings):
             )
 
     @property
-    def shared(self) -> tuple[str, ...]:
-        return super().shared if self.selection == "batch" else (*super().shared, "n_parents")
+    def divided(self) -> tuple[str, ...]:
+        return super().divided if self.selection == "batch" else (*super().divided, "n_parents")
 
     def check_rows(self, n_rows: int) -> None:
         """ValueError where a batch of `n_rows` levels has not so many parents."""
@@ -185,6 +185,6 @@ class ACCEL(RolloutSettings, ACCELSettings):
         self.check_rows(self.n_parallel)
 
     def per_device(self, n: int) -> Self:
-        # Where they are not selected, n_parents means nothing and must not be what stops the rows from being shared.
+        # Where they are not selected, n_parents means nothing and must not stop the rows from being divided.
         settings = dataclasses.replace(self, n_parents=1) if self.selection == "batch" else self
         return super(ACCEL, settings).per_device(n)

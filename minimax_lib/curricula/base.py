@@ -106,7 +106,7 @@ class Students(Protocol):
 class Curriculum(Protocol):
     """Pure and static: a frozen dataclass. Derive from this class; `plan` and `propose` have no default.
 
-    `shared` is the same key on every seed and device, `key` is this seed's and device's own. `clock` (i32[]) counts
+    `shared_key` is the same key on every seed and device, `key` is this seed's and device's own. `clock` (i32[]) counts
     the runner's steps and is the same on every seed. Check your own with `curricula.conformance.check_curriculum`.
     """
 
@@ -118,7 +118,7 @@ class Curriculum(Protocol):
         return ()
 
     def propose(
-        self, shared: jax.Array, key: jax.Array, clock: jax.Array, state: Any, students: Students
+        self, shared_key: jax.Array, key: jax.Array, clock: jax.Array, state: Any, students: Students
     ) -> tuple[Any, LevelBatch]:
         """(new state, `plan.n_rows` levels). Asked once only where episodes go on from rollout to rollout."""
         ...

@@ -86,11 +86,11 @@ class Trial:
 
         Where it does not `finish` (bool[]), the curriculum is told that no episode has ended.
         """
-        shared = jax.random.fold_in(jax.random.key(0), clock)
+        shared_key = jax.random.fold_in(jax.random.key(0), clock)
         k_propose, k_play, k_observe = jax.random.split(jax.random.fold_in(key, clock), 3)
         env = BatchEnv(self.env, n_students=self.agent.n, restart=self.curriculum.plan.restart)
         students = CurrentStudents(env, self.agent, params, self.n_steps)
-        proposed, batch = self.curriculum.propose(shared, k_propose, clock, state, students)
+        proposed, batch = self.curriculum.propose(shared_key, k_propose, clock, state, students)
         batch.check_shapes(self.curriculum.plan.n_rows)
         self.check_levels(batch)
         outcome = students.play(k_play, batch)
@@ -130,7 +130,7 @@ class Trial:
                     raise
                 raise AssertionError(
                     f"{self.name}.propose decides for each seed whether its batch is learnt from, so that every seed "
-                    "pays for the update: pass the decision through axes.everywhere_all, or draw it from `shared`"
+                    "pays for the update: pass the decision through axes.everywhere_all, or draw it from `shared_key`"
                 ) from None
             return found.replace(batch=found.batch.replace(train=train))
 

@@ -50,7 +50,7 @@ class DesignedLevels(Curriculum):
         return self.agent.init(k_agent, ts.obs)
 
     def propose(
-        self, shared: jax.Array, key: jax.Array, clock: jax.Array, state: TrainState, students: Students
+        self, shared_key: jax.Array, key: jax.Array, clock: jax.Array, state: TrainState, students: Students
     ) -> tuple[TrainState, LevelBatch]:
         k_canvas, k_rollout = jax.random.split(key)
         canvases = self.env.canvases(k_canvas, self.n_rows)

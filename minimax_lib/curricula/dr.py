@@ -28,7 +28,7 @@ class DomainRandomisation(Curriculum):
         return Plan(self.n_rows, restart=FreshLevels(self.env.sample_level, every))
 
     def propose(
-        self, shared: jax.Array, key: jax.Array, clock: jax.Array, state: Any, students: Students
+        self, shared_key: jax.Array, key: jax.Array, clock: jax.Array, state: Any, students: Students
     ) -> tuple[Any, LevelBatch]:
         return state, level_batch(jax.vmap(self.env.sample_level)(jax.random.split(key, self.n_rows)))
 

@@ -44,7 +44,7 @@ class FiniteLevels(Curriculum):
         return FiniteState(order=first + order, n_seen=jnp.zeros((), jnp.int32))
 
     def propose(
-        self, shared: jax.Array, key: jax.Array, clock: jax.Array, state: FiniteState, students: Students
+        self, shared_key: jax.Array, key: jax.Array, clock: jax.Array, state: FiniteState, students: Students
     ) -> tuple[FiniteState, LevelBatch]:
         places = self._ahead(state.n_seen, jnp.arange(self.n_rows, dtype=jnp.uint32))
         seeds = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(LEVELS_SEED), state.order[places])
@@ -66,7 +66,7 @@ class FiniteList:
     n_levels: int = 4000
     """Levels of the list; several devices have a part of it each."""
 
-    shared: ClassVar[tuple[str, ...]] = ("n_levels",)
+    divided: ClassVar[tuple[str, ...]] = ("n_levels",)
 
     def __post_init__(self) -> None:
         if self.n_levels < 1:

@@ -41,13 +41,13 @@ class Parallel(Curriculum):
         return self.inner.init(key)
 
     def propose(
-        self, shared: jax.Array, key: jax.Array, clock: jax.Array, state: "PLRState", students: Students
+        self, shared_key: jax.Array, key: jax.Array, clock: jax.Array, state: "PLRState", students: Students
     ) -> "tuple[PLRState, LevelBatch]":
         k_replay, k_first, k_second, k_third, k_edit = jax.random.split(key, 5)
         ready = self.inner.is_ready(state.buffer)
 
         def new(key: jax.Array) -> LevelBatch:
-            return self.inner.generator.propose(shared, key, clock, state.generator, students)[1]
+            return self.inner.generator.propose(shared_key, key, clock, state.generator, students)[1]
 
         ages, first = jax.lax.cond(
             ready,

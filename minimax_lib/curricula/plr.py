@@ -65,9 +65,9 @@ class PLRCurriculum(Curriculum):
         return PLRState(generator=self.generator.init(key), buffer=buffer)
 
     def propose(
-        self, shared: jax.Array, key: jax.Array, clock: jax.Array, state: PLRState, students: Students
+        self, shared_key: jax.Array, key: jax.Array, clock: jax.Array, state: PLRState, students: Students
     ) -> tuple[PLRState, LevelBatch]:
-        k_coin, k_generator = jax.random.split(shared)
+        k_coin, k_generator = jax.random.split(shared_key)
         k_new, k_replay = jax.random.split(key)
         replay = self.replays(k_coin, state.buffer)
 
@@ -201,7 +201,7 @@ class PLRSettings(ReplaySettings):
             )
 
     @property
-    def shared(self) -> tuple[str, ...]:
+    def divided(self) -> tuple[str, ...]:
         """With a fixed list, the buffer's slots are as many as a device has of the list."""
         return () if isinstance(self.generator, FiniteList) else ("capacity",)
 

@@ -1,4 +1,4 @@
-"""Settings that all methods share, and how they are shared out among devices."""
+"""Settings that all methods have in common, and how they are divided among devices."""
 
 import dataclasses
 import functools
@@ -24,19 +24,19 @@ class Divisible(Protocol):
     """Settings that describe the whole, of which each device has an equal part."""
 
     @property
-    def shared(self) -> tuple[str, ...]:
-        """The settings that are counts of something that is shared out (rows, slots, levels)."""
+    def divided(self) -> tuple[str, ...]:
+        """The settings that are counts of something that is divided among devices (rows, slots, levels)."""
         ...
 
 
-def shared_out(settings: Settings, n: int, name: str) -> Settings:
+def divided_among(settings: Settings, n: int, name: str) -> Settings:
     """What one of `n` devices has of `settings` (called `name`) and the groups in them; ValueError where it cannot."""
     changes: dict[str, Any] = {}
     for field in dataclasses.fields(settings):  # type: ignore[arg-type]
         value = getattr(settings, field.name)
         if isinstance(value, Divisible):
-            changes[field.name] = shared_out(value, n, f"{name}.{field.name}")
-    for count in settings.shared if isinstance(settings, Divisible) else ():
+            changes[field.name] = divided_among(value, n, f"{name}.{field.name}")
+    for count in settings.divided if isinstance(settings, Divisible) else ():
         value = getattr(settings, count)
         if value % n:
             nearest = n * max(1, round(value / n))
@@ -87,13 +87,13 @@ class RolloutSettings:
         return self.rollouts_per_batch or -(-max_steps // self.n_steps)
 
     @property
-    def shared(self) -> tuple[str, ...]:
+    def divided(self) -> tuple[str, ...]:
         """The settings of which each device has an equal part."""
-        return ("n_parallel", *getattr(super(), "shared", ()))
+        return ("n_parallel", *getattr(super(), "divided", ()))
 
     def per_device(self, n: int) -> Self:
         """The settings of one of `n` devices that share a batch; ValueError where they cannot share it equally."""
-        return shared_out(self, n, "runner")
+        return divided_among(self, n, "runner")
 
 
 @functools.cache  # one class for one class: registering the same settings twice is no conflict

@@ -66,7 +66,7 @@ class SFLCurriculum(Curriculum):
         )
 
     def propose(
-        self, shared: jax.Array, key: jax.Array, clock: jax.Array, state: SFLState, students: Students
+        self, shared_key: jax.Array, key: jax.Array, clock: jax.Array, state: SFLState, students: Students
     ) -> tuple[SFLState, LevelBatch]:
         k_score, k_fresh, k_kept = jax.random.split(key, 3)
         before, due = state.env_steps, axes.common(state.wait) == 0
@@ -146,7 +146,7 @@ class SFLSettings:
             raise ValueError(f"runner.n_kept is {self.n_kept}: it must be between 1 and {self.n_scored}")
 
     @property
-    def shared(self) -> tuple[str, ...]:
+    def divided(self) -> tuple[str, ...]:
         return ("n_scored", "n_kept")
 
     def check_rows(self, n_rows: int) -> None:

@@ -11,7 +11,7 @@ from flax import struct
 from minimax_lib.agents.base import Agent
 from minimax_lib.envs.base import Environment, HeldOut, Level
 from minimax_lib.envs.registry import make_held_out
-from minimax_lib.episodes import Choose, Player, mode, sample
+from minimax_lib.episodes import Choose, WholeEpisodes, mode, sample
 
 EVALUATION_SEED = 20230714  # apart from the seeds of training
 
@@ -73,8 +73,8 @@ class EvalRunner:
         return self.held_out.names
 
     @property
-    def player(self) -> Player:
-        return Player(self.held_out.env, self.agent, self.choose)
+    def episodes(self) -> WholeEpisodes:
+        return WholeEpisodes(self.held_out.env, self.agent, self.choose)
 
     def rows(self, key: jax.Array, n_episodes: int) -> Level:
         """Levels [M * n_episodes, ...]: row m * n_episodes + e is that of episode e on task m."""
@@ -85,13 +85,13 @@ class EvalRunner:
         """Every task with the parameters of one agent. Pure; `jit` and `vmap` over seeds wrap it."""
         k_levels, k_play = jax.random.split(key)
         # One episode a row, never as many as fit into some number of steps: short episodes would then count more often.
-        episodes = self.player.play(k_play, params, self.rows(k_levels, self.n_episodes))
+        played = self.episodes.play(k_play, params, self.rows(k_levels, self.n_episodes))
         shape = (len(self.names), self.n_episodes)
         return EvalResult(
-            returns=episodes.returns.reshape(shape),
-            solved=episodes.solved.reshape(shape),
-            lengths=episodes.lengths.reshape(shape),
-            facts={name: x.reshape(shape) for name, x in episodes.facts.items()},
+            returns=played.returns.reshape(shape),
+            solved=played.solved.reshape(shape),
+            lengths=played.lengths.reshape(shape),
+            facts={name: x.reshape(shape) for name, x in played.facts.items()},
         )
 
 

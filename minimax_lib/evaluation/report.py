@@ -81,4 +81,4 @@ def caption(task: str, stats: Played, row: Any) -> str:
 def record_episodes(runner: EvalRunner, n_episodes: int, params: Any) -> Recording:
     """`n_episodes` of each task, row m * n_episodes + e."""
     k_levels, k_play = jax.random.split(jax.random.key(PICTURE_SEED))
-    return runner.player.record(k_play, params, runner.rows(k_levels, n_episodes))
+    return runner.episodes.record(k_play, params, runner.rows(k_levels, n_episodes))

@@ -15,7 +15,7 @@ import numpy as np
 from minimax_lib import axes
 from minimax_lib.agents.base import Agent
 from minimax_lib.envs.base import Environment, Level
-from minimax_lib.episodes import Choose, Player, sample
+from minimax_lib.episodes import Choose, WholeEpisodes, sample
 from minimax_lib.trees import mapped
 
 SHARES = (1.0, 0.1, 0.05, 0.02, 0.01, 0.001)  # of the levels, those with the lowest win rates
@@ -71,7 +71,7 @@ class RobustRunner:
         """`agent` is a single one."""
         self.env = env
         self.protocol = protocol
-        self.player = Player(env, agent, choose)
+        self.episodes = WholeEpisodes(env, agent, choose)
         self._draw = jax.jit(self._draw_levels, static_argnums=1)
         self._play = jax.jit(mapped(self._solved_rates, in_axes=(0, 0, None), axis_name=axes.SEED))
 
@@ -121,5 +121,5 @@ class RobustRunner:
         """f32[B]: the share of `n_episodes` episodes on each of `levels` [B, ...] that one agent solves."""
         n_episodes = self.protocol.n_episodes
         rows = jax.tree.map(lambda x: jnp.repeat(x, n_episodes, axis=0), levels)
-        solved = self.player.play(key, params, rows).solved
+        solved = self.episodes.play(key, params, rows).solved
         return solved.reshape(-1, n_episodes).mean(axis=1, dtype=jnp.float32)

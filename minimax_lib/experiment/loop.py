@@ -24,7 +24,7 @@ from minimax_lib.experiment.progress import Progress, Standing
 from minimax_lib.experiment.writers.base import Row, Writer
 from minimax_lib.experiment.writers.csv import OLD_TABLES, CsvWriter, parsed
 from minimax_lib.runners import hosts
-from minimax_lib.runners.devices import Grid
+from minimax_lib.runners.devices import DeviceMesh
 from minimax_lib.runners.seeds import Program, Report, finite, learnt_parameters
 from minimax_lib.runners.training import RunnerState
 from minimax_lib.trees import mapped
@@ -262,16 +262,16 @@ class Training:
 class HeldOutEvaluation:
     """Evaluates the first student of every seed; the same update of the same run is always evaluated alike."""
 
-    def __init__(self, eval_runner: EvalRunner, config: Config, grid: Grid):
+    def __init__(self, eval_runner: EvalRunner, config: Config, mesh: DeviceMesh):
         self.names = eval_runner.names
         self.seeds = seeds(config)
-        evaluated = grid.per_seed(functools.partial(evaluate_first_students, eval_runner))
+        evaluated = mesh.per_seed(functools.partial(evaluate_first_students, eval_runner))
 
         def evaluate_update(update: jax.Array, params: Any) -> EvalResult:
             return evaluated(evaluation_keys(self.seeds, update), params)
 
         # The update is an argument: as a constant it would make another program of every evaluation.
-        self._evaluate = grid.compiled(evaluate_update)
+        self._evaluate = mesh.compiled(evaluate_update)
 
     def lower(self, params: Any) -> jax.stages.Lowered:
         """`evaluate`, traced for parameters like these (shapes will do); compiling this compiles `evaluate` too."""

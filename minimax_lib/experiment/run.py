@@ -28,7 +28,7 @@ from minimax_lib.experiment.writers.base import Writer
 from minimax_lib.experiment.writers.tensorboard import TensorBoardWriter
 from minimax_lib.messages import printable, shown
 from minimax_lib.runners import hosts
-from minimax_lib.runners.build import grid_of, make_agent, make_program
+from minimax_lib.runners.build import make_agent, make_program, mesh_of
 from minimax_lib.runners.devices import keeps_own
 from minimax_lib.runners.hosts import Hosts
 from minimax_lib.runners.seeds import Program
@@ -54,12 +54,12 @@ class ExperimentRunner:
         self.config = config
         self.settings = to_dict(dataclasses.replace(config, **MOMENTARY))  # that the run is known by
         self.folder = RunFolder(config.run_folder)
-        self.grid = grid_of(config)
+        self.mesh = mesh_of(config)
         self.program = program or make_program(config)
         self.held_out: HeldOutEvaluation | None = None
         if config.eval.every:
             eval_runner = eval_runner or config.eval.build(config.env, make_agent(config).agent)
-            self.held_out = HeldOutEvaluation(eval_runner, config, self.grid)
+            self.held_out = HeldOutEvaluation(eval_runner, config, self.mesh)
 
     def run(self) -> int:
         """The exit status, after the training; an error is one line on stderr.
@@ -145,10 +145,10 @@ class ExperimentRunner:
                     f"cannot resume {self.folder.path}: {name} was {shown(count)}: it must be an integer, at least 1"
                 )
         saved_rows = counts["n_devices"] // counts["n_seed_devices"]
-        if saved_rows != self.grid.n_rows and keeps_own(self.program.runner):
+        if saved_rows != self.mesh.n_rows and keeps_own(self.program.runner):
             raise RunRefused(
                 f"cannot resume {self.folder.path}: {saved_rows} devices shared a batch, each with levels of its own, "
-                f"and now {self.grid.n_rows} would (choose n_devices={saved_rows * self.grid.n_groups})"
+                f"and now {self.mesh.n_rows} would (choose n_devices={saved_rows * self.mesh.n_groups})"
             )
 
     def _train(self) -> tuple[RunnerState, bool]:
@@ -242,8 +242,8 @@ class ExperimentRunner:
         """Prints the report on the finished training, in the first process. An error in it does not fail the run."""
         # All processes ask for the parameters, which may be spread over them. The untrained ones follow from the seed,
         # so that a resumed run has them too.
-        trained = self.grid.on_one_device(state.students.params)
-        untrained = self.grid.on_one_device(self.program.init(self.config.seed).students.params)
+        trained = self.mesh.on_one_device(state.students.params)
+        untrained = self.mesh.on_one_device(self.program.init(self.config.seed).students.params)
         if hosts.is_first():
             agent = make_agent(self.config).agent
             try:

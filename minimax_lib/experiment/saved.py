@@ -14,7 +14,7 @@ from minimax_lib.experiment.files import saved_updates
 from minimax_lib.experiment.folder import RunFolder
 from minimax_lib.experiment.provenance import configuration_of, edited, free_settings
 from minimax_lib.registry import unknown_name
-from minimax_lib.runners.build import grid_of, make_runner
+from minimax_lib.runners.build import make_runner, mesh_of
 from minimax_lib.runners.devices import whole_state
 
 
@@ -94,7 +94,7 @@ def restore(run: Run, console: Console) -> tuple[int, Any]:
     from minimax_lib.experiment.checkpoint import CheckpointError, Checkpoints, placed  # slow: not before the checks
 
     # The shapes are those of the run's own devices, but all is read onto one: there may be fewer devices here.
-    shape = whole_state(make_runner(run.config), run.config.n_seeds, grid_of(run.config))
+    shape = whole_state(make_runner(run.config), run.config.n_seeds, mesh_of(run.config))
     with Checkpoints(run.folder.checkpoints, read_only=True) as checkpoints:
         restored = checkpoints.restore(placed(shape), run.update)
     if restored is None:

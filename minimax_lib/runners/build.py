@@ -15,7 +15,7 @@ from minimax_lib.curricula.settings import RolloutSettings
 from minimax_lib.envs.base import Environment
 from minimax_lib.envs.batch import BatchEnv, FreshLevels
 from minimax_lib.reward_normalization import RewardNormalization
-from minimax_lib.runners.devices import DeviceRunner, Grid
+from minimax_lib.runners.devices import DeviceMesh, DeviceRunner
 from minimax_lib.runners.seeds import Program, SeedRunner
 from minimax_lib.runners.training import Runner
 
@@ -139,16 +139,16 @@ def make_runner(config: Any) -> Runner:
         raise ValueError(f"on each of {n} devices, {error}") from error
 
 
-def grid_of(config: Any) -> Grid:
+def mesh_of(config: Any) -> DeviceMesh:
     """The devices of a configuration."""
-    return Grid(config.n_seed_devices, config.n_row_devices)
+    return DeviceMesh(config.n_seed_devices, config.n_row_devices)
 
 
 def make_program(config: Any) -> Program:
     """The training of a configuration, on all of its seeds and devices; ValueError where there are too few devices."""
-    grid = grid_of(config)
-    # Asked here and not where a grid is made: `evaluate` describes the grid of a run that another machine has trained.
-    grid.check_devices()
-    if grid.n_devices == 1:
+    mesh = mesh_of(config)
+    # Asked here and not where a mesh is made: `evaluate` describes the mesh of a run that another machine has trained.
+    mesh.check_devices()
+    if mesh.n_devices == 1:
         return SeedRunner(make_runner(config), config.n_seeds)
-    return DeviceRunner(make_runner(config), config.n_seeds, grid)
+    return DeviceRunner(make_runner(config), config.n_seeds, mesh)

@@ -1,4 +1,6 @@
-"""Training on many devices: groups of devices share out the seeds, the devices of a group the rows of a batch.
+"""Training on many devices.
+
+The seeds are divided among groups of devices, and the rows of a batch among the devices of a group.
 
 Each device runs the same step as one device alone does, on its share of the rows. What the students (and a teacher)
 learn is the same on all devices of a group, since gradients are averaged. Whatever else a curriculum remembers, such as
@@ -24,8 +26,8 @@ from minimax_lib.trees import mapped
 
 
 @dataclasses.dataclass(frozen=True)
-class Grid:
-    """`n_groups` groups of `n_rows` devices. Each group has its own seeds; its devices share the rows of a batch."""
+class DeviceMesh:
+    """`n_groups` groups of `n_rows` devices. Each group has its own seeds; its devices divide the rows of a batch."""
 
     n_groups: int = 1
     n_rows: int = 1
@@ -51,7 +53,7 @@ class Grid:
             )
 
     @functools.cached_property
-    def mesh(self) -> Mesh:
+    def jax_mesh(self) -> Mesh:
         """The devices by `SEED_GROUP` and, where several share a batch, `DEVICE`."""
         # Made only when asked for: `whole_state` describes runs of more devices than this machine may have.
         # There is no axis of one device: its index would be folded into the keys (`axes.device_key`), and a seed that
@@ -65,17 +67,17 @@ class Grid:
     @property
     def everywhere(self) -> NamedSharding:
         """The sharding of an array that every device has a full copy of."""
-        return NamedSharding(self.mesh, P())
+        return NamedSharding(self.jax_mesh, P())
 
     def per_seed(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """`function` of trees that lead with S, run by each group on its own seeds.
 
-        All devices of a group compute the same: rows are not shared here.
+        All devices of a group compute the same: rows are not divided here.
         """
         if self.n_devices == 1:
             return function
         seeds = P(axes.SEED_GROUP)
-        return jax.shard_map(function, mesh=self.mesh, in_specs=seeds, out_specs=seeds, check_vma=False)
+        return jax.shard_map(function, mesh=self.jax_mesh, in_specs=seeds, out_specs=seeds, check_vma=False)
 
     def compiled(self, function: Callable[..., Any]) -> jax.stages.Wrapped:
         """`function`, compiled, with results that every device has a full copy of."""
@@ -83,7 +85,7 @@ class Grid:
         return jax.jit(function) if self.n_devices == 1 else jax.jit(function, out_shardings=self.everywhere)
 
     def on_one_device(self, tree: Any) -> Any:
-        """`tree` with its numbers on the host, where there is a grid. All processes have to call this."""
+        """`tree` with its numbers on the host, where there is a mesh. All processes have to call this."""
         return tree if self.n_devices == 1 else jax.device_get(hosts.readable(tree))
 
     # ------------------------------------------------------------------------------------------ layout of the state
@@ -109,7 +111,7 @@ class Grid:
         return rewards.replace(moments=moments, returns=jax.tree.map(self._own_part, rewards.returns))
 
     def _own_part(self, part: Any) -> Any:
-        # Without devices that share rows, a state has the layout that it has on one device.
+        # Without devices that divide the rows, a state has the layout that it has on one device.
         return jax.tree.map(lambda _: self.n_rows > 1 and not is_learner(part), part)
 
     def specs(self, state: RunnerState) -> RunnerState:
@@ -118,7 +120,7 @@ class Grid:
         return jax.tree.map(lambda own: mine if own else common, self.own(state))
 
     def shardings(self, state: RunnerState) -> RunnerState:
-        return jax.tree.map(lambda spec: NamedSharding(self.mesh, spec), self.specs(state))
+        return jax.tree.map(lambda spec: NamedSharding(self.jax_mesh, spec), self.specs(state))
 
     def laid_out(self, shape: RunnerState) -> RunnerState:
         """Shapes and types of a whole state with the places of its leaves; unchanged where there is only one device."""
@@ -133,7 +135,7 @@ class Grid:
         # A device sees only its own part there, so that the axis of devices has length one.
         return jax.tree.map(lambda own, x: x[:, 0] if own else x, self.own(state), state)
 
-    def of_grid(self, state: RunnerState, n_rows: int = 1) -> RunnerState:
+    def of_mesh(self, state: RunnerState, n_rows: int = 1) -> RunnerState:
         """The reverse of `of_device`, for `n_rows` devices that all have what `state` says.
 
         Inside `shard_map`, `n_rows` is one: `shard_map` itself puts the parts of the devices together.
@@ -146,22 +148,22 @@ class Grid:
 
 
 class DeviceRunner:
-    """A `Program` on the devices of a grid; `runner` is that of one device.
+    """A `Program` on the devices of a mesh; `runner` is that of one device.
 
     A leaf that is a device's own is [S, n_rows, ...], the others are [S, ...].
     """
 
-    def __init__(self, runner: Runner, n_seeds: int, grid: Grid):
-        if n_seeds % grid.n_groups:
-            raise ValueError(f"n_seeds is {n_seeds}: {grid.n_groups} groups of devices cannot share them out")
+    def __init__(self, runner: Runner, n_seeds: int, mesh: DeviceMesh):
+        if n_seeds % mesh.n_groups:
+            raise ValueError(f"n_seeds is {n_seeds}: {mesh.n_groups} groups of devices cannot divide them equally")
         self.runner = runner
         self.n_seeds = n_seeds
-        self.grid = grid
+        self.mesh = mesh
         # Only its pure `run_until` is used. The step knows of other devices by the names of axes alone.
-        self._local = SeedRunner(runner, n_seeds // grid.n_groups)
-        state = whole_state(runner, n_seeds, grid)
-        self.shape = grid.laid_out(state)
-        specs, shardings = grid.specs(state), grid.shardings(state)
+        self._local = SeedRunner(runner, n_seeds // mesh.n_groups)
+        state = whole_state(runner, n_seeds, mesh)
+        self.shape = mesh.laid_out(state)
+        specs, shardings = mesh.specs(state), mesh.shardings(state)
         seeds: Any = P(axes.SEED_GROUP)
         common: Any = P()
         starting = self._on_mesh(self._start, in_specs=seeds, out_specs=specs)
@@ -170,7 +172,7 @@ class DeviceRunner:
         # Reports have no axis of devices: the step has averaged over the devices of a group, so any copy will do.
         report = Report(metrics=seeds, n_steps=common, nonfinite=seeds, broken_curriculum=seeds)
         running = self._on_mesh(self._run_until, in_specs=(specs, common, common), out_specs=(specs, report))
-        self._run = jax.jit(running, donate_argnums=0, out_shardings=(shardings, grid.everywhere))
+        self._run = jax.jit(running, donate_argnums=0, out_shardings=(shardings, mesh.everywhere))
 
     def init(self, seed: int) -> RunnerState:
         """Seed i of the batch is `jax.random.key(seed + i)`."""
@@ -184,36 +186,36 @@ class DeviceRunner:
         return self._run(state, np.int32(target_updates), np.int32(max_steps))
 
     def env_steps(self, state: RunnerState) -> np.ndarray:
-        return counted_env_steps(self.runner, state, self.grid.n_rows)
+        return counted_env_steps(self.runner, state, self.mesh.n_rows)
 
     def _on_mesh(self, function: Callable[..., Any], in_specs: Any, out_specs: Any) -> Callable[..., Any]:
         # With `check_vma`, JAX adds up the gradients of replicated parameters by itself; the mean that the step then
         # takes would be n times too large. Without it nobody checks that replicas agree: `tests/test_devices.py` does.
-        return jax.shard_map(function, mesh=self.grid.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+        return jax.shard_map(function, mesh=self.mesh.jax_mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 
     def _start(self, keys: jax.Array) -> RunnerState:
         # All devices of a group start from the same key, so that what is learnt is equal on them from the start. A
-        # curriculum that shares something out asks for the `axes.device_index`.
-        return self.grid.of_grid(mapped(self.runner.init)(keys))
+        # curriculum that divides something asks for the `axes.device_index`.
+        return self.mesh.of_mesh(mapped(self.runner.init)(keys))
 
     def _run_until(
         self, state: RunnerState, target_updates: jax.Array, max_steps: jax.Array
     ) -> tuple[RunnerState, Report]:
-        state, report = self._local.run_until(self.grid.of_device(state), target_updates, max_steps)
-        return self.grid.of_grid(state), report
+        state, report = self._local.run_until(self.mesh.of_device(state), target_updates, max_steps)
+        return self.mesh.of_mesh(state), report
 
 
 def keeps_own(runner: Runner) -> bool:
     """Whether a device remembers anything that the others do not."""
-    # Any grid with shared rows answers this. It is only described, so that two devices need not be there.
+    # Any mesh that divides the rows answers this. It is only described, so that two devices need not be there.
     state = jax.eval_shape(runner.init, jax.random.key(0))
-    return any(jax.tree.leaves(Grid(n_rows=2).own(state)))
+    return any(jax.tree.leaves(DeviceMesh(n_rows=2).own(state)))
 
 
-def whole_state(runner: Runner, n_seeds: int, grid: Grid) -> RunnerState:
-    """Shapes and types of the whole state on a grid, for which no device is needed."""
+def whole_state(runner: Runner, n_seeds: int, mesh: DeviceMesh) -> RunnerState:
+    """Shapes and types of the whole state on a mesh, for which no device is needed."""
 
     def start() -> RunnerState:
-        return grid.of_grid(mapped(runner.init)(seed_keys(0, n_seeds)), grid.n_rows)
+        return mesh.of_mesh(mapped(runner.init)(seed_keys(0, n_seeds)), mesh.n_rows)
 
     return jax.eval_shape(start)

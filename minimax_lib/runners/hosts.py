@@ -70,7 +70,7 @@ def make_devices_of_cores(n_devices: int) -> None:
     # JAX has read $JAX_NUM_CPU_DEVICES into this setting.
     by_setting = getattr(jax.config, "jax_num_cpu_devices", -1) > 0
     if n_devices > 1 and not by_flag and not by_setting:
-        # More devices than cores would only take turns. `Grid.check_devices` will refuse to run with too few.
+        # More devices than cores would only take turns. `DeviceMesh.check_devices` will refuse to run with too few.
         # Refused where something, as a plugin, has computed already: then there is one device, as that check will say.
         with contextlib.suppress(RuntimeError):
             jax.config.update("jax_num_cpu_devices", min(n_devices, n_cores()))

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from minimax_lib.envs.registry import make_held_out
-from minimax_lib.runners.build import grid_of, make_runner
+from minimax_lib.runners.build import make_runner, mesh_of
 from minimax_lib.runners.devices import whole_state
 
 STEP_BYTES = 16  # of experience in every row: at least an action, its probability, a value and a reward
@@ -34,9 +34,9 @@ def check_memory(config: Any) -> None:
 
 def least_bytes(config: Any) -> dict[str, int]:
     """Bytes by what they are for, with the settings that decide them."""
-    grid, runner = grid_of(config), make_runner(config)
-    state = whole_state(runner, config.n_seeds, grid)
-    rollout = runner.agent.n * runner.n_rows * grid.n_rows * config.n_seeds * runner.n_steps * STEP_BYTES
+    mesh, runner = mesh_of(config), make_runner(config)
+    state = whole_state(runner, config.n_seeds, mesh)
+    rollout = runner.agent.n * runner.n_rows * mesh.n_rows * config.n_seeds * runner.n_steps * STEP_BYTES
     students, rest = size(state.students), size(state)
     parts = {
         "the students (--model, --runner.n-students, --n-seeds)": students,

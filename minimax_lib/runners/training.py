@@ -107,11 +107,11 @@ class Runner:
     def step(self, state: RunnerState) -> tuple[RunnerState, dict[str, jax.Array]]:
         """The state after one batch of levels, and f32[] metrics of the batch (NaN where nothing could be measured)."""
         clock = axes.common(state.clock)
-        shared, local = self.keys(state)
+        shared_key, local = self.keys(state)
         k_propose, k_rollout, k_update, k_observe = jax.random.split(local, 4)
 
         def propose() -> tuple[Any, LevelBatch]:
-            return self.curriculum.propose(shared, k_propose, clock, state.curriculum, self.students(state))
+            return self.curriculum.propose(shared_key, k_propose, clock, state.curriculum, self.students(state))
 
         def unplayed() -> tuple[Any, LevelBatch]:
             return state.curriculum, zeros(jax.eval_shape(propose)[1]).replace(train=jnp.ones((), bool))
@@ -211,8 +211,8 @@ class Runner:
         # Both follow from the clock, and none is handed from step to step: any step can be computed again, and a
         # resumed run ends bit-identical to one that was not interrupted.
         clock = axes.common(state.clock)
-        shared = jax.random.fold_in(jax.random.key(SHARED_SEED), clock)
-        return shared, axes.device_key(jax.random.fold_in(state.seed, clock))
+        shared_key = jax.random.fold_in(jax.random.key(SHARED_SEED), clock)
+        return shared_key, axes.device_key(jax.random.fold_in(state.seed, clock))
 
     def students(self, state: RunnerState) -> CurrentStudents:
         """The students of `state`, who can play any levels."""

@@ -115,7 +115,7 @@ class MazeTeacher:
             canvas=state.canvas,
             design=jax.lax.switch(kind, self._kinds, state.design, action, jnp.stack([x, y])),
             n_walls=n_walls,
-            # The clock stops at the end: a finished design stays as it is, and `time` fits its space.
+            # Time stops at the end: a finished design stays as it is, and `time` fits its space.
             time=state.time + ~self._is_finished(state),
         )
         return state, self._emit(k_noise, state)
@@ -191,7 +191,7 @@ class MazeTeacher:
         return design.replace(wall_map=design.wall_map & ~cell_mask(pos, design), agent_pos=pos)
 
     def _set_facing(self, design: Level, action: jax.Array, spare: jax.Array) -> Level:
-        # Every action must mean a facing, so that the cells are shared out to the four in nearly equal parts.
+        # Every action must mean a facing, so that the cells are divided among the four in nearly equal parts.
         return design.replace(agent_dir=action * 4 // (self.height * self.width))
 
     def _change_nothing(self, design: Level, action: jax.Array, spare: jax.Array) -> Level:
