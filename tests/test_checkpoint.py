@@ -1,8 +1,10 @@
 """Checkpoints: the whole state comes back, donation cannot touch it, damage is noticed, interruption is harmless."""
 
+import dataclasses
 import shutil
 import zlib
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -68,6 +70,24 @@ def test_the_whole_state_comes_back_typed_keys_included(two):
     np.testing.assert_array_equal(
         jax.vmap(jax.random.bits)(restored.state.seed), jax.vmap(jax.random.bits)(states[2].seed)
     )
+
+
+@struct.dataclass
+class LaterState(State):
+    """The state of a later version, which has one more member."""
+
+    later: Any = ()
+
+
+def test_a_later_version_reads_what_an_earlier_one_saved_where_its_new_member_is_empty(two):
+    folder, states = two
+    members = {field.name: getattr(states[2], field.name) for field in dataclasses.fields(State)}
+    with Checkpoints(folder, read_only=True) as checkpoints:
+        found = checkpoints.restore(placed(jax.eval_shape(lambda: LaterState(**members))))
+        assert found.update == 2
+        assert_same(found.state, LaterState(**members))
+        with pytest.raises(CheckpointError, match=r"that of update 2: .*later"):
+            checkpoints.restore(placed(jax.eval_shape(lambda: LaterState(**members, later=jnp.zeros(3, jnp.float32)))))
 
 
 def test_shards_come_back_where_they_were(tmp_path):

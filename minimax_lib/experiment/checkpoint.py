@@ -162,12 +162,17 @@ class Checkpoints:
     def _read(self, update: int, shape: Any) -> tuple[Any, Mapping[str, Any]]:
         """(state, record)."""
         checkpoint = self.folder / str(update)
-        wanted = ocp.args.StandardRestore(_without_empty(shape))
+        handler = ocp.StandardCheckpointHandler()
         # A process that cannot read its part must not go on to an older checkpoint alone. And not through the manager:
         # at its barrier the others would wait for the one that has failed, and take its word to them for the barrier's.
         with hosts.all_or_none():
             words = words_of(checkpoint)
-            found = ocp.StandardCheckpointHandler().restore(checkpoint / "state", args=wanted)
+            wanted = _without_empty(shape)
+            if dataclasses.is_dataclass(shape):
+                wanted = _known_members(wanted, handler.metadata(checkpoint / "state").tree)
+            found = handler.restore(checkpoint / "state", args=ocp.args.StandardRestore(wanted))
+        if dataclasses.is_dataclass(shape):
+            found = dataclasses.replace(shape, **found)
         state = jax.tree.map(_empty_where_none, shape, found)
         # A flipped bit may pass orbax unnoticed, and the run would go on from a wrong number.
         if fingerprint(state) != words["crc32"]:
@@ -193,6 +198,13 @@ def _without_empty(state: Any) -> Any:
 
 def _empty_where_none(leaf: jax.ShapeDtypeStruct, saved: jax.Array | None) -> jax.Array:
     return jnp.zeros(leaf.shape, leaf.dtype, device=leaf.sharding) if saved is None else saved
+
+
+def _known_members(state: Any, saved: Mapping[str, Any]) -> dict[str, Any]:
+    """The members of `state`, without those that are empty and that the checkpoint does not have."""
+    # A later version may give a state new members. Where they are empty, an older checkpoint still has everything.
+    members = {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}
+    return {name: member for name, member in members.items() if name in saved or jax.tree.leaves(member)}
 
 
 def check_space(folder: Path, n_bytes: int) -> None:
