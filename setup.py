@@ -1,11 +1,12 @@
-"""Packaging of minimax_lib. Each dependency says what it is for."""
+"""Packaging: the distribution is called minimax-ued, the package minimax_lib. Each dependency says what it is for."""
 
 from pathlib import Path
 
 from setuptools import find_packages, setup
 
+JAX = ">=0.10"
 INSTALL = [
-    "jax>=0.10",  # everything that is compiled
+    f"jax{JAX}",  # everything that is compiled
     "numpy>=2.0",  # host-side arrays
     "flax>=0.12",  # linen modules and struct dataclasses
     "optax>=0.2.8",  # optimisers and schedules
@@ -13,7 +14,6 @@ INSTALL = [
     "distrax>=0.1.9",  # action distributions
     "tfp-nightly>=0.26.0.dev20260101",  # for distrax: the stable tensorflow-probability fails on a current jax
     "orbax-checkpoint>=0.12,<1.0",  # asynchronous, atomic checkpoints
-    "tyro>=1.0,<2.0",  # the command line from the configuration's dataclasses
     "PyYAML>=6.0",  # experiment files
     "rich>=13.0",  # progress line and tables
     "scipy>=1.15",  # interquartile mean and bootstrap intervals
@@ -21,36 +21,81 @@ INSTALL = [
     "filelock>=3.13",  # one process at a time owns a run folder
 ]
 GYMNAX = "gymnax>=1.0,<2.0"  # 1.0 tells an end from a time limit
+PLOTS = "matplotlib>=3.9"
+VIDEO = "imageio-ffmpeg>=0.6"  # brings its own ffmpeg
+GYMNASIUM = "gymnasium>=1.1"  # 1.1 names the kinds of automatic resets
 RUN_TESTS = ["pytest>=8.4", "pytest-xdist>=3.6"]
+NOTEBOOKS = ["nbclient>=0.10", "nbformat>=5.10", "ipykernel>=6.29"]  # to run those of docs/notebooks
 LINT = ["ruff>=0.14", "mypy>=1.18", "types-PyYAML"]
 EXTRAS = {
-    "test": [*RUN_TESTS, "hypothesis>=6.100", "minigrid>=3.0", "tensorboardX>=2.6", GYMNAX, *LINT],
-    "plots": ["matplotlib>=3.9"],  # benchmark and learning curves
+    # Accelerators: what jax itself installs for them.
+    "cuda12": [f"jax[cuda12]{JAX}"],
+    "cuda13": [f"jax[cuda13]{JAX}"],
+    "tpu": [f"jax[tpu]{JAX}"],
+    "test": [
+        *RUN_TESTS,
+        "hypothesis>=6.100",
+        "minigrid>=3.0",
+        "tensorboardX>=2.6",
+        GYMNAX,
+        GYMNASIUM,
+        PLOTS,
+        VIDEO,
+        *NOTEBOOKS,
+        *LINT,
+    ],
+    "plots": [PLOTS],  # minimax-plot, minimax-report, and the plots of benchmarks
     "envs": ["minigrid>=3.0", "gymnasium>=1.0"],  # the real MiniGrid, to compare with
-    "gymnax": [GYMNAX],  # its environments (--env Gymnax)
+    "gymnax": [GYMNAX],  # its environments (--env Gymnax), and ours with its calls (minimax_lib.portable.export)
+    "gymnasium": [GYMNASIUM],  # our environments as Gymnasium's (minimax_lib.portable.export)
     # Craftax-Classic (--env Craftax). Not beside minigrid: its pygame and minigrid's pygame-ce are the same import.
     "craftax": ["craftax>=1.6.1,<2.0"],
     "test-craftax": ["craftax>=1.6.1,<2.0", *RUN_TESTS],  # tests/test_craftax.py, for the same reason apart
     "tensorboard": ["tensorboardX>=2.6"],  # a second place for the metrics of a run (--tensorboard)
+    "wandb": ["wandb>=0.31,<1.0"],  # a third (--wandb); not a part of `test`, since it takes 60 MB
+    "video": [VIDEO],  # films of episodes as MP4 (minimax-draw --format mp4)
+    # The documentation site (.ci/docs). Its theme does not work with mkdocs 2. ruff formats the signatures.
+    "docs": ["mkdocs>=1.6,<2.0", "mkdocs-material>=9.7,<10.0", "mkdocstrings[python]>=1.0,<2.0", "ruff>=0.14"],
 }
 
 setup(
-    name="minimax-lib",
+    name="minimax-ued",  # minimax-lib is another project's
     version="0.1.0",
     description="Fully jitted autocurricula (unsupervised environment design) in JAX",
     long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     license_files=["LICENSE"],
+    keywords=[
+        "reinforcement learning",
+        "unsupervised environment design",
+        "autocurricula",
+        "curriculum learning",
+        "JAX",
+    ],
+    classifiers=[
+        "Intended Audience :: Science/Research",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Typing :: Typed",
+    ],
     python_requires=">=3.11",
     packages=find_packages(include=["minimax_lib", "minimax_lib.*"]),
-    package_data={"minimax_lib": ["py.typed", "configs/*/*.yaml", "envs/maze/*.json"]},
+    package_data={
+        "minimax_lib": ["py.typed", "configs/*/*.yaml", "envs/maze/*.json", "pictures/*.css", "pictures/*.js"]
+    },
     install_requires=INSTALL,
     extras_require=EXTRAS,
     entry_points={
         "console_scripts": [
             "minimax-train=minimax_lib.train:main",
             "minimax-evaluate=minimax_lib.evaluate:main",
+            "minimax-plot=minimax_lib.plot:main",
+            "minimax-draw=minimax_lib.draw:main",
+            "minimax-play=minimax_lib.play:main",
+            "minimax-report=minimax_lib.report:main",
+            "minimax-sweep=minimax_lib.sweep:main",
         ]
     },
 )

@@ -1,7 +1,8 @@
-"""Do branches stay branches under vmap? Robust PLR with replay probability 0.5 beside 1.0, both on 8 seeds.
+"""Whether branches stay branches under vmap: robust PLR on 8 seeds, with replay probability 0.5 and with 1.0.
 
-With replay probability 0.5 half of the steps only score new levels. If the update were a `select` instead of a branch,
-both would cost the same; if it is a branch, a step costs its rollout and half an update. The two programs take turns.
+With replay probability 0.5, half of the steps only score new levels. If the update were a `select` instead of a branch,
+both would cost the same. If it is a branch, a step with 0.5 costs its rollout and half an update. The two programs take
+turns.
 
     python benchmarks/branches.py [--seeds 8] [--rounds 5] [--steps 10] > benchmarks/results/branches.json
 """
@@ -24,7 +25,7 @@ from minimax_lib.runners.seeds import SeedRunner
 
 
 class Program:
-    """A training run of its own, timed a few steps at a time."""
+    """One training run, timed a few steps at a time."""
 
     def __init__(self, config: Config, n_seeds: int):
         self.program = SeedRunner(make_runner(config), n_seeds)
@@ -51,7 +52,7 @@ def main() -> None:
     args = parser.parse_args()
 
     small = PLR(capacity=128, min_fill=0.25, n_steps=128, rollouts_per_batch=1)
-    env = AMaze(max_steps=64)  # every rollout finishes an episode: the buffers fill at once
+    env = AMaze(max_steps=64)  # every rollout finishes an episode, so the buffers fill at once
     config = Config(env=env, model=LSTM(memory_width=64), runner=small)
     programs = {
         probability: Program(

@@ -1,4 +1,4 @@
-"""What every result says about where it was measured."""
+"""Facts about the machine and the versions, for every file of results."""
 
 import os
 import platform

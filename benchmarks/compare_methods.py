@@ -1,21 +1,24 @@
-"""A small comparison that a CPU can do: DR, robust PLR and parallel ACCEL, same updates, same network, three seeds.
+"""A small comparison for a CPU: DR, robust PLR and parallel ACCEL, with the same updates, network and three seeds.
 
     python benchmarks/compare_methods.py [--n-updates 400] [--n-seeds 3] [--log-dir runs/compare]
 
-Trains what is not there yet (`--resume`), then prints a Markdown table: solved rates on fresh training levels and on
-held-out mazes at the end (mean ± standard deviation over the seeds, which is no interval), and the shortest path of the
-levels that the students learnt from, early and late. What the methods are meant to show at scale is training levels
-whose paths grow; at this scale the table says what it says.
+Trains the runs that are missing (`--resume`). Then it prints a Markdown table:
+
+* solved rates at the end, on fresh training levels and on held-out mazes: mean ± standard deviation over the seeds,
+  which is not an interval
+* the shortest path of the levels that the students learnt from, early and late
+
+At scale, the methods should lead to training levels with longer paths. This table is only small evidence of that.
 """
 
 import argparse
-import csv
 import sys
 from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
 
+from minimax_lib.experiment.writers.csv import read_table
 from minimax_lib.train import main as train
 
 BUFFER = ["--runner.capacity", "512", "--runner.min-fill", "0.25"]
@@ -40,19 +43,14 @@ def folder(method: str) -> str:
     return method.lower().replace(" ", "-")
 
 
-def read(path: Path) -> list[dict[str, str]]:
-    with path.open() as file:
-        return list(csv.DictReader(file))
-
-
 def row(method: str, args: argparse.Namespace) -> str:
-    """The table's row of a finished run."""
+    """The row of a finished run in the table."""
     run = Path(args.log_dir) / folder(method)
     solved = defaultdict(list)
-    for line in read(run / "eval.csv"):
+    for line in read_table(run / "eval.csv")[1]:
         if int(line["update"]) == args.n_updates:
-            solved[line["maze"]].append(float(line["solved"]))
-    metrics = read(run / "metrics.csv")
+            solved[line["task"]].append(float(line["solved_rate"]))
+    metrics = read_table(run / "metrics.csv")[1]
     name = f"level/{LEARNT_FROM[method]}/shortest_path"
     early, late = (paths(metrics, name, *span) for span in ((0, 0.25), (0.75, 1)))
     seconds = max(float(line["seconds"]) for line in metrics)
@@ -61,7 +59,7 @@ def row(method: str, args: argparse.Namespace) -> str:
 
 
 def paths(metrics: list[dict[str, str]], name: str, start: float, end: float) -> float:
-    """Mean path length of the levels learnt from, over a part of the run."""
+    """Mean shortest path of the levels learnt from, over a part of the run."""
     last = max(int(line["update"]) for line in metrics)
     return float(np.nanmean([float(m[name]) for m in metrics if start * last < int(m["update"]) <= end * last]))
 

@@ -1,32 +1,31 @@
-"""Pictures of the levels that a teacher designs early and late in a small run, which a CPU does in minutes.
+"""Pictures of the levels that a teacher designs early and late in a small run. It takes minutes on a CPU.
 
     python benchmarks/design_pictures.py [--updates 1500] [--seed 0] [--out docs/images/paired_designs.png]
 
-PAIRED on 9x9 mazes with 20 wall steps and small networks, entropy bonus 0.01 for the teacher. A row of pictures a
-stage: six designs of one batch, with the shortest path. Prints the course of the run as a table:
+Trains PAIRED on 9x9 mazes with 20 wall steps and small networks. The teacher's entropy bonus is 0.01. Each row of the
+picture is one stage: six designs with the same random numbers. The script also prints the course of the run as a table:
 payment, regret, path and share of solvable levels of the designs, and how often the protagonist solves them.
 """
 
 import argparse
+import tempfile
 from pathlib import Path
-from typing import Any
 
-import jax
-import numpy as np
-
+from minimax_lib import load_run
 from minimax_lib.agents.ppo import PPO
 from minimax_lib.config import Config
 from minimax_lib.curricula.designed import PAIRED, Teacher
 from minimax_lib.envs.maze import AMaze, render
+from minimax_lib.evaluation.held_out import Evaluation
+from minimax_lib.experiment.run import ExperimentRunner
 from minimax_lib.models.settings import LSTM
-from minimax_lib.runners.build import make_runner
-from minimax_lib.runners.seeds import SeedRunner
+from minimax_lib.pictures.galleries import designs
 
-SHOWN = 6
+N_STAGES = 5
 COLUMNS = ("teacher/reward", "level/new/n_walls", "level/new/shortest_path", "level/new/solvable", "solved_rate")
 
 
-def configuration(n_updates: int) -> Config:
+def configuration(n_updates: int, seed: int, folder: Path) -> Config:
     teacher = Teacher(
         model=LSTM(conv_filters=32, embedding_width=10, memory_width=64), ppo=PPO(lr=5e-4, entropy_coef=0.01)
     )
@@ -35,7 +34,15 @@ def configuration(n_updates: int) -> Config:
         model=LSTM(memory_width=64),
         runner=PAIRED(n_parallel=32, n_steps=128, teacher=teacher),
         ppo=PPO(lr=5e-4, entropy_coef=1e-3),
+        eval=Evaluation(every=0),
+        seed=seed,
         n_updates=n_updates,
+        log_every=n_updates // N_STAGES,
+        checkpoint_every=n_updates // N_STAGES,
+        keep_checkpoints=N_STAGES + 1,
+        log_dir=str(folder),
+        name="paired",
+        report=False,
     )
 
 
@@ -46,32 +53,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs/images/paired_designs.png"))
     args = parser.parse_args()
 
-    runner = make_runner(configuration(args.updates))
-    program = SeedRunner(runner)
-
-    @jax.jit
-    def designs(state: Any) -> tuple[Any, Any]:
-        one = jax.tree.map(lambda x: x[0], state)
-        shared, key = runner.keys(one)
-        _, batch = runner.curriculum.propose(shared, key, one.clock, one.curriculum, runner.students(one))
-        return batch.levels, jax.vmap(runner.env.level_metrics)(batch.levels)
-
-    state = program.init(args.seed)
-    levels, captions = [], []
-    print("| update | " + " | ".join(COLUMNS) + " |\n|" + "---|" * (len(COLUMNS) + 1))
-    for target in (0, args.updates // 5, args.updates):
-        n_done = int(state.students.n_updates.min())
-        for update in np.linspace(n_done, target, 4, dtype=int)[1:] if target else []:
-            state, report = program.run(state, int(update))
-            cells = [f"{float(report.metrics[name][0]):.2f}" for name in COLUMNS]
-            print(f"| {update} | " + " | ".join(cells) + " |", flush=True)
-        drawn, facts = jax.device_get(designs(state))
-        levels.append(jax.tree.map(lambda x: x[:SHOWN], drawn))
-        for i in range(SHOWN):
-            path = f"path {facts['shortest_path'][i]:.0f}" if facts["solvable"][i] else "unsolvable"
-            captions.append(f"update {target}: {path}")
-    stacked = jax.tree.map(lambda *xs: np.concatenate(xs), *levels)
-    print(render.save(render.draw_levels(stacked, captions, columns=SHOWN, cell=16), args.out))
+    with tempfile.TemporaryDirectory() as folder:
+        config = configuration(args.updates, args.seed, Path(folder))
+        ExperimentRunner(config).train()
+        run = load_run(config.run_folder)
+        print("| update | " + " | ".join(COLUMNS) + " |\n|" + "---|" * (len(COLUMNS) + 1))
+        for i, update in enumerate(run.metrics["update"]):
+            cells = [f"{run.metrics[name][i]:.2f}" for name in COLUMNS]
+            print(f"| {update:.0f} | " + " | ".join(cells) + " |")
+        stages = [load_run(config.run_folder, checkpoint=update) for update in run.checkpoints]
+        print(render.save(designs(stages), args.out))
 
 
 if __name__ == "__main__":

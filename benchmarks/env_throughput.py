@@ -1,12 +1,16 @@
 """Steps per second of a random policy in AMaze, beside the real MiniGrid: `python benchmarks/env_throughput.py`.
 
-What is measured: one jitted scan of `BatchEnv.step_stocked`, observations included, at several numbers of environments
-and in the three restart modes (the first reset and the first stock of fresh levels are inside); a large grid and a
-batch of held-out mazes; and MiniGrid on the same task, alone in a plain loop and in gymnasium's vectoriser. Random
-actions are drawn ahead, for both, so that no random number generator is measured. With `--devices N`, N devices (cores,
-where there is no accelerator) have a part of the environments each. Every pixel of every observation goes into a
-checksum, so that none is optimised away, and every run must end episodes. Times are the best and the median of several
-runs; other load on the machine only makes them longer.
+What is measured:
+
+* one jitted scan of `BatchEnv.step_stocked` with observations, at several numbers of environments and in the three
+  restart modes. The first reset and the first stock of fresh levels are part of it.
+* a large grid, and a batch of held-out mazes
+* MiniGrid on the same task, alone in a plain loop and in gymnasium's vectoriser
+
+Random actions are drawn ahead for both sides, so that no random number generator is measured. With `--devices N`, N
+devices (cores, if there is no accelerator) divide the environments. Every pixel of every observation goes into a
+checksum, so that none is optimised away. Every run must end episodes. Times are the best and the median of several
+runs. Other load on the machine only makes them longer.
 """
 
 import argparse
@@ -36,7 +40,7 @@ RESTARTS: dict[str, Callable[[Environment], Any]] = {
     "fresh level": lambda env: FreshLevels(env.sample_level),
     "none": lambda env: NoRestart(),
 }
-N_ACTIONS = 32  # different actions of each environment, over and over
+N_ACTIONS = 32  # different actions of each environment, which are repeated
 LEAST_STEPS = 256  # longer than an episode, so that every environment restarts
 
 
@@ -46,7 +50,7 @@ def steps_for(n_envs: int, total: int) -> int:
 
 
 def random_run(batch: BatchEnv, n_steps: int, key: jax.Array, levels: Any, actions: jax.Array) -> tuple:
-    """(checksum of all observations, episodes that ended)."""
+    """(checksum of all observations, number of episodes that ended)."""
     k_reset, k_steps = jax.random.split(key)
     state, ts = batch.reset(k_reset, levels)
 
@@ -62,7 +66,7 @@ def random_run(batch: BatchEnv, n_steps: int, key: jax.Array, levels: Any, actio
 
 
 def compiled_run(batch: BatchEnv, n_steps: int, n_devices: int = 1) -> Callable[..., tuple]:
-    """`random_run`, jitted, of (key, levels, actions); each device has its part of the environments."""
+    """`random_run` as a jitted function of (key, levels, actions). Devices divide the environments."""
     if n_devices == 1:
         return jax.jit(partial(random_run, batch, n_steps))
 
@@ -84,7 +88,7 @@ def compiled_run(batch: BatchEnv, n_steps: int, n_devices: int = 1) -> Callable[
 
 
 def seconds_of(run: Callable[[], Any], repeats: int) -> list[float]:
-    """Wall-clock seconds of finished runs, the first one (compilation) left out."""
+    """Wall-clock seconds of runs. The first run, which compiles, is left out."""
     jax.block_until_ready(run())
     times = []
     for _ in range(repeats):
@@ -95,7 +99,7 @@ def seconds_of(run: Callable[[], Any], repeats: int) -> list[float]:
 
 
 def measure(env: Environment, restart: str, levels: Any, n_steps: int, options: argparse.Namespace) -> dict:
-    """Throughput on `levels` [n, ...], one environment each."""
+    """Throughput on `levels` [n, ...], with one environment for each level."""
     n_envs = jax.tree.leaves(levels)[0].shape[0]
     batch = BatchEnv(env, restart=RESTARTS[restart](env))
     actions = jnp.asarray(np.random.default_rng(0).integers(0, 7, (N_ACTIONS, 1, n_envs)), jnp.int32)
@@ -116,7 +120,7 @@ def random_levels(env: Environment, n: int) -> Any:
 
 
 def amaze_rows(options: argparse.Namespace) -> list[dict]:
-    """The published task, at every size and in every mode."""
+    """The published task, with all numbers of environments and in all restart modes."""
     env, rows = AMaze(), []
     for n_envs in options.sizes:
         levels = random_levels(env, n_envs)
@@ -127,7 +131,7 @@ def amaze_rows(options: argparse.Namespace) -> list[dict]:
 
 
 def other_rows(options: argparse.Namespace) -> list[dict]:
-    """A large grid, a shadow-casting one, and the held-out benchmark as one batch; about 1024 environments each."""
+    """A large grid, a grid with shadows, and the held-out benchmark as one batch. Each has about 1024 environments."""
     large, shadows = AMaze(height=51, width=51, n_walls=900), AMaze(see_through_walls=False)
     suite = make_held_out(AMaze(), ood.BENCHMARK)
     held_out = jax.jit(lambda key: suite.sample(key, 85))(jax.random.key(2))
@@ -146,7 +150,7 @@ def other_rows(options: argparse.Namespace) -> list[dict]:
 
 
 def minigrid_maze() -> Any:
-    """MiniGrid's own machinery on the same task: 13 x 13, 60 walls, a view of 5 x 5, a fresh level every episode."""
+    """MiniGrid's own classes on the same task: 13 x 13, 60 walls, a view of 5 x 5, a fresh level for every episode."""
     from minigrid.core.grid import Grid
     from minigrid.core.mission import MissionSpace
     from minigrid.core.world_object import Goal, Wall
@@ -168,7 +172,7 @@ def minigrid_maze() -> Any:
 
 
 def minigrid_loop(n_steps: int, actions: np.ndarray) -> int:
-    """Episodes that ended in a plain loop over one MiniGrid."""
+    """Number of episodes that ended in a plain loop over one MiniGrid."""
     env, ended = minigrid_maze(), 0
     env.reset(seed=0)
     for t in range(n_steps):
@@ -180,7 +184,7 @@ def minigrid_loop(n_steps: int, actions: np.ndarray) -> int:
 
 
 def minigrid_vector(n_envs: int, n_steps: int, actions: np.ndarray) -> int:
-    """Episodes that ended in gymnasium's synchronous vectoriser over `n_envs` MiniGrids."""
+    """Number of episodes that ended in gymnasium's synchronous vectoriser over `n_envs` MiniGrids."""
     import gymnasium
     from minigrid.wrappers import ImgObsWrapper
 
@@ -195,7 +199,7 @@ def minigrid_vector(n_envs: int, n_steps: int, actions: np.ndarray) -> int:
 
 
 def minigrid_rows(options: argparse.Namespace) -> list[dict]:
-    """The real MiniGrid, or nothing where it is not installed."""
+    """Rows of the real MiniGrid; none if it is not installed."""
     try:
         minigrid_maze()
     except ImportError:
@@ -225,9 +229,9 @@ def show(row: dict) -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="numbers of environments")
-    parser.add_argument("--steps", type=int, default=2**20, help="environment steps of one run, about")
-    parser.add_argument("--devices", type=int, default=1, help="devices that share the environments, where they can")
-    parser.add_argument("--repeats", type=int, default=7, help="runs of which the best and the median are told")
+    parser.add_argument("--steps", type=int, default=2**20, help="environment steps of one run, approximately")
+    parser.add_argument("--devices", type=int, default=1, help="devices that divide the environments, where possible")
+    parser.add_argument("--repeats", type=int, default=7, help="number of runs; the best and the median are reported")
     parser.add_argument("--out", type=Path, help="file for the results as JSON")
     options = parser.parse_args()
     make_devices_of_cores(options.devices)

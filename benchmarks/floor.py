@@ -1,15 +1,26 @@
-"""What an update needs at least: its multiplications and bytes, at the rates that this machine reaches on such shapes.
+"""The least time that an update can take: its multiplications and bytes, at the rates that this machine reaches.
 
     python benchmarks/floor.py [--out benchmarks/results/floor_cpu.json]
 
-Counts the multiply-add pairs of the published networks (kernels of two dimensions, once a step each; biases, gates and
-losses are left out) and measures products of a recurrence's shape (*thin*: a few rows, step after step) and of a
-sequence's (*wide*: all rows of all steps). One update is one rollout, thin throughout, and `n_epochs` times forward and
-backward, which is three times forward; of these, an LSTM's products are thin where the memory enters, an S5's nowhere.
-Bytes are those that have to pass through main memory: what a forward pass keeps for its backward pass, and the gates'
-gradients, written and read once an epoch; parameters, gradients and Adam's moments, seven passes an epoch. Their rate
-is that of y + a x over arrays that no cache holds. For the recurrence of the student it also times the parts: its
-products alone, its gates alone, forward, forward and backward.
+Multiplications: the script counts the multiply-add pairs of the published networks. These are kernels of two
+dimensions, once for each step. Biases, gates and losses are left out. It measures two kinds of products:
+
+* *thin*, as in a recurrence: a few rows, step after step
+* *wide*, as over a sequence: all rows of all steps at once
+
+One update is one rollout and `n_epochs` times forward and backward. The rollout is thin throughout. Forward and
+backward together cost three times forward. Of these, an LSTM's products are thin where the memory enters. None of S5's
+are thin.
+
+Bytes: those that must pass through main memory.
+
+* What a forward pass keeps for its backward pass, and the gradients of the gates: written and read once an epoch.
+* Parameters, gradients and Adam's moments: seven passes an epoch.
+
+Their rate is that of y + a x over arrays that no cache holds.
+
+For the recurrence of the student, the parts are timed too: its products alone, its gates alone, forward, and forward
+and backward.
 """
 
 import argparse
@@ -30,27 +41,27 @@ from minimax_lib.models.recurrence import Weights, recur
 T, R, F, H = 256, 32, 149, 256  # steps, rows, features and units of the published student
 EPOCHS = 5
 CONV, HEADS = 9 * 27 * 16, 2 * 32 * H
-CHANGED = (169 + 61 * 9) / 62  # windows of a design's step that are new: all at first, then those around one cell
-PAIRS = {  # multiply-add pairs of a step of one network, forward
+CHANGED = (169 + 61 * 9) / 62  # windows that change in a step of a design: first all, then those around one cell
+PAIRS = {  # multiply-add pairs of one step of a network, forward
     "LSTM student": F * 4 * H + H * 4 * H + CONV + HEADS,
     "S5 student": F * H + 2 * 3 * H * H + CONV + HEADS,
     "teacher, densely": (169 * 128 + 60) * 4 * H + H * 4 * H + 169 * 27 * 128 + HEADS,
     "teacher, by changes": CHANGED * (128 * 4 * H + 27 * 128) + H * 4 * H + 60 * 4 * H + HEADS,
 }
-THIN = {  # those of a step, forward and backward, that a recurrence does step by step
+THIN = {  # pairs of one step, forward and backward, that a recurrence computes step by step
     "LSTM student": (F + H) * 4 * H + H * 4 * H,
     "S5 student": 0,
     "teacher, densely": 2 * H * 4 * H,
     "teacher, by changes": 2 * H * 4 * H,
 }
 LSTM_KEPT = 5 * H + H + 4 * H + 2 * 32  # gates and cell, hidden, gradients of the gates, heads
-KEPT = {  # numbers of a step that wait for the backward pass
+KEPT = {  # numbers of one step that are kept for the backward pass
     "LSTM student": LSTM_KEPT + F,
     "S5 student": F + H + 2 * 7 * H + 2 * 32,  # a layer: driven, states, outputs, GELU, gate, sum, norm
     "teacher, densely": LSTM_KEPT + 169 * 128,
     "teacher, by changes": LSTM_KEPT,
 }
-PARAMETERS = {  # kernels; the rest is small
+PARAMETERS = {  # those of kernels; the others are few
     "LSTM student": (F + H) * 4 * H + 27 * 16 + HEADS,
     "S5 student": F * H + 2 * 3 * H * H + 27 * 16 + HEADS,
     "teacher, densely": (169 * 128 + 60 + H) * 4 * H + 27 * 128 + HEADS,
@@ -61,7 +72,7 @@ LARGE = 2**25  # numbers
 
 
 def milliseconds(function: Callable, *args: Any) -> float:
-    """Median of seven runs of the compiled function."""
+    """Median time of seven runs of the compiled function."""
     compiled, times = jax.jit(function), []
     jax.block_until_ready(compiled(*args))
     for _ in range(7):
@@ -119,7 +130,7 @@ def measured() -> dict[str, float]:
 
 
 def needed(name: str, rates: dict[str, float]) -> dict[str, float]:
-    """Operations and bytes of an update, and their seconds at the rates of this machine."""
+    """Operations and bytes of an update, and the seconds that they take at the rates of this machine."""
     pairs, steps = PAIRS[name], STEPS[name]
     thin = 2 * steps * (pairs + EPOCHS * THIN[name]) / 1e9
     wide = 2 * steps * EPOCHS * (3 * pairs - THIN[name]) / 1e9

@@ -1,12 +1,17 @@
-"""How much of an update the device computes, and how much it waits for the next kernel: from a trace of a few updates.
+"""How much of an update the device computes, and how much it waits for the next kernel. Taken from a trace.
 
     python benchmarks/gaps.py --out benchmarks/results/gaps_h200.json
     python benchmarks/gaps.py --methods dr paired --models lstm s5 --seeds 1 10
 
-For each program: seconds an update, without and with tracing (which slows small kernels down), the share of the traced
-time in which at least one kernel runs, kernels an update, their median duration and the median gap between one and the
-next, and the kernels that take the most time. On a GPU the kernels are those of its streams; on a CPU, those of XLA's
-threads. `benchmarks/kernels.py` counts the launches of the same programs without a GPU.
+For each program, over a few updates:
+
+* seconds an update, without and with tracing (which slows small kernels down)
+* the share of the traced time in which at least one kernel runs
+* the number of kernels in an update, their median duration, and the median gap between one and the next
+* the kernels that take the most time
+
+On a GPU, kernels are those of its streams. On a CPU, they are those of XLA's threads. `benchmarks/kernels.py` counts
+the launches of the same programs without a GPU.
 """
 
 import collections
@@ -29,7 +34,7 @@ N_SLOWEST = 12
 
 
 def kernels(trace: Path) -> list[Kernel]:
-    """All kernels of a trace, by their start."""
+    """All kernels of a trace, sorted by start."""
     found = []
     for file in trace.rglob("*.xplane.pb"):
         for plane in jax.profiler.ProfileData.from_file(str(file)).planes:
@@ -41,18 +46,18 @@ def kernels(trace: Path) -> list[Kernel]:
 
 
 def is_of_kernels(plane: str, line: str) -> bool:
-    """Whether a line of a trace is a GPU's stream, or a thread that computes on a CPU."""
+    """Whether a line of a trace is a stream of a GPU, or a computing thread of a CPU."""
     on_gpu, on_cpu = plane.startswith("/device:GPU"), jax.default_backend() == "cpu" and plane.startswith("/host")
     return (on_gpu and line.startswith("Stream")) or (on_cpu and any(x in line for x in ("XLAEigen", "XLAPjRt")))
 
 
 def is_kernel(name: str) -> bool:
-    """Whether an event of such a line is a kernel, and not what manages or contains them."""
+    """Whether an event of such a line is a kernel. Other events manage kernels or contain them."""
     return not name.startswith(("Thunk", "end:", "while", "conditional", "call")) and "threadpool" not in name.lower()
 
 
 def merged(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The union of intervals that come by their start, as intervals that do not touch."""
+    """The union of intervals that are sorted by start, as intervals that do not touch."""
     union: list[tuple[float, float]] = []
     for start, end in intervals:
         if union and start <= union[-1][1]:
@@ -63,7 +68,7 @@ def merged(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]
 
 
 def summary(found: list[Kernel], n_updates: int) -> dict[str, Any]:
-    """What the kernels of `n_updates` updates say."""
+    """The statistics of the kernels of `n_updates` updates."""
     busy = merged((start, end) for start, end, _ in found)
     gaps = [later[0] - earlier[1] for earlier, later in itertools.pairwise(busy)]
     span, computing = busy[-1][1] - busy[0][0], sum(end - start for start, end in busy)
@@ -88,7 +93,7 @@ def summary(found: list[Kernel], n_updates: int) -> dict[str, Any]:
 
 
 def traced(program: Trained, n_updates: int) -> dict[str, Any]:
-    """Some updates of the program, first without and then with a trace."""
+    """The row of a program: some updates without a trace, then some with a trace."""
 
     def update() -> None:
         target = int(program.state.students.n_updates.min()) + 1

@@ -1,14 +1,14 @@
-"""Everything that is to be measured on an accelerator, by one command that can be stopped and called again.
+"""All measurements on an accelerator, with one command that can be stopped and called again.
 
     pip install -e ".[test,plots]" "jax[cuda13]" && python benchmarks/gpu.py --hours 8 --out benchmarks/results/h200
 
-Each stage is a command of this repository in a process of its own, and leaves a file; a stage whose file is there is
-not run again, training runs resume from their checkpoints. When the hours are over, the stage under way is stopped (as
-by Ctrl-C: it saves) and the rest is left for the next call. In this order:
+Each stage is a command of this repository in a process of its own, and leaves a file. A stage whose file exists is not
+run again. Training runs resume from their checkpoints. When the hours are over, the running stage is stopped as by
+Ctrl-C, so it saves its state. The next call does the rest. The stages, in order:
 
 1. `env`: steps per second of the environment, up to a million environments.
 2. `train`: seconds per update of every method and model, with parts; DR over numbers of seeds, and over batch sizes;
-   the rates of the card (`floor`), the gaps between kernels (`gaps`), and DR with less and more in CUDA graphs.
+   the rates of the card (`floor`); the gaps between kernels (`gaps`); DR with fewer and with more CUDA graphs.
 3. `one_seed`, `ten_seeds`: 30,000 updates of DR, wall-clock.
 4. `<method>`: the published 60-block configurations, `--seeds` seeds each, then `evaluate.py` on the benchmark.
 5. `table`: the solved rates beside the published ones (Jiang et al. 2023), as Markdown.
@@ -35,7 +35,7 @@ PUBLISHED = {  # mean solved rate over the suite after 30,000 updates, 10 runs: 
     "accel": (".83 ± .02", ".74 ± .04"),
     "parallel_accel": (".78 ± .03", ".79 ± .03"),
 }
-GRAPHS = {  # what XLA gathers in CUDA graphs: nothing, or more than by default
+GRAPHS = {  # what XLA puts into CUDA graphs: nothing, or more than by default
     "none": "",
     "loops": "FUSION,CUBLAS,CUBLASLT,CUDNN,CUSTOM_CALL,DYNAMIC_SLICE_FUSION,CONDITIONAL,WHILE",
 }
@@ -50,7 +50,7 @@ class Stages:
         self.end = time.monotonic() + 3600 * hours
 
     def run(self, name: str, *words: str, xla_flags: str = "") -> bool:
-        """Whether the stage is done, now or already; its output is in NAME.log, how long it took in NAME.done."""
+        """Whether the stage is done, now or before. Its output is in NAME.log, its time in NAME.done."""
         done = self.out / f"{name}.done"
         if done.exists():
             print(f"{name}: done already", flush=True)
@@ -68,7 +68,7 @@ class Stages:
             try:
                 status = process.wait(timeout=left)
             except subprocess.TimeoutExpired:
-                process.send_signal(signal.SIGINT)  # a training run saves and leaves
+                process.send_signal(signal.SIGINT)  # a training run saves and exits
                 process.wait()
                 print(f"{name}: stopped, call again", flush=True)
                 return False
@@ -103,7 +103,7 @@ def measure(stages: Stages) -> None:
 
 
 def train(stages: Stages, name: str, config: str, n_seeds: int, n_updates: int) -> bool:
-    """Trains a published configuration, from its last checkpoint where there is one."""
+    """Trains a published configuration, from its last checkpoint if there is one."""
     where = ("--log-dir", f"{stages.out}/runs", "--name", name, "--resume", "--no-report")
     sizes = ("--n-seeds", str(n_seeds), "--n-updates", str(n_updates), "--log-every", "100")
     return stages.run(name, "train.py", "--config", f"configs/maze/{config}.yaml", *sizes, *where)
@@ -120,7 +120,7 @@ def published(stages: Stages, args: argparse.Namespace) -> None:
 
 
 def solved_rates(run: Path) -> np.ndarray:
-    """Mean solved rate over the suite of each seed, from the newest evaluation; empty if there is none."""
+    """Mean solved rate over the suite for each seed, from the newest evaluation. Empty if there is none."""
     files = sorted((run / "evaluations").glob("update*-benchmark*.csv"), key=lambda file: file.stat().st_mtime)
     by_seed = defaultdict(list)
     for row in csv.DictReader(files[-1].open()) if files else []:
@@ -129,7 +129,7 @@ def solved_rates(run: Path) -> np.ndarray:
 
 
 def table(out: Path) -> str:
-    """Ours beside the published rates, for every run that has been evaluated."""
+    """Our rates beside the published ones, for every run that has been evaluated."""
     lines = ["| method | model | seeds | solved, mean ± standard error | published |", "|---|---|---|---|---|"]
     for prefix, column, model in (("", 0, "LSTM"), ("s5_", 1, "S5")):
         for method, theirs in PUBLISHED.items():

@@ -1,14 +1,20 @@
-"""How many kernels a training step launches on a GPU, counted in the program that XLA compiles for one; needs no GPU.
+"""How many kernels a training step launches on a GPU, counted in the program that XLA compiles. It needs no GPU.
 
     pip install "jax[cuda12]" && python benchmarks/kernels.py --out benchmarks/results/kernels_h200.json
     python benchmarks/kernels.py --methods dr --models lstm s5 ff --seeds 1 10
 
-With 32 rows, a kernel is done before the next one is launched, so that the number of launches says how long a step
-takes on a GPU: some microseconds each, fewer where XLA replays a loop's body as a CUDA graph. The step of the published
-configurations is compiled for an H200 that is described to the compiler, without tuning (which would need the card),
-and its loops are walked: a body counts as often as its loop is known to run, of two branches the longer one counts, a
-loop of unknown length (walls to walk around, rows that still play) once. `waits` are the places where the host has to
-look at a result before it goes on: branches, and loops of unknown length. Nothing is run, and no time is measured.
+With 32 rows, a kernel is done before the next one is launched. So the number of launches decides how long a step takes
+on a GPU: some microseconds for each, less if XLA replays the body of a loop as a CUDA graph.
+
+The step of the published configurations is compiled for an H200 that is described to the compiler. There is no tuning,
+which would need the card. Then its loops are walked:
+
+* A body counts as often as its loop is known to run.
+* A loop of unknown length counts once (walls to walk around, rows that are still running).
+* Of two branches, the longer one counts.
+
+`waits` are the places where the host must look at a result before it goes on: branches, and loops of unknown length.
+Nothing is run, and no time is measured.
 """
 
 import collections
@@ -20,7 +26,7 @@ from collections.abc import Iterator
 from typing import Any
 
 os.environ["JAX_PLATFORMS"] = "cpu"
-os.environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"  # or the plugin looks for a driver
+os.environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"  # without it, the plugin looks for a driver
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_gpu_autotune_level=0"
 
 import jax
@@ -51,16 +57,16 @@ NO_KERNEL = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "
 
 @dataclasses.dataclass
 class Computation:
-    """What one run of a computation launches by itself, and what it runs: (how often, those of which the longest)."""
+    """What one run of a computation launches itself, and the others that it runs: (how often, one of which is run)."""
 
     n_kernels: int = 0
     runs: list[tuple[int, list[str]]] = dataclasses.field(default_factory=list)
     n_waits: int = 0
-    path: str = ""  # of the loop that it is the body of, in the traced functions
+    path: str = ""  # for the body of a loop, the place of the loop in the traced functions
 
 
 def computations(hlo: str) -> tuple[str, dict[str, Computation]]:
-    """(name of the entry, all computations that are not inside a kernel) of a compiled module as text."""
+    """(name of the entry, all computations that are not inside a kernel) of a compiled module, from its text."""
     found: dict[str, Computation] = {}
     bodies: dict[str, str] = {}
     entry = name = ""
@@ -93,13 +99,13 @@ def computations(hlo: str) -> tuple[str, dict[str, Computation]]:
 
 
 def attribute(line: str, name: str) -> str:
-    """The value of an attribute of an operation, "" if it has none of that name."""
+    """The value of an attribute of an operation; "" if it has no such attribute."""
     value = re.search(rf'\b{name}=(?:"([^"]*)"|%?([\w.\-]+))', line)
     return (value[1] or value[2]) if value else ""
 
 
 def walk(name: str, found: dict[str, Computation], times: int = 1, path: str = "") -> Iterator[tuple]:
-    """(path, times that it runs, kernels, waits) of a computation, and of what it runs."""
+    """(path, number of runs, kernels, waits) of a computation, and of the computations that it runs."""
     computation = found[name]
     path = computation.path or path
     yield path, times, computation.n_kernels, computation.n_waits
@@ -114,7 +120,7 @@ def launches(name: str, found: dict[str, Computation]) -> int:
 
 
 def count(hlo: str) -> dict[str, Any]:
-    """Launches and waits of a step, which is the body of the program's one outer loop, and the loops behind them."""
+    """Launches and waits of a step, and the loops that they come from. A step is the body of the one outer loop."""
     entry, found = computations(hlo)
     (step,) = (body for _, (body, *_) in found[entry].runs)
     by_loop: dict[tuple[str, int], int] = collections.Counter()
@@ -132,7 +138,7 @@ def count(hlo: str) -> dict[str, Any]:
 
 
 def compiled_for(device: Any, config: Any) -> dict[str, Any]:
-    """The counts of a configuration's training step."""
+    """The counts for the training step of a configuration."""
     program = make_program(config)
     place = jax.sharding.SingleDeviceSharding(device)
     state = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place), program.shape)
@@ -155,7 +161,7 @@ def main() -> None:
     except NotImplementedError:
         parser.error(f"jax's compiler for GPUs is not installed: pip install 'jax[cuda12]=={jax.__version__}'")
     facts = environment_facts() | {"device": "compiled for NVIDIA H200, not run"}
-    jax.default_backend = lambda: "gpu"  # what the programs are made for
+    jax.default_backend = lambda: "gpu"  # the programs are traced for this backend
     rows = []
     for method, model, n_seeds, config in chosen(args):
         found = compiled_for(device, dataclasses.replace(config, n_seeds=n_seeds))

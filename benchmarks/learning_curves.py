@@ -1,18 +1,20 @@
-"""Learning curves of variants of one configuration, the same seeds for each: does a change cost anything in learning?
+"""Learning curves of variants of one configuration, with the same seeds: does a change make learning worse?
 
     python benchmarks/learning_curves.py --variant float32= --variant "bfloat16=--model.dtype bfloat16" \\
         --n-seeds 3 --out benchmarks/results/bfloat16_cpu.json
 
-A variant is NAME=FLAGS of `train.py`. To compare revisions instead, run it in a checkout of each, with one variant and
-a common `--log-dir`, and then once with both names: runs that are there are not trained again. The result holds, per
-seed, the mean training return and solved rate of each tenth of the run and the solved rate over the evaluation tasks
-at the end; of each variant's mean over the run, the difference from the first variant's with its standard error (paired
-by seed), which is how much a curve says here. It is no interval: a few seeds are too few for one. A run that learnt
-nothing fails.
+A variant is NAME=FLAGS of `train.py`. To compare revisions, run the script in a checkout of each, with one variant and
+a common `--log-dir`. Then run it once with both names: runs that exist are not trained again. The result holds:
+
+* for each seed, the mean training return and solved rate of each tenth of the run
+* for each seed, the solved rate over the evaluation tasks at the end
+* for each variant, the difference of its mean over the run from that of the first variant, paired by seed, with its
+  standard error. This is not an interval: a few seeds are too few for one.
+
+The script fails if a run learnt nothing.
 """
 
 import argparse
-import csv
 import json
 import math
 import shlex
@@ -25,20 +27,17 @@ from typing import Any
 import numpy as np
 from common import environment_facts
 
+from minimax_lib.experiment.writers.csv import read_table
+
 N_SPANS = 10
 
 
 def train(name: str, flags: str, args: argparse.Namespace) -> Path:
-    """Trains a variant, unless its run is complete; its folder."""
+    """The folder of a variant, which is trained unless its run is complete."""
     command = [sys.executable, "train.py", "--config", args.config, "--n-seeds", str(args.n_seeds)]
     command += ["--log-dir", str(args.log_dir), "--name", name, "--no-report", "--resume", *shlex.split(flags)]
     subprocess.run(command, check=True)
     return args.log_dir / name
-
-
-def read(path: Path) -> list[dict[str, str]]:
-    with path.open() as file:
-        return list(csv.DictReader(file))
 
 
 def spans(metrics: list[dict[str, str]], column: str) -> dict[str, list[float]]:
@@ -57,28 +56,28 @@ def solved_at_end(evaluations: list[dict[str, str]]) -> dict[str, float]:
     rates = defaultdict(list)
     for row in evaluations:
         if int(row["update"]) == last:
-            rates[row["seed"]].append(float(row["solved"]))
+            rates[row["seed"]].append(float(row["solved_rate"]))
     return {seed: round(float(np.mean(values)), 4) for seed, values in rates.items()}
 
 
 def curve(run: Path) -> dict[str, Any]:
-    """What a run says."""
-    metrics = read(run / "metrics.csv")
+    """The results of a run."""
+    metrics = read_table(run / "metrics.csv")[1]
     found = {"return": spans(metrics, "return"), "solved_rate": spans(metrics, "solved_rate")}
     for seed, returns in found["return"].items():
         assert returns[-1] > returns[0], f"{run}, seed {seed} has learnt nothing"
-    return found | {"solved_on_tasks_at_end": solved_at_end(read(run / "eval.csv"))}
+    return found | {"solved_on_tasks_at_end": solved_at_end(read_table(run / "eval.csv")[1])}
 
 
 def difference(values: np.ndarray, base: np.ndarray) -> dict[str, float]:
-    """Mean difference of paired seeds, and its standard error."""
+    """Mean difference of paired seeds, with its standard error."""
     differences = values - base
     error = differences.std(ddof=1) / math.sqrt(len(differences)) if len(differences) > 1 else math.nan
     return {"mean": round(float(differences.mean()), 4), "standard_error": round(float(error), 4)}
 
 
 def summary(curves: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Each variant beside the first."""
+    """Each variant compared with the first."""
     found: dict[str, Any] = {}
     measures = {
         "return over the run": lambda one: np.array([np.mean(parts) for parts in one["return"].values()]),

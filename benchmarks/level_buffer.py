@@ -1,13 +1,15 @@
-"""What a batch costs in the level buffer.
-
-A full buffer of mazes, and for each batch size the milliseconds of
-- replay: draw a batch, and put it back with new scores;
-- new: put in a batch of new levels whose scores are spread like those in the buffer;
-- worst: the same with scores that all evict a level, which no real batch does.
-`growth` is the cost of the largest batch over that of the smallest. The programs take turns, and the fastest of
-their turns counts.
+"""The cost of a batch in the level buffer.
 
     python benchmarks/level_buffer.py [--batches 32 256 2048] [--repeats 20] > benchmarks/results/level_buffer.json
+
+For a full buffer of mazes and each batch size, milliseconds of
+
+* replay: draw a batch, and put it back with new scores
+* new: put in a batch of new levels, whose scores are spread like those in the buffer
+* worst: put in a batch whose scores all evict a level, which no real batch does
+
+`growth` is the cost of the largest batch divided by that of the smallest. The programs take turns, and the fastest of
+their turns counts.
 """
 
 import argparse
@@ -49,7 +51,7 @@ def replay(settings: ReplaySettings, buffer: LevelBuffer, key: jax.Array, scores
 
 
 def full_buffer(settings: ReplaySettings) -> LevelBuffer:
-    """Random mazes with normal scores, after a while of replay."""
+    """A buffer of random mazes with normal scores, after some replay."""
     k_level, k_levels, k_scores, k_draws = jax.random.split(jax.random.key(0), 4)
     buffer = level_buffer.init(ENV.sample_level(k_level), settings.capacity)
     scores = jax.random.normal(k_scores, (settings.capacity,))
@@ -58,7 +60,7 @@ def full_buffer(settings: ReplaySettings) -> LevelBuffer:
 
 
 def programs(settings: ReplaySettings, buffer: LevelBuffer, n: int) -> dict[str, tuple]:
-    """Compiled functions of a buffer (which they overwrite) and their other arguments, by kind."""
+    """By kind, a compiled function of a buffer (which it overwrites), with its other arguments."""
     k_levels, k_scores, k_draws = jax.random.split(jax.random.key(1), 3)
     levels, scores = random_levels(k_levels, n), jax.random.normal(k_scores, (n,))
     rising = buffer.scores.max() + jnp.arange(1.0, n + 1.0)
@@ -76,7 +78,7 @@ def milliseconds(program: tuple, buffer: LevelBuffer) -> float:
 
 
 def measured(settings: ReplaySettings, batches: list[int], repeats: int) -> dict[str, Any]:
-    """Milliseconds by batch size and kind, and their growth."""
+    """Milliseconds for each batch size and kind, and their growth."""
     buffer = jax.jit(functools.partial(full_buffer, settings))()
     by_size = {n: programs(settings, buffer, n) for n in batches}
     best = {n: {kind: float("inf") for kind in kinds} for n, kinds in by_size.items()}

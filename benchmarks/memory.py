@@ -1,9 +1,11 @@
 """Memory of training by batch size, as XLA plans it: `python benchmarks/memory.py [--out FILE]`.
 
-Compiles the step of DR (published sizes: 256 steps, LSTM 256, 5 epochs) for several numbers of parallel environments,
-and with the gradient in several chunks (`ppo.n_chunks`), and reads the compiler's plan: nothing is run. `rollout` is
-what is kept of an environment step between the rollout and the update, `temporary` all that lives during a step of the
-runner beside its state, each divided by the environment steps of one rollout.
+The script compiles the step of DR in its published sizes (256 steps, LSTM of 256 units, 5 epochs), for several numbers
+of parallel environments, and with the gradient in several chunks (`ppo.n_chunks`). It reads the compiler's plan:
+nothing is run. Both numbers are bytes for each environment step of one rollout:
+
+* `rollout`: what is kept between the rollout and the update
+* `temporary`: everything that lives during a step of the runner, without its state
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Plots of the results: `python benchmarks/plot.py benchmarks/results/*.json --out benchmarks/results` (extra `plots`).
 
-Draws what it knows from the field `benchmark` of each file: throughput over the number of environments, seconds per
-update with their parts, cost over the number of seeds, the peers beside ours, learning curves.
+The field `benchmark` of a file says what to draw: throughput over the number of environments, seconds per update with
+their parts, cost over the number of seeds, the peers beside ours, or learning curves.
 """
 
 import argparse
@@ -20,7 +20,7 @@ PARTS = ("rollout", "update", "propose", "observe", "metrics")
 
 
 def env_throughput(result: dict[str, Any], axes: Any) -> None:
-    """Steps per second over environments, a line a restart mode."""
+    """Steps per second over the number of environments, with a line for each restart mode."""
     lines: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for row in result["rows"]:
         if row["what"].startswith("AMaze 13x13, 60"):
@@ -34,7 +34,7 @@ def env_throughput(result: dict[str, Any], axes: Any) -> None:
 
 
 def train_throughput(result: dict[str, Any], axes: Any) -> None:
-    """Seconds per update of every program, with its parts where they were measured; over the seeds if they vary."""
+    """Seconds per update of every program, with its parts if they were measured; over the seeds if they vary."""
     if len({row["seeds"] for row in result["rows"]}) > 1:
         return seeds(result, axes)
     rows = [row for row in result["rows"] if "seconds_per_update" in row]
@@ -60,7 +60,7 @@ def train_throughput(result: dict[str, Any], axes: Any) -> None:
 
 
 def seeds(result: dict[str, Any], axes: Any) -> None:
-    """What an update of S seeds costs beside S times one, a line a method and model."""
+    """Cost of an update of S seeds beside S times that of one, with a line for each method and model."""
     axes.set(xlabel="seeds", ylabel="cost of an update, in that of one seed", xscale="log", yscale="log")
     lines: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for row in result["rows"]:
@@ -75,20 +75,20 @@ def seeds(result: dict[str, Any], axes: Any) -> None:
 
 
 def learning_curves(result: dict[str, Any], axes: Any) -> None:
-    """Training return over the run, a line a variant with a thin one for each of its seeds."""
+    """Training return over the run: a line for each variant, and a thin line for each of its seeds."""
     for name, curve in result["curves"].items():
         lines = np.array(list(curve["return"].values()))
         tenths = (np.arange(lines.shape[1]) + 0.5) / lines.shape[1]
         label = f"{name}, mean and each of {len(lines)} seeds"
         (mean,) = axes.plot(tenths, lines.mean(axis=0), marker="o", label=label)
-        # Not a band from the lowest to the highest: it would be read as an interval.
+        # Not a band from the lowest to the highest seed, which would be read as an interval.
         axes.plot(tenths, lines.T, color=mean.get_color(), linewidth=0.8, alpha=0.5)
     axes.set(xlabel="share of the run", ylabel="training return")
     axes.legend()
 
 
 def peers(result: dict[str, Any], axes: Any) -> None:
-    """How many times as long each peer takes, a bar a program; the range of the rounds."""
+    """How many times as long each peer takes: a bar for each program, with the range of the rounds."""
     found = [(peer, row) for peer in ("minimax", "jaxued") for row in result.get(peer, {}).get("rows", [])]
     rows = sorted(found, key=lambda one: (one[0] != "minimax", *(one[1][by] for by in ("program", "kind", "devices"))))
     for peer in ("minimax", "jaxued"):

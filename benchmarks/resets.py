@@ -1,11 +1,16 @@
-"""What it saves to reset only the rows that end: `python benchmarks/resets.py [--out FILE]`.
+"""What is saved by resetting only the rows that ended: `python benchmarks/resets.py [--out FILE]`.
 
-Two toy environments whose worlds are large: terrain of 512 x 512 numbers (1 MB), smoothed noise, of which a step looks
-at 9 x 9. `made by the reset`: from its key, and each step digs in it; the level is no more than the episode's length.
-`part of the level`: a level holds its terrain. Episodes take 50 to 150 steps, and are followed by one on a fresh level.
-Each is run as it is, where all rows are reset in every step and a stock of levels is drawn ahead (before the clock
-starts), and with `resets_at_once` of several sizes. The programs take turns, and the fastest of their turns counts.
-`memory` is the compiler's plan: the state, its stock, and all that lives beside them in a step.
+There are two toy environments with large worlds: terrain of 512 x 512 numbers (1 MB) of smoothed noise. A step looks at
+9 x 9 of them.
+
+* `made by the reset`: the reset makes the terrain from its key, and each step digs in it. The level is only the length
+  of the episode.
+* `part of the level`: the level holds its terrain.
+
+Episodes take 50 to 150 steps. Each is followed by one on a fresh level. Each environment is run with several values of
+`resets_at_once`, and without: there, all rows are reset in every step, from a stock of levels that is drawn before the
+timing starts. The programs take turns, and the fastest of their turns counts. `memory` is the compiler's plan: the
+state, its stock, and everything else that lives during a step.
 """
 
 import argparse
@@ -31,7 +36,7 @@ SIDE, SIGHT = 512, 9
 @struct.dataclass
 class Level:
     length: jax.Array  # i32[], steps of an episode
-    terrain: Any  # f32[SIDE, SIDE], or () where the reset makes it
+    terrain: Any  # f32[SIDE, SIDE]; () if the reset makes it
 
 
 @struct.dataclass
@@ -43,7 +48,7 @@ class State:
 
 
 def smooth_noise(key: jax.Array) -> jax.Array:
-    """f32[SIDE, SIDE]"""
+    """f32[SIDE, SIDE]."""
     noise = jax.random.uniform(key, (SIDE, SIDE))
     return (noise + sum(jnp.roll(noise, shift, axis) for shift in (-1, 1) for axis in (0, 1))) / 5.0
 
@@ -96,7 +101,7 @@ class Made:
 
 @dataclasses.dataclass(frozen=True)
 class Kept(Made):
-    """The terrain is part of the level, and stays as it is."""
+    """The terrain is part of the level, and does not change."""
 
     def sample_level(self, key: jax.Array) -> Level:
         k_length, k_terrain = jax.random.split(key)
@@ -120,7 +125,7 @@ class KeptInGroups(Kept):
 
 
 def batches(sizes: list[int]) -> dict[tuple[str, str], BatchEnv]:
-    """By (where the world comes from, what is reset)."""
+    """Environments by (where the world comes from, what is reset)."""
     found = {}
     for n in (0, *sizes):
         how = f"groups of {n}" if n else "all rows"
@@ -131,10 +136,10 @@ def batches(sizes: list[int]) -> dict[tuple[str, str], BatchEnv]:
 
 
 def compiled(batch: BatchEnv, n_rows: int, n_steps: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """(start: key -> state, run: key, state -> state, episodes that ended, checksum), compiled."""
+    """Two compiled functions. start: key -> state. run: (key, state) -> (state, episodes that ended, checksum)."""
 
     def start(key: jax.Array) -> Any:
-        # Rows are at different times of their first episode, as they are in a long run.
+        # Rows start at different times of their first episode, as in a long run.
         levels = jax.vmap(batch.env.sample_level)(jax.random.split(key, n_rows))
         first = jax.random.randint(key, (n_rows,), 1, 101, jnp.int32)
         return batch.reset(key, dataclasses.replace(levels, length=first))[0]
@@ -154,7 +159,7 @@ def compiled(batch: BatchEnv, n_rows: int, n_steps: int) -> tuple[Callable[..., 
 
 
 def milliseconds(start: Callable[..., Any], run: Callable[..., Any], n_steps: int) -> tuple[float, int]:
-    """(a step of all rows, episodes that ended)."""
+    """(milliseconds of a step of all rows, number of episodes that ended)."""
     state = jax.block_until_ready(start(jax.random.key(1)))
     before = time.perf_counter()
     _, ended, _ = jax.block_until_ready(run(jax.random.key(2), state))

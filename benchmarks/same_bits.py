@@ -1,16 +1,18 @@
-"""Whether two checkouts train the same, bit by bit: for changes that should change nothing.
+"""Whether two checkouts train the same parameters, bit by bit. For changes that should change nothing.
 
     git worktree add ../before REVISION
     python benchmarks/same_bits.py ../before . [--only dr accel]
 
-Small runs of every shipped configuration, and of variants (two seeds, two devices, generators, scores), are trained in
-both checkouts through the command line, on this machine: bits differ between processors. Compared are the checksums of
-all checkpoints, which cover every number of the state with its name, and the tables without the columns of time.
-Nothing is stored: a later comparison trains both again. Some twenty minutes on one core.
+Both checkouts train small runs through the command line, on this machine: bits differ between processors. The runs are
+every shipped configuration, and variants of them (two seeds, two devices, generators, scores). Two things are compared:
+
+* the checksums of all checkpoints, which cover every number of the state with its name
+* the tables, without the columns of time
+
+Nothing is stored, so a later comparison trains both again. It takes about twenty minutes on one core.
 """
 
 import argparse
-import csv
 import json
 import os
 import subprocess
@@ -18,6 +20,8 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+
+from minimax_lib.experiment.writers.csv import read_table
 
 CONFIGS = Path("configs/maze")
 SMALL = """
@@ -32,7 +36,7 @@ TWICE = ("dr", "robust_plr", "accel", "parallel_accel", "paired", "repaired", "s
 
 
 def smaller(config: str, others: str) -> str:
-    """Flags that make the networks and buffers of a shipped configuration small, beside the `others` of a variant."""
+    """The `others` of a variant, and flags that make the networks and buffers of its configuration small."""
     method, flags = config.removeprefix("s5_"), ["--model.memory-width 16"]
     if config.startswith("s5_"):
         flags.append("--model.state-size 16")
@@ -70,7 +74,7 @@ def variants(checkout: Path) -> dict[str, list[str]]:
 
 
 def trained(checkout: Path, name: str, flags: list[str]) -> dict[str, Any]:
-    """What a run of a checkout leaves behind, without what depends on time."""
+    """The results of a run in a checkout, without those that depend on time."""
     with tempfile.TemporaryDirectory() as log_dir:
         command = [sys.executable, "train.py", *flags, "--log-dir", log_dir, "--name", name]
         where = os.environ | {"PYTHONPATH": str(checkout.resolve())}
@@ -81,8 +85,7 @@ def trained(checkout: Path, name: str, flags: list[str]) -> dict[str, Any]:
             found[f"checkpoint {item.parts[-3]}"] = json.loads(item.read_text())["crc32"]
         for table in ("metrics.csv", "eval.csv"):
             if (folder / table).exists():
-                with (folder / table).open(newline="") as file:
-                    rows = list(csv.DictReader(file))
+                rows = read_table(folder / table)[1]  # under today's names, so that older checkouts can be compared
                 found[table] = [{k: v for k, v in row.items() if "second" not in k} for row in rows]
     return found
 

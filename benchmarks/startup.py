@@ -1,9 +1,9 @@
-"""From the shell's prompt to the first update: `train.py` with an empty compilation cache, and again with a full one.
+"""Time from the shell to the first update: `train.py` with an empty compilation cache, then with a full one.
 
     python benchmarks/startup.py [--configs dr paired] [--rounds 2] [--out benchmarks/results/startup_cpu.json]
 
-Counts from the start of the process until the first update is a row of `metrics.csv`; the evaluation of the untrained
-agent, which comes first, is inside (`evaluated`: when it was there). The run is then interrupted.
+Counts from the start of the process until the first update is a row of `metrics.csv`. The evaluation of the untrained
+agent comes before it and is included (`evaluated` says when it was done). The run is then interrupted.
 """
 
 import argparse

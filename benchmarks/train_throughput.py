@@ -1,20 +1,27 @@
-"""Seconds per update of every method, model and number of seeds, and where they go.
+"""Seconds per update of every method, model and number of seeds, and the parts of an update.
 
     python benchmarks/train_throughput.py --out benchmarks/results/train_throughput_cpu.json
     python benchmarks/train_throughput.py --methods dr paired --models lstm s5 ff --seeds 1 8 --breakdown
     python benchmarks/train_throughput.py --devices 1 2 --seeds 1 2
 
-Method M with model LSTM is configs/maze/M.yaml, with S5 configs/maze/s5_M.yaml, and with the feed-forward network
-M.yaml with that network. The programs are those that `train.py` runs; devices share out the seeds where their number
-allows it, otherwise the rows of a batch, and are cores on a machine without accelerators. First each is compiled
-(seconds, and the bytes that XLA plans for); then it trains until its level buffer replays; then single steps
-are timed, those with an update apart from those that only score levels, in rounds in which all programs take turns.
-`ratio` is that of a round's two neighbours in time, its update against the first method's, so that other load on the
-machine touches both.
+Method M with an LSTM is configs/maze/M.yaml, with S5 configs/maze/s5_M.yaml. With a feed-forward network it is M.yaml
+with that network. The programs are those that `train.py` runs. Devices divide the seeds if there are enough, and the
+rows of a batch otherwise. Without an accelerator, they are cores.
 
-Work is checked to have been done: episodes have ended, losses are finite, parameters have moved. With `--breakdown` the
-parts of a step (propose, rollout, update, observe, metrics) are timed as programs of their own, one after another, on
-the very states that the whole step is timed on; `overhead` is what the whole step takes beyond its rollout and update.
+Each program goes through three stages:
+
+1. It is compiled (seconds, and the bytes that XLA plans for).
+2. It trains until its level buffer replays.
+3. Single steps are timed, in rounds in which all programs take turns. Steps with an update are timed apart from steps
+   that only score levels.
+
+`ratio` compares two programs that ran one after the other in a round: the update of one against that of the first
+method. So other load on the machine affects both.
+
+The script checks that work has been done: episodes have ended, losses are finite, parameters have moved. With
+`--breakdown`, the parts of a step (propose, rollout, update, observe, metrics) are timed as programs of their own, one
+after another, on the same states as the whole step. `overhead` is what the whole step takes beyond its rollout and its
+update.
 """
 
 import argparse
@@ -52,7 +59,7 @@ PARTS = ("propose", "rollout", "update", "observe", "metrics")
 
 
 def config_of(method: str, model: str, args: argparse.Namespace) -> Config | None:
-    """The published configuration, or with the sizes that were asked for; None where there is none."""
+    """The published configuration, with the sizes that were asked for. None if there is no such configuration."""
     path = CONFIGS / (f"s5_{method}.yaml" if model == "s5" else f"{method}.yaml")
     if not path.exists():
         return None
@@ -62,14 +69,14 @@ def config_of(method: str, model: str, args: argparse.Namespace) -> Config | Non
         sizes["capacity"] = args.capacity
     if hasattr(config.runner, "n_scored") and args.n_parallel:
         sizes |= {"n_scored": 4 * args.n_parallel, "n_kept": args.n_parallel}
-    # One rollout a batch from a reset, whatever its length: what is timed stays an update.
+    # Always one rollout a batch, from a reset, so that a step is one update.
     sizes |= {"continue_episodes": False, "rollouts_per_batch": 1}
     config = dataclasses.replace(config, runner=dataclasses.replace(config.runner, **sizes))
     return dataclasses.replace(config, model=FeedForward()) if model == "ff" else config
 
 
 def chosen(args: argparse.Namespace) -> Iterator[tuple[str, str, int, Config]]:
-    """(method, model, number of seeds, configuration) of all that was asked for, as far as there is one."""
+    """(method, model, number of seeds, configuration) of everything that was asked for and exists."""
     for method, model, n_seeds in itertools.product(args.methods, args.models, args.seeds):
         config = config_of(method, model, args)
         if config is not None:
@@ -77,7 +84,7 @@ def chosen(args: argparse.Namespace) -> Iterator[tuple[str, str, int, Config]]:
 
 
 def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
-    """How long the work takes until it is done, and what it gives."""
+    """(seconds that the work takes until it is done, its result)."""
     start = time.perf_counter()
     result = jax.block_until_ready(work())
     return time.perf_counter() - start, result
@@ -110,7 +117,7 @@ class Trained:
         }
 
     def _warm(self) -> None:
-        """Trains until a few updates have been made: the buffer replays, and everything is compiled."""
+        """Trains for a few updates, until the buffer replays and everything is compiled."""
         before = jax.device_get(self.state.students.params)
         self.state, report = self.program.run(self.state, 3, 2000)
         assert int(self.state.students.n_updates.min()) >= 3, f"{self.name} has not begun to learn"
@@ -120,7 +127,7 @@ class Trained:
         assert any(jax.tree.leaves(moved)), f"{self.name} learns nothing"
 
     def measure(self, breakdown: bool) -> None:
-        """Times one step, with what it consists of if asked for."""
+        """Times one step, and its parts if they were asked for."""
         n_updates = int(self.state.students.n_updates.min())
         parts = self._time_parts() if breakdown else {}
         took, (self.state, report) = seconds(lambda: self.program.run(self.state, NEVER, 1))
@@ -138,7 +145,7 @@ class Trained:
         return run_parts(self._programs, self.state)
 
     def result(self) -> dict[str, Any]:
-        """The medians, and what follows from them."""
+        """The medians, and the numbers that follow from them."""
         found = dict(self.facts)
         steps = self.runner.env_steps_per_step * self.n_seeds * self.config.n_row_devices
         for kind, times in self.times.items():
@@ -158,7 +165,7 @@ class Trained:
 
 
 def part_programs(runner: Runner) -> dict[str, Callable[..., Any]]:
-    """The parts of `runner.step` as programs over seeds."""
+    """The parts of `runner.step`, each as a program over seeds."""
 
     def propose(state: RunnerState) -> Any:
         shared, local = runner.keys(state)
@@ -197,7 +204,7 @@ def run_parts(programs: dict[str, Callable[..., Any]], state: RunnerState) -> di
 
 
 def evaluation_share(trained: Trained) -> dict[str, Any]:
-    """Seconds of the evaluation of the whole suite, and their share of an interval of training."""
+    """Seconds of an evaluation of the whole suite, and their share of an interval of training."""
     found = {}
     per_update = statistics.median(trained.times["update"])
     for name, tasks in (("during training", trained.config.eval.tasks), ("benchmark", ("benchmark",))):
@@ -224,7 +231,7 @@ def programs(args: argparse.Namespace) -> list[Trained]:
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    """Markdown, for people."""
+    """The results as Markdown."""
     titles = (
         "method",
         "model",
@@ -246,7 +253,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def parser_of_programs(description: str | None) -> argparse.ArgumentParser:
-    """A parser that knows the flags which say what is trained."""
+    """A parser with the flags that say what is trained."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--methods", nargs="+", default=METHODS)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=["lstm"])
@@ -261,8 +268,8 @@ def parser_of_programs(description: str | None) -> argparse.ArgumentParser:
 def main() -> None:
     parser = parser_of_programs(__doc__)
     parser.add_argument("--devices", nargs="+", type=int, default=[1])
-    parser.add_argument("--rounds", type=int, default=10, help="single steps of each program that are timed")
-    parser.add_argument("--breakdown", action="store_true", help="the parts of a step too")
+    parser.add_argument("--rounds", type=int, default=10, help="number of single steps of each program that are timed")
+    parser.add_argument("--breakdown", action="store_true", help="time the parts of a step too")
     args = parser.parse_args()
     if args.breakdown and max(args.devices) > 1:
         parser.error("--breakdown times the parts of a step on one device: leave --devices out")
@@ -274,7 +281,7 @@ def main() -> None:
         for one in trained:
             one.measure(args.breakdown)
         result = {"benchmark": "train_throughput", **facts, "rounds": i + 1, "rows": rows_of(trained)}
-        keep(args.out, result)  # a run that is cut off keeps what it has measured
+        keep(args.out, result)  # so that a run that is cut off keeps its measurements
     result |= {"evaluation_of": trained[0].name, "evaluation": evaluation_share(trained[0])}
     keep(args.out, result | {"load_after": environment_facts()["load"]})
     print(table(result["rows"]))
@@ -282,7 +289,7 @@ def main() -> None:
 
 
 def rows_of(trained: Sequence[Trained]) -> list[dict[str, Any]]:
-    """What is known of each program, with `ratio` to the first."""
+    """The results of each program, with `ratio` to the first."""
     rows, base = [one.result() for one in trained], trained[0].times["update"]
     for row, one in zip(rows, trained, strict=True):
         pairs = list(zip(one.times["update"], base, strict=False))

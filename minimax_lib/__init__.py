@@ -28,12 +28,16 @@ if TYPE_CHECKING:
     from minimax_lib.envs.registry import make_ued_env as make_ued_env
     from minimax_lib.envs.registry import register_editing as register_editing
     from minimax_lib.envs.registry import register_env as register_env
+    from minimax_lib.experiment.loaded import load_run as load_run
+    from minimax_lib.experiment.parameters import load_params as load_params
     from minimax_lib.models.registry import register_model as register_model
     from minimax_lib.runners.build import make_runner as make_runner
 
 __version__ = "0.1.0"
 
 HOMES = {
+    "load_run": "experiment.loaded",
+    "load_params": "experiment.parameters",
     "make_env": "envs.registry",
     "make_held_out": "envs.registry",
     "make_ued_env": "envs.registry",

@@ -1,4 +1,4 @@
-"""Whole numbers that outgrow 32 bits, which is all that JAX has by default."""
+"""Counts that may need more than 32 bits. By default, JAX has no larger integers."""
 
 from typing import Self
 
@@ -9,7 +9,7 @@ from flax import struct
 
 
 class Count(struct.PyTreeNode):
-    """high * 2**32 + low, exactly. Both u32 of one shape; a sum works on counts with leading axes too."""
+    """The number high * 2**32 + low. Both are u32 of the same shape. Sums work with leading axes too."""
 
     high: jax.Array
     low: jax.Array
@@ -19,11 +19,11 @@ class Count(struct.PyTreeNode):
         return cls(high=jnp.zeros((), jnp.uint32), low=jnp.zeros((), jnp.uint32))
 
     def plus(self, n: int | jax.Array) -> Self:
-        """This count and `n` more, where 0 <= n < 2**32."""
+        """This count plus `n`, where 0 <= n < 2**32."""
         return self + type(self)(high=jnp.zeros_like(self.high), low=jnp.asarray(n, jnp.uint32))
 
     def __add__(self, other: Self) -> Self:
-        low = self.low + other.low  # modulo 2**32: it is smaller than a summand exactly where it wrapped
+        low = self.low + other.low  # modulo 2**32: it is smaller than a summand exactly if it wrapped
         carried = (low < self.low).astype(jnp.uint32)
         return self.replace(high=self.high + other.high + carried, low=low)
 

@@ -1,4 +1,4 @@
-"""Whole episodes, however long: one on each row, to its end and no further."""
+"""Whole episodes of any length: one on each row, up to its end."""
 
 import dataclasses
 from collections.abc import Callable
@@ -17,8 +17,8 @@ from minimax_lib.trees import tree_size, tree_where
 if TYPE_CHECKING:
     import distrax
 
-# A batch is cut to a quarter while at least so many rows would be left: each size is a loop to compile, and with fewer
-# rows a step is cheap as it is.
+# A batch is cut to a quarter as long as at least SMALL_BATCH rows are left. Each size is one more loop to compile, and
+# a step of a small batch is cheap.
 SMALL_BATCH, SHRINK = 256, 4
 Choose = Callable[[jax.Array, "distrax.Distribution"], jax.Array]
 
@@ -34,7 +34,7 @@ def mode(key: jax.Array, policy: "distrax.Distribution") -> jax.Array:
 
 
 class Played(struct.PyTreeNode):
-    """What became of one episode on each of R rows. Every leaf leads with R."""
+    """The outcome of one episode on each of R rows. Every leaf has a leading axis R."""
 
     returns: jax.Array  # f32, undiscounted
     lengths: jax.Array  # i32, steps
@@ -48,56 +48,57 @@ class Played(struct.PyTreeNode):
 
 
 class Episodes(struct.PyTreeNode):
-    """One episode on each of R rows, under way or over. Every leaf leads with R."""
+    """One episode on each of R rows, running or ended. Every leaf has a leading axis R."""
 
-    key: jax.Array  # key[R], fixes all that is random in the episode, whatever is played beside it
+    key: jax.Array  # key[R], fixes everything random in the episode, independently of the other rows
     state: Any  # the environment's
     obs: Any
     carry: Any  # the agent's memory
-    ended: jax.Array  # bool; what a row does after its end counts for nothing
-    stats: Played  # no longer changed where `ended`
+    ended: jax.Array  # bool; later steps of the row do not count
+    stats: Played  # constant where `ended`
 
 
 class Recording(struct.PyTreeNode):
     """Episodes on R rows, step by step; T is the environment's `max_steps`."""
 
-    states: Any  # [T + 1, R, ...], the environment's; the first is the start
-    running: jax.Array  # bool[T + 1, R], the state belongs to the episode: it is no later than its last
+    states: Any  # [T + 1, R, ...], states of the environment, from the start on
+    running: jax.Array  # bool[T + 1, R], the state belongs to the episode, up to its last state
     stats: Played  # [R]
 
 
 @dataclasses.dataclass(frozen=True)
 class WholeEpisodes:
-    """One agent in one environment, a row a level."""
+    """One agent in one environment, with one row for each level."""
 
     env: Environment
     agent: Agent
     choose: Choose = sample
 
     def play(self, key: jax.Array, params: Any, levels: Level) -> Played:
-        """One episode on each of `levels` [R, ...].
+        """The outcome of one episode on each of `levels` [R, ...].
 
-        Runs until every row has ended (on every seed of a vmap that names `axes.SEED`), `env.max_steps` at most. Rows
-        that have ended are dropped along the way, so that steps of the last few episodes do not cost those of all rows.
+        Runs until every row has ended, for `env.max_steps` at most. In a vmap that names `axes.SEED`, it runs until the
+        rows of all seeds have ended. Rows that have ended are dropped along the way, so that a step of the last few
+        episodes is cheaper than a step of all rows.
         """
         episodes = self.start(key, levels)
         rows, stats = jnp.arange(tree_size(levels)), episodes.stats
-        # Sizes must be known to the compiler, so that the batch shrinks in a few steps and not with every episode.
+        # The compiler must know all sizes. So the batch shrinks in a few steps, not with every episode.
         for n_left in (*smaller_batches(len(rows)), 0):
             episodes = self.play_until(n_left, params, episodes)
             stats = jax.tree.map(lambda x, own, rows=rows: x.at[rows].set(own), stats, episodes.stats)
-            # False sorts before True: the rows under way come first, and those after them have just been recorded.
+            # False sorts before True, so running rows come first. Those that are dropped have just been recorded.
             left = jnp.argsort(episodes.ended)[:n_left]
             rows, episodes = jax.tree.map(lambda x, left=left: x[left], (rows, episodes))
         return stats
 
     def record(self, key: jax.Array, params: Any, levels: Level) -> Recording:
-        """The episodes that `play` plays with the same key, step by step: for a handful of rows."""
+        """The same episodes as `play` with the same key, step by step. For a few rows only: it keeps every state."""
         start = self.start(key, levels)
 
         def one_step(episodes: Episodes, _: None) -> tuple[Episodes, tuple[Any, jax.Array]]:
             after = self.step(params, episodes)
-            # The state that ends an episode still belongs to it: what counts is whether the row had ended before.
+            # The state that ends an episode still belongs to it, so `ended` is that of before the step.
             return after, (after.state, ~episodes.ended)
 
         end, later = jax.lax.scan(one_step, start, None, self.env.max_steps)
@@ -124,20 +125,20 @@ class WholeEpisodes:
         )
 
     def play_until(self, n_left: int, params: Any, episodes: Episodes) -> Episodes:
-        """Steps until at most `n_left` episodes are under way, on every seed of a vmap."""
+        """The episodes after as many steps as it takes until at most `n_left` are running, on every seed of a vmap."""
 
         def too_many(episodes: Episodes) -> jax.Array:
-            # The limit holds even for an environment that forgets to end its episodes: the loop always ends.
+            # Even if an environment never ends its episodes, the loop stops at the limit.
             under_way = ~episodes.ended & (episodes.stats.lengths < self.env.max_steps)
-            # One answer for all seeds: with one for each, JAX would select between two whole states in every step.
+            # One answer for all seeds. With one for each, JAX would select between two whole states in every step.
             return axes.any_seed(under_way.sum(dtype=jnp.int32) > n_left)
 
         return jax.lax.while_loop(too_many, lambda episodes: self.step(params, episodes), episodes)
 
     def step(self, params: Any, episodes: Episodes) -> Episodes:
-        """One step of every row."""
+        """The episodes after one step of every row."""
         time = episodes.stats.lengths
-        # An episode's randomness is its own key and its own time: rows that are dropped beside it change nothing in it.
+        # Randomness comes from the episode's own key and time, so it does not change when other rows are dropped.
         keys = jax.vmap(jax.random.split)(jax.vmap(jax.random.fold_in)(episodes.key, time))
         policy, _, carry = self.agent.policy(params, episodes.obs, episodes.carry, time == 0)
         action = jax.vmap(self.choose)(keys[:, 0], policy)
@@ -156,7 +157,7 @@ class WholeEpisodes:
 
 
 def smaller_batches(n_rows: int) -> list[int]:
-    """The sizes that a batch of `n_rows` is cut to, one after another; none for a small batch."""
+    """The sizes to which a batch of `n_rows` is cut, one after another. Empty for a small batch."""
     sizes = []
     while n_rows >= SHRINK * SMALL_BATCH:
         n_rows //= SHRINK

@@ -19,13 +19,13 @@ def gae(
     """(advantages, value targets), both f32[T, ...] (Schulman et al. 2016, eq. 16).
 
     A_t = d_t + gamma * lambda * (1 - done_t) * A_{t+1}, with d_t = r_t + gamma * discount_t * next_value_t - v_t.
-    All arguments but the last two are [T, ...]; `discount` is 0 where nothing may be bootstrapped past the step,
-    `next_value_t` the value of the observation that action t led to. The target is advantage plus value.
+    All arguments except the last two are [T, ...]. `discount` is 0 where nothing may be bootstrapped past the step.
+    `next_value_t` is the value of the observation that action t led to. The target is advantage plus value.
     """
     assert_shape("the arguments of gae", reward.shape, done, discount, value, next_value)
-    # All that does not depend on the step after is done for all steps at once, outside of the loop.
+    # Everything that does not depend on the next step is computed for all steps at once, outside the loop.
     delta = reward + gamma * discount * next_value - value
-    # `done`, not `discount`: a time limit may bootstrap, but no advantage runs on into the next episode.
+    # `done`, not `discount`: a time limit may bootstrap, but no advantage continues into the next episode.
     decay = gamma * gae_lambda * (1.0 - done.astype(jnp.float32))
 
     def backwards(advantage: jax.Array, step: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -39,9 +39,9 @@ def gae(
 
 
 def next_values(value: jax.Array, last_value: jax.Array) -> jax.Array:
-    """f32[T, ...], the value one step later: `value` [T, ...] shifted, then `last_value` [...].
+    """f32[T, ...], the value one step later: `value` [T, ...] shifted, with `last_value` [...] at the end.
 
-    Where an episode ends, it is that of the next episode's first observation. There, `gae` needs a `discount` of 0 or
-    another value in its place.
+    Where an episode ends, this is the value of the next episode's first observation. There, `gae` needs a `discount` of
+    0, or another value in its place.
     """
     return jnp.concatenate([value[1:], last_value[None]])

@@ -4,6 +4,7 @@ import reprlib
 import unicodedata
 
 SCREEN = 1000  # characters of a message: half a terminal of 80 x 24
+REASON = 200  # characters of an error's message inside another message
 # Categories of Unicode: control characters, bytes that are no text, ends of lines and of paragraphs.
 UNPRINTABLE = frozenset({"Cc", "Cs", "Zl", "Zp"})
 
@@ -32,6 +33,11 @@ def shortened(message: str, most: int = SCREEN) -> str:
         return message
     half = (most - len(" ... ")) // 2
     return f"{message[:half]} ... {message[-half:]}"
+
+
+def one_line(error: BaseException, most: int = REASON) -> str:
+    """The message of an error in one line of at most `most` characters; its type, if it has no message."""
+    return shortened(" ".join(str(error).split()), most) or type(error).__name__
 
 
 def printable(message: str) -> str:

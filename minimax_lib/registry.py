@@ -11,17 +11,23 @@ LISTED = 600  # characters of a list of names that is shown whole
 NEAREST = 10  # names of a longer one
 
 
-def unknown_name(kind: str, name: object, allowed: Iterable[str], near: Iterable[str] | None = None) -> ValueError:
+def unknown_name(
+    kind: str, name: object, allowed: Iterable[str], near: Iterable[str] | None = None, meant: str | None = None
+) -> ValueError:
     """The error for `name`, with what is allowed and the nearest of it (or of `near`), in one line.
 
-    Of a list that would fill the screen, only the nearest names are shown.
+    `meant` is the name to suggest where it is known. Of a list that would fill the screen, only the nearest names are
+    shown.
     """
     allowed = list(allowed)
     # Comparing takes as long as the name is: of a very long one, the beginning does.
     wanted = shortened(str(name), 200).lower()
-    folded = {a.lower(): a for a in (allowed if near is None else near)}
-    nearest = difflib.get_close_matches(wanted, folded, n=1, cutoff=0.5)
-    hint = f" (did you mean {folded[nearest[0]]!r}?)" if nearest else ""
+    near = list(allowed if near is None else near)
+    # Who says dr may mean maze/dr. Whole names come last: they win over the end of another.
+    folded = {a.rpartition("/")[2].lower(): a for a in reversed(near)} | {a.lower(): a for a in near}
+    nearest = [] if meant else difflib.get_close_matches(wanted, folded, n=1, cutoff=0.5)
+    meant = folded[nearest[0]] if nearest else meant
+    hint = f" (did you mean {meant!r}?)" if meant else ""
     return ValueError(f"unknown {kind} {shown(str(name))}: {_choice(allowed, wanted)}{hint}")
 
 

@@ -12,9 +12,9 @@ from minimax_lib.rollout import Rollout
 
 
 class Moments(struct.PyTreeNode):
-    """Running moments of the discounted return of each student, f32[A] each; the same on every device."""
+    """Running moments of the discounted return of each student, f32[A] each. They are the same on every device."""
 
-    count: jax.Array  # past a billion it no longer grows: from then on, the past fades
+    count: jax.Array  # f32 is too coarse for it to grow past about a billion: from then on, old returns count less
     mean: jax.Array
     variance: jax.Array
 
@@ -23,15 +23,15 @@ class RewardState(struct.PyTreeNode):
     """What normalisation remembers from one rollout to the next."""
 
     moments: Moments
-    returns: Any = ()  # f32[A, R], discounted, of the episodes that go on in the next rollout; () where none do
+    returns: Any = ()  # f32[A, R], discounted, of episodes that go on in the next rollout; () if none do
 
 
 @dataclasses.dataclass(frozen=True)
 class RewardNormalization:
-    """As the published code does step by step, here for a whole rollout at once; the numbers are the same.
+    """The published code normalises step by step. This does it for a whole rollout at once, with the same numbers.
 
-    In every row g <- discount * g + r, and g = 0 after an episode's end. After each step, g of all rows (of all
-    devices) is merged into the running moments, and the step's rewards are divided by sqrt(variance + 1e-8), then
+    In every row, g <- discount * g + r, and g = 0 after an episode's end. After each step, g of all rows (of all
+    devices) is merged into the running moments. The step's rewards are divided by sqrt(variance + 1e-8) and then
     clipped to +-`clip`.
     """
 
@@ -39,7 +39,7 @@ class RewardNormalization:
     clip: float = 10.0
 
     def init(self, n_students: int, n_rows: int | None = None) -> RewardState:
-        """The state before the first step; with `n_rows` where episodes go on from rollout to rollout."""
+        """The state before the first step. Give `n_rows` if episodes go on from rollout to rollout."""
         zeros, ones = jnp.zeros(n_students, jnp.float32), jnp.ones(n_students, jnp.float32)
         moments = Moments(count=1e-4 * ones, mean=zeros, variance=ones)
         return RewardState(moments, () if n_rows is None else self.opening(n_students, n_rows))
@@ -51,7 +51,7 @@ class RewardNormalization:
     def learn(self, moments: Moments, returns: jax.Array, runs: Rollout) -> tuple[Moments, jax.Array, Rollout]:
         """(moments and discounted returns after `runs`, `runs` with normalised rewards).
 
-        `returns` f32[A, R] are those of the episodes that `runs` [T, A, R] goes on with.
+        `returns` f32[A, R] are the discounted returns with which `runs` [T, A, R] begins.
         """
         steps = runs.steps
 
@@ -65,12 +65,13 @@ class RewardNormalization:
         return moments, returns, self._divided(runs, variances[..., None])
 
     def apply(self, moments: Moments, runs: Rollout) -> Rollout:
-        """`runs` [T, A, R] with rewards on the present scale, from which nothing is learnt."""
+        """`runs` [T, A, R] with rewards on the present scale. The moments do not change."""
         return self._divided(runs, moments.variance[None, :, None])
 
     def _of_rows(self, before: Moments, g: jax.Array) -> Moments:
         """Moments over the rows of all devices in each step, f32[T, A]."""
-        # Less a number near their mean, so that the difference below keeps its digits. One sum over devices for all.
+        # A number near their mean is subtracted, so that the difference below keeps its digits. One sum over devices
+        # serves all three.
         shifted = g - before.mean[None, :, None]
         ones = jnp.ones(g.shape[:2], jnp.float32) * g.shape[2]
         n, total, squares = axes.device_sum((ones, shifted.sum(axis=-1), (shifted**2).sum(axis=-1)))

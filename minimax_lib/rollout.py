@@ -1,4 +1,4 @@
-"""The one rollout: students, teachers and probes all gather experience here."""
+"""The rollout: students, teachers and probes all gather experience with it."""
 
 import math
 from typing import Any
@@ -16,35 +16,35 @@ from minimax_lib.trees import assert_shape
 
 
 class Transition(struct.PyTreeNode):
-    """One step of A students on R rows. Stacked over T steps, every leaf is [T, A, R, ...]."""
+    """One step of A students on R rows. After a rollout of T steps, every leaf is [T, A, R, ...]."""
 
     obs: Any  # before the action
     action: jax.Array
     reward: jax.Array  # f32
     done: jax.Array  # bool, the episode ended with this action
-    episode_return: jax.Array  # f32, undiscounted, of the episode so far, this reward included
+    episode_return: jax.Array  # f32, undiscounted, of the episode so far, with this reward
     discount: jax.Array  # f32, 0 where nothing may be bootstrapped past this step
-    first: jax.Array  # bool, obs opens an episode: a recurrent agent clears its carry here
+    first: jax.Array  # bool, obs opens an episode, and a recurrent agent clears its carry
     log_prob: jax.Array  # f32
     value: jax.Array  # f32
-    truncation_value: jax.Array | None  # f32, value of the observation that closed a truncated episode, else 0
-    progress: jax.Array  # f32 in [0, 1], of the task (`TimeStep.progress`)
+    truncation_value: jax.Array | None  # f32, value of the observation that closed a truncated episode; 0 elsewhere
+    progress: jax.Array  # f32 in [0, 1], how much of the task is done (`TimeStep.progress`)
     facts: dict[str, jax.Array]  # f32 each, of the episode so far
     valid: jax.Array | None = None  # bool, the step belongs to an episode; None if all steps do
 
     @property
     def solved(self) -> jax.Array:
-        """bool, the episode ended here with its task done."""
+        """bool, the episode ended at this step with its task done."""
         return self.done & (self.progress >= 1)
 
 
 class Rollout(struct.PyTreeNode):
-    """Everything that a rollout returns."""
+    """The result of a rollout."""
 
     steps: Transition  # [T, A, R, ...]
     carry: Any  # [A, R, ...], the agents' memory before step 0
     last_value: jax.Array  # f32[A, R], value of the observation after the last step
-    final: "Start | None"  # after the last step; None where only the experience is handed on
+    final: "Start | None"  # after the last step; None where only the experience is kept
 
     def advantages(self, gamma: float, gae_lambda: float) -> tuple[jax.Array, jax.Array]:
         """(advantages, value targets), f32 in the shape of `steps.reward`."""
@@ -55,7 +55,7 @@ class Rollout(struct.PyTreeNode):
         return gae(s.reward, s.done, s.discount, s.value, next_value, gamma, gae_lambda)
 
     def rows(self, rows: slice) -> "Rollout":
-        """The experience of some of the rows, for whoever learns from it."""
+        """The experience of some of the rows, to learn from."""
         return Rollout(
             steps=jax.tree.map(lambda x: x[:, :, rows], self.steps),
             carry=jax.tree.map(lambda x: x[:, rows], self.carry),
@@ -65,7 +65,7 @@ class Rollout(struct.PyTreeNode):
 
 
 class Start(struct.PyTreeNode):
-    """Where a rollout begins: after a reset, or where the one before has ended. A students on R rows."""
+    """Where a rollout begins: after a reset, or where the rollout before has ended. A students on R rows."""
 
     state: BatchState
     obs: Any  # [A, R, ...]
@@ -74,7 +74,7 @@ class Start(struct.PyTreeNode):
 
 
 def begin(key: jax.Array, env: BatchEnv, agent: Agent, levels: Level) -> Start:
-    """A reset of all rows on `levels` [B, ...], with empty memories."""
+    """The start after a reset of all rows on `levels` [B, ...], with empty memories."""
     state, ts = env.reset(key, levels)
     return Start(state=state, obs=ts.obs, first=jnp.ones_like(ts.done), carry=agent.init_carry(ts.reward.shape))
 
@@ -88,7 +88,7 @@ def rollout(
     n_steps: int,
     bootstrap_truncated: bool = False,
 ) -> Rollout:
-    """Runs a population of agents for `n_steps` from a reset on `levels` [B, ...]; see `go_on`."""
+    """`n_steps` of a population of agents, from a reset on `levels` [B, ...]. See `go_on`."""
     k_reset, k_steps = jax.random.split(key)
     start = begin(k_reset, env, agent, levels)
     return go_on(k_steps, env, agent, params, start, n_steps, bootstrap_truncated)
@@ -103,11 +103,11 @@ def go_on(
     n_steps: int,
     bootstrap_truncated: bool = False,
 ) -> Rollout:
-    """Runs a population of agents for `n_steps` from `start` on.
+    """`n_steps` of a population of agents, from `start` on.
 
-    `agent` acts on [A, R, ...] (an `AgentPop`). A time limit ends an episode without bootstrap, as in all published
-    baselines, unless `bootstrap_truncated`, which evaluates the closing observation of every step as well. Where `env`
-    restarts nothing (`NoRestart`), the steps after an episode's end are marked as not `valid`.
+    `agent` acts on [A, R, ...] (an `AgentPop`). As in all published baselines, an episode that runs into its time limit
+    is not bootstrapped. With `bootstrap_truncated` it is, which evaluates the closing observation of every step too. If
+    `env` restarts nothing (`NoRestart`), the steps after an episode's end are not `valid`.
     """
 
     def one_step(loop: tuple, keys: jax.Array) -> tuple[tuple, Recorded]:
@@ -152,7 +152,7 @@ def go_on(
 
 
 def joined_in_time(parts: Rollout) -> Rollout:
-    """One rollout of K * T steps from `parts` (every leaf leads with K), each of which went on where the last ended."""
+    """One rollout of K * T steps from K consecutive rollouts: every leaf of `parts` has a leading axis K."""
     return Rollout(
         steps=jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), parts.steps),
         carry=jax.tree.map(lambda x: x[0], parts.carry),
@@ -162,7 +162,7 @@ def joined_in_time(parts: Rollout) -> Rollout:
 
 
 class Recorded(struct.PyTreeNode):
-    """What a step of the loop writes down of a `Transition`: no more than what cannot be worked out after it."""
+    """What a step of the loop records of a `Transition`. The rest is computed after the loop."""
 
     obs: Any
     action: jax.Array
@@ -174,11 +174,11 @@ class Recorded(struct.PyTreeNode):
     truncation_value: jax.Array | None
     progress: jax.Array
     facts: dict[str, jax.Array]
-    cut: jax.Array | None  # bool, the episode was cut off with this action and is to be bootstrapped
+    cut: jax.Array | None  # bool, the episode was cut off after this action and must be bootstrapped
 
 
 def transitions(recorded: Recorded, opening: jax.Array, restarts: bool) -> Transition:
-    """The transitions [T, A, R, ...]; `opening` is `first` of step 0, `restarts` whether episodes follow the first."""
+    """The transitions [T, A, R, ...]. `opening` is `first` of step 0. `restarts`: a row has several episodes."""
     done, ended = recorded.done, recorded.done if recorded.cut is None else recorded.done & ~recorded.cut
     return Transition(
         obs=recorded.obs,
@@ -198,10 +198,10 @@ def transitions(recorded: Recorded, opening: jax.Array, restarts: bool) -> Trans
 
 
 def scan_restocked(env: BatchEnv, one_step: Any, loop: tuple, keys: jax.Array) -> tuple[tuple, Any]:
-    """`lax.scan(one_step, loop, keys)` over keys [T, ...]; `loop[0]` is the BatchState, restocked as it needs.
+    """`lax.scan(one_step, loop, keys)` over keys [T, ...], where `loop[0]` is a BatchState whose stock is kept filled.
 
-    `one_step` takes `env.step_stocked`. Without a stock it is that scan. With one, a scan over segments of scans, so
-    that the inner loop has no branch.
+    `one_step` calls `env.step_stocked`. Without a stock of levels, this is a plain scan. With one, it is a scan over
+    segments: the stock is filled up between them, so that the inner loop has no branch.
     """
     n_steps, unroll = len(keys), steps_at_once(4)
     if not env.restock_every:
@@ -216,33 +216,33 @@ def scan_restocked(env: BatchEnv, one_step: Any, loop: tuple, keys: jax.Array) -
 
 
 class FirstEpisodes(struct.PyTreeNode):
-    """The first episode of each row: evaluation e of level b. All [A, B, E].
+    """The first episode of each row, where a row is evaluation e of level b. All [A, B, E].
 
-    Over these, a mean is fair. Over all episodes that end inside a rollout it is not: long ones are cut off, and short
-    ones fit in several times.
+    A mean over these is unbiased. A mean over all episodes that end inside a rollout is not: long ones are cut off, and
+    short ones fit in several times.
     """
 
     finished: jax.Array  # bool, it ended inside the rollout
-    returns: jax.Array  # f32, undiscounted; where it has not ended, so far
-    progress: jax.Array  # f32, at its end; where it has not ended, so far
+    returns: jax.Array  # f32, undiscounted; the return so far if it has not ended
+    progress: jax.Array  # f32, at its end; the progress so far if it has not ended
     solved: jax.Array  # bool, it ended with its task done
-    facts: dict[str, jax.Array]  # f32 each, as `progress`
+    facts: dict[str, jax.Array]  # f32 each, at the same time as `progress`
 
 
 class EpisodeReturns(struct.PyTreeNode):
-    """The episodes on each level that ended inside a rollout; an unfinished tail counts for nothing. All [A, B]."""
+    """The episodes on each level that ended inside a rollout. Unfinished ones do not count. All [A, B]."""
 
     mean: jax.Array  # f32, 0 where no episode ended
     best: jax.Array  # f32, -inf where no episode ended
     count: jax.Array  # i32
     solved: jax.Array  # i32, episodes that ended with their task done
     progress: jax.Array  # f32, mean at the episodes' ends, 0 where none ended
-    facts: dict[str, jax.Array]  # f32 each, as `progress`
+    facts: dict[str, jax.Array]  # f32 each, means as `progress`
     first: FirstEpisodes
 
 
 def episode_returns(steps: Transition, n_evals: int = 1) -> EpisodeReturns:
-    """Statistics of undiscounted returns over the episodes completed in `steps` [T, A, B * n_evals]."""
+    """Statistics of the episodes that were completed in `steps` [T, A, B * n_evals]."""
     done, returns = steps.done, steps.episode_return
 
     def pooled(x: jax.Array) -> jax.Array:
@@ -265,14 +265,14 @@ def episode_returns(steps: Transition, n_evals: int = 1) -> EpisodeReturns:
 
 
 def by_level(x: jax.Array, n_evals: int) -> jax.Array:
-    """Rows [..., B * n_evals] as [..., B, n_evals]: row b * n_evals + e is evaluation e of level b."""
+    """[..., B, n_evals] of rows [..., B * n_evals]. Row b * n_evals + e is evaluation e of level b."""
     return x.reshape(*x.shape[:-1], -1, n_evals)
 
 
 def first_episodes(steps: Transition) -> FirstEpisodes:
-    """The episodes that rows begin with in `steps` [T, A, R]; the leaves are [A, R]."""
+    """The first episode of each row in `steps` [T, A, R]. The leaves are [A, R]."""
     finished = steps.done.any(axis=0)
-    # The step of the first end; where there is none, `argmax` gives 0 and the last step is what is known.
+    # The step of the first end, or the last step if there is no end (`argmax` would give 0).
     last = jnp.where(finished, jnp.argmax(steps.done, axis=0), len(steps.done) - 1)
 
     def there(x: jax.Array) -> jax.Array:

@@ -4,7 +4,9 @@ import sys
 from collections.abc import Sequence
 
 from minimax_lib.config import Config, parse, to_dict
+from minimax_lib.config.flags import as_typed
 from minimax_lib.config.tree import flat
+from minimax_lib.config.wandb import Wandb
 from minimax_lib.experiment.compilation import keep_compiled_programs
 from minimax_lib.messages import printable
 from minimax_lib.runners.build import make_agent, make_runner, mesh_of
@@ -33,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         keep_compiled_programs(config.compilation_cache)
         experiment = ExperimentRunner(config)
     except ValueError as error:
-        return refuse(error)
+        return refuse(error, argv)
     except KeyboardInterrupt:
         print("interrupted before the run began", file=sys.stderr)
         return 130
@@ -51,23 +53,27 @@ def check(config: Config) -> None:
 
 def doubts(config: Config) -> list[str]:
     """What is possible but hardly meant."""
+    found = []
     given, needed = config.runner.rollouts_per_batch, -(-config.env.max_steps // config.runner.n_steps)
-    if given is None or given >= needed:
-        return []
-    return [
-        f"runner.rollouts_per_batch is {given}: episodes of more than {given * config.runner.n_steps} steps never end, "
-        f"and levels that take so long are never scored ({needed} rollouts are enough for all)"
-    ]
+    if given is not None and given < needed:
+        found.append(
+            f"runner.rollouts_per_batch is {given}: episodes of more than {given * config.runner.n_steps} steps never "
+            f"end, and levels that take so long are never scored ({needed} rollouts are enough for all)"
+        )
+    if not config.wandb.on and config.wandb != Wandb():
+        found.append("settings of wandb are given and wandb is off: add --wandb to turn it on")
+    return found
 
 
-def refuse(error: ValueError) -> int:
-    """2, the exit status for bad input, which is printed as one line.
+def refuse(error: ValueError, argv: Sequence[str] | None = None) -> int:
+    """2, the exit status for bad input, which is printed as one line, with the flags as they were typed.
 
     All of this package's messages are one line. An error of several lines is a bug, and keeps its traceback.
     """
     if "\n" in str(error):
         raise error
-    print(f"error: {printable(str(error))}", file=sys.stderr)
+    message = as_typed(str(error), sys.argv[1:] if argv is None else argv)
+    print(f"error: {printable(message)}", file=sys.stderr)
     return 2
 
 

@@ -1,4 +1,4 @@
-"""Small helpers on pytrees whose leaves share a leading axis."""
+"""Small helpers for pytrees whose leaves have a leading axis in common."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +13,7 @@ def tree_size(tree: Any) -> int:
 
 
 def zeros(shapes: Any) -> Any:
-    """Zeros in the shapes of a tree of `ShapeDtypeStruct`; keys of zeros where it holds keys."""
+    """Zeros in the shapes of a tree of `ShapeDtypeStruct`. For random keys, keys made of zeros."""
 
     def zero(x: jax.ShapeDtypeStruct) -> jax.Array:
         if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
@@ -24,7 +24,7 @@ def zeros(shapes: Any) -> Any:
 
 
 def tree_where(predicate: jax.Array, on_true: Any, on_false: Any) -> Any:
-    """`jnp.where` leaf by leaf; `predicate` is broadcast over the trailing axes of each leaf."""
+    """`jnp.where`, leaf by leaf. `predicate` is broadcast over the trailing axes of each leaf."""
 
     def pick(x: jax.Array, y: jax.Array) -> jax.Array:
         return jnp.where(predicate.reshape(predicate.shape + (1,) * (x.ndim - predicate.ndim)), x, y)
@@ -33,11 +33,11 @@ def tree_where(predicate: jax.Array, on_true: Any, on_false: Any) -> Any:
 
 
 def mapped(function: Callable[..., Any], in_axes: Any = 0, axis_name: str | None = None) -> Callable[..., Any]:
-    """`jax.vmap(function)`, but where the axis has length one, `function` is called once without it: the same result.
+    """`jax.vmap(function)`. If the axis has length one, `function` is called without it, with the same result.
 
-    An axis of length one is not free under XLA: products with a batch of one, some sums (seventy times slower on a CPU)
-    and layouts suffer. The length is read off the first argument, whose leaves must lead with the axis. In the single
-    call `axis_name` is not bound.
+    An axis of length one is not free in XLA: products, layouts and some sums become slower (a sum on a CPU seventy
+    times). The first argument gives the length: its leaves must have the axis first. In the single call, `axis_name` is
+    not bound.
     """
 
     def call(*args: Any) -> Any:
@@ -51,19 +51,19 @@ def mapped(function: Callable[..., Any], in_axes: Any = 0, axis_name: str | None
 
 
 def squeezed(tree: Any, axis: Any) -> Any:
-    """`tree` without its axis of length one. `axis` is an int, None for no axis, or a tree prefix of these."""
+    """`tree` without its axis of length one. `axis` is an int, None for no axis, or a prefix tree of them."""
 
     def squeeze(axis: int | None, part: Any) -> Any:
         return part if axis is None else jax.tree.map(lambda x: x.squeeze(axis), part)
 
-    # `is_leaf`: JAX takes None for a tree without leaves, and here it says that there is no axis.
+    # JAX takes None for a tree without leaves. With `is_leaf`, it is a leaf: no axis.
     return jax.tree.map(squeeze, axis, tree, is_leaf=lambda axis: axis is None)
 
 
 def assert_shape(what: str, shape: tuple[int, ...], *arrays: Any) -> None:
-    """AssertionError, while tracing, where one of the arrays has another shape.
+    """AssertionError, while tracing, if one of the arrays has another shape.
 
-    Not chex's: to import it would take a tenth of a second from every command line that is refused.
+    chex has this function too. But its import takes a tenth of a second, also for a command line that is then refused.
     """
     for x in arrays:
         if x.shape != shape:
@@ -71,7 +71,7 @@ def assert_shape(what: str, shape: tuple[int, ...], *arrays: Any) -> None:
 
 
 def assert_same_form(what: str, one: Any, other: Any) -> None:
-    """AssertionError, while tracing, where two trees differ in structure, shapes or types."""
+    """AssertionError, while tracing, if two trees differ in structure, shapes or types."""
     forms = [jax.tree.map(lambda x: f"{x.dtype}{list(x.shape)}", tree) for tree in (one, other)]
     if forms[0] != forms[1]:
         raise AssertionError(f"{what} changes its form from {forms[0]} to {forms[1]}")

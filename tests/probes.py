@@ -102,7 +102,7 @@ def action_reward() -> ProbeLevel:
 
 
 def observation_reward() -> ProbeLevel:
-    """One step, reward -1 if 0 is shown and 1 if 1 is, whatever is done: the values are -1 and 1."""
+    """One step. The reward is -1 if 0 is shown and 1 if 1 is shown, for any action. The values are -1 and 1."""
     return table(1, np.array([0, 1]), np.array([[-1.0], [1.0]]))
 
 
@@ -114,7 +114,7 @@ def delayed_reward() -> ProbeLevel:
 
 
 def action_for_observation() -> ProbeLevel:
-    """One step, 1 for the action that is shown and -1 for the other: the value becomes 1."""
+    """One step. The shown action pays 1, and the other -1. The value becomes 1."""
     return table(1, np.array([0, 1]), 2.0 * np.eye(2) - 1.0)
 
 

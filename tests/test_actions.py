@@ -1,4 +1,4 @@
-"""Policies over every kind of action, and masks: against sums and integrals, and by learning what is best."""
+"""Policies over every kind of action, and masks: against sums and integrals, and by learning the best actions."""
 
 import dataclasses
 
@@ -55,7 +55,7 @@ def test_many_discrete_actions_are_independent_categoricals():
 
 @pytest.mark.parametrize(("gaussian", "deviation"), [("plain", 0.1), ("plain", 3), ("squashed", 0.1), ("squashed", 1)])
 def test_densities_of_real_actions_integrate_to_one(gaussian, deviation):
-    """With a mean and an entropy that fit: by the trapezoid rule, on one number."""
+    """By the trapezoid rule: the integral is 1, the entropy is right, and half of the actions lie below the mode."""
     space = Box(-1.0, 3.0, (1,))
     policy = distribution(space, jnp.asarray([0.3, np.log(deviation)]), gaussian)
     edge = 1e-5 if gaussian == "squashed" else -20 * deviation
@@ -106,7 +106,7 @@ def test_a_policy_of_several_parts_is_their_product():
 
 
 def test_every_row_of_a_policy_has_a_key_of_its_own():
-    """As whole episodes draw their actions: a vmap over the rows of a distribution."""
+    """Whole episodes draw their actions like this: with a vmap over the rows of a distribution."""
     keys = jax.random.split(jax.random.key(0), 5)
     for gaussian in ("plain", "squashed"):
         policy = distribution(MIXED, parameters(MIXED), gaussian)
@@ -157,7 +157,7 @@ class TargetState:
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """Hit the number that is shown: the reward is 1 less the square of the distance, two steps an episode."""
+    """Hit the number that is shown. The reward is 1 minus the squared distance. An episode has two steps."""
 
     action_space: Box = Box(-1.0, 3.0, (1,))
     max_steps: int = 2
@@ -218,7 +218,7 @@ class LockState:
 
 @dataclasses.dataclass(frozen=True)
 class Locks:
-    """Two keys of four; a mask allows two of them for each. A key that is not allowed breaks everything: NaN."""
+    """An action is two keys of four each. A mask allows two for each. A forbidden key makes the reward NaN."""
 
     max_steps: int = 3
     action_space = Dict((("speed", Box(-1.0, 1.0, (1,))), ("turn", MultiDiscrete((4, 4)))))
@@ -253,7 +253,7 @@ class Locks:
 
 
 def test_masked_actions_are_never_taken():
-    """Neither by random play of the conformance check, nor in training: a forbidden key would make the loss NaN."""
+    """Neither the conformance check's random play nor training uses a forbidden key, which would make the loss NaN."""
     env = Locks()
     check_environment(env, jax.random.key(0))
     agent, params, report = trained(env, n_updates=20)

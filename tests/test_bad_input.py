@@ -24,7 +24,7 @@ from minimax_lib.envs.held_out import TrainingDistribution
 from minimax_lib.envs.pendulum.pendulum import Pendulum
 from minimax_lib.envs.registry import FAMILIES, make_held_out, register_env
 from minimax_lib.experiment.run import ExperimentRunner
-from minimax_lib.messages import SCREEN, printable, shown
+from minimax_lib.messages import REASON, SCREEN, one_line, printable, shown
 from minimax_lib.models.settings import LSTM, S5
 from minimax_lib.registry import unknown_name
 from minimax_lib.runners.memory import check_memory
@@ -74,37 +74,40 @@ def assert_refused(main, words, pattern: str, capsys) -> None:
 @pytest.mark.parametrize(
     ("words", "pattern"),
     [
-        (["--config"], "config is without a value: it must name YAML files, as in --config configs/maze/dr.yaml"),
-        (["--config", "--seed", "1"], "config is without a value: it must name YAML files*"),
-        (["--config="], "config is '': it must name YAML files*"),
-        (["--log-dir", ""], "log_dir is '': it must be a folder, as runs (the current one is .)"),
-        (["--log-dir", "a\nb"], "log_dir is 'a\\nb': it must be text without control characters"),
-        (["--log-dir", LONG], "log_dir is 'xxx*': the name of a folder must be at most 255 bytes long"),
-        (["--log-dir", "x/" * 3000], "log_dir is 'x/x*': it must be at most 4000 bytes long"),
-        (["--compilation-cache="], "compilation_cache is '': it must be auto, none, or a folder"),
-        (["--compilation-cache", LONG], "compilation_cache is 'xxx*': the name of a folder must be at most 255 *"),
-        (["--name", "a\nb"], "name is 'a\\nb': it must be text without control characters"),
-        (["--name", "\x1b[31m"], "name is '\\x1b[31m': it must be text without control characters"),
-        (["--name", "a\0b"], "name is 'a\\x00b': it must be text without control characters"),
-        (["--name", "\udcff"], "name is '\\udcff': it must be text without control characters"),
-        (["--name", LONG], "name is 'xxx*': the name of a folder must be at most 255 bytes long"),
-        (["--seed", "9" * 100_000], "seed is '999*': it must be an integer"),
+        (["--config"], "--config is without a value: it must name YAML files, as in --config maze/dr"),
+        (["--config", "--seed", "1"], "--config is without a value: it must name YAML files*"),
+        (["--config="], "--config is '': it must name YAML files*"),
+        (["--log-dir", ""], "--log-dir is '': it must be a folder, as runs (the current one is .)"),
+        (["--log-dir", "a\nb"], "--log-dir is 'a\\nb': it must be text without control characters"),
+        (["--log-dir", LONG], "--log-dir is 'xxx*': the name of a folder must be at most 255 bytes long"),
+        (["--log-dir", "x/" * 3000], "--log-dir is 'x/x*': it must be at most 4000 bytes long"),
+        (["--compilation-cache="], "--compilation-cache is '': it must be auto, none, or a folder"),
+        (["--compilation-cache", LONG], "--compilation-cache is 'xxx*': the name of a folder must be at most 255 *"),
+        (["--name", "a\nb"], "--name is 'a\\nb': it must be text without control characters"),
+        (["--name", "\x1b[31m"], "--name is '\\x1b[31m': it must be text without control characters"),
+        (["--name", "a\0b"], "--name is 'a\\x00b': it must be text without control characters"),
+        (["--name", "\udcff"], "--name is '\\udcff': it must be text without control characters"),
+        (["--name", LONG], "--name is 'xxx*': the name of a folder must be at most 255 bytes long"),
+        (["--seed", "9" * 100_000], "--seed is '999*': it must be an integer"),
         (["--" + "x" * 100_000, "1"], "unknown setting 'xxx*': choose from env, model, runner, *"),
-        (["--seed" + ".x" * 3000, "1"], "seed is {'x'*: it must be an integer"),
+        (["--seed" + ".x" * 3000, "1"], "--seed is {'x'*: it must be an integer"),
         (["--config", "x/" * 3000], "config file 'x/x*' cannot be read: File name too long"),
-        (["--n-devices", "99"], "n_devices is 99: there are 4 (cpu)"),
-        (["--n-devices", "2147483647"], "n_devices is 2147483647: there are 4 (cpu)"),
-        (["--eval.tasks", "a\nb"], "eval.tasks is 'a\\nb': it must be text without control characters"),
-        (["--eval.every", "0", "--eval.tasks", "Labyrnth"], "unknown maze 'Labyrnth': *(did you mean 'Labyrinth'?)"),
+        (["--n-devices", "99"], "--n-devices is 99: there are 4 (cpu)"),
+        (["--n-devices", "2147483647"], "--n-devices is 2147483647: there are 4 (cpu)"),
+        (["--eval.tasks", "a\nb"], "--eval.tasks is 'a\\nb': it must be text without control characters"),
+        (["--eval.every", "0", "--eval.tasks", "Labyrnth"], "unknown held-out task *(did you mean 'Labyrinth'?)"),
         (
             ["--env", "Pendulum", "--eval.protocol", "dcd"],
             "unknown option of held-out tasks 'protocol': there is *",
         ),
-        (["--model.image-scale", "inf"], "model.image_scale is inf: it must be positive and finite"),
-        (["--model", "s5", "--model.dt-max", "inf"], "model.dt_max is inf: it must be positive and finite"),
-        (["--env", "Gymnax", "--env.solved", "inf"], "env.solved is inf: it must be finite, or none"),
-        (["--model", "s5", "--model.state-size", "2147483644"], "model.state_size is 2147483644: it must be at most *"),
-        (["--model", "s5", "--model.n-layers", "2147483647"], "model.n_layers is 2147483647: it must be at most *"),
+        (["--model.image-scale", "inf"], "--model.image-scale is inf: it must be positive and finite"),
+        (["--model", "s5", "--model.dt-max", "inf"], "--model.dt-max is inf: it must be positive and finite"),
+        (["--env", "Gymnax", "--env.solved", "inf"], "--env.solved is inf: it must be finite, or none"),
+        (
+            ["--model", "s5", "--model.state-size", "2147483644"],
+            "--model.state-size is 2147483644: it must be at most *",
+        ),
+        (["--model", "s5", "--model.n-layers", "2147483647"], "--model.n-layers is 2147483647: it must be at most *"),
         (["--env", "Pendulum", "--env.n-substeps", "2147483647"], "n_substeps=2147483647: it must be at most 100"),
         (["--env.height", "1000000"], "height=1000000: it must be at most 4096"),
     ],
@@ -192,6 +195,10 @@ def test_ctrl_c_while_a_plugin_is_imported_is_no_fault_of_the_plugin(capsys):
         (["--runner.n-parallel", "2147483647"], "--runner.n-parallel"),
         (["--runner.n-steps", "2147483647"], "--runner.n-steps"),
         (["--n-seeds", "2147483646"], "--n-seeds"),
+        (["--runner", "accel", "--runner.n-edits", "2147483647"], "--runner.n-edits"),
+        (["--runner", "sfl", "--runner.n-scored", "2147483616"], "--runner.n-scored"),
+        (["--runner", "plr", "--runner.generator", "sfl", "--runner.generator.n-scored", "2147483616"], "n-scored"),
+        (["--eval.n-episodes", "2147483647"], "--eval.n-episodes"),
     ],
 )
 def test_what_no_machine_holds_is_refused_before_anything_is_allocated(words, setting, capsys):
@@ -222,20 +229,37 @@ def run_folder():
 @pytest.mark.parametrize(
     ("words", "pattern"),
     [
-        (["--n-levels", "5"], "n_levels is '5', which is for --robust only: add that, or leave it out"),
-        (["--robust", "--tasks", "all"], "tasks is 'all', which means nothing with --robust: leave one of them out"),
-        (["--robust", "--protocol", "dcd"], "protocol is 'dcd', which means nothing with --robust: leave one of them*"),
-        (["--compilation-cache", ""], "compilation_cache is '': it must be auto, none, or a folder"),
-        (["--tasks", "Labyrnth"], "unknown maze 'Labyrnth': choose from *(did you mean 'Labyrinth'?)"),
+        (["--n-levels", "5"], "--n-levels is '5', which is for --robust only: add that, or leave it out"),
+        (["--robust", "--tasks", "all"], "--tasks is 'all', which means nothing with --robust: leave one of them out"),
+        (
+            ["--robust", "--protocol", "dcd"],
+            "--protocol is 'dcd', which means nothing with --robust: leave one of them*",
+        ),
+        (["--compilation-cache", ""], "--compilation-cache is '': it must be auto, none, or a folder"),
+        (["--tasks", "Labyrnth"], "unknown held-out task 'Labyrnth': choose from *(did you mean 'Labyrinth'?)"),
     ],
 )
 def test_flags_of_an_evaluation_that_were_ignored(run_folder, words, pattern, capsys):
     assert_refused(evaluate.main, ["--run", str(run_folder), *words], pattern, capsys)
 
 
+@pytest.mark.parametrize(
+    ("words", "setting"),
+    [
+        (["--n-episodes", "2147483647"], "--n-episodes"),
+        (["--robust", "--n-levels", "2147483647"], "--n-levels"),
+        (["--robust", "--n-episodes", "2147483647", "--n-levels", "1"], "--n-episodes"),
+    ],
+)
+def test_an_evaluation_that_no_machine_holds_is_refused(run_folder, words, setting, capsys, monkeypatch):
+    monkeypatch.setattr("minimax_lib.runners.memory.available", lambda n: 8 * 2**30)
+    pattern = f"the evaluation needs at least * GiB of memory, * of it for *{setting}*: it must be at most 8.0, which *"
+    assert_refused(evaluate.main, ["--run", str(run_folder), *words], pattern, capsys)
+
+
 @pytest.mark.parametrize("run", ["", LONG, "a\nb", "x/" * 3000])
 def test_what_cannot_be_the_folder_of_a_run(run, capsys):
-    assert_refused(evaluate.main, ["--run", run], f"run is {shown(run)}: *", capsys)
+    assert_refused(evaluate.main, ["--run", run], f"--run is {shown(run)}: *", capsys)
 
 
 @pytest.mark.parametrize(
@@ -339,6 +363,15 @@ def test_a_long_list_of_names_is_cut_to_the_nearest():
     assert "choose from 1000, such as experiment_77, " in message
     assert message.endswith("(did you mean 'experiment_77'?)")
     assert len(message) < SCREEN
+
+
+def test_the_message_of_an_error_is_one_line_whose_ends_are_kept():
+    assert one_line(ValueError("a\n  b")) == "a b"
+    assert one_line(MemoryError()) == "MemoryError"
+    text = one_line(ValueError("first " + "x " * 5000 + "last"))
+    assert len(text) <= REASON
+    assert text.startswith("first ")
+    assert text.endswith(" last")
 
 
 def test_a_printed_message_is_one_screen_without_orders_to_the_terminal():

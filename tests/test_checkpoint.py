@@ -90,6 +90,26 @@ def test_a_later_version_reads_what_an_earlier_one_saved_where_its_new_member_is
             checkpoints.restore(placed(jax.eval_shape(lambda: LaterState(**members, later=jnp.zeros(3, jnp.float32)))))
 
 
+@struct.dataclass
+class Whole:
+    """A state in which such a state is a part."""
+
+    part: Any
+    clock: jax.Array
+
+
+def test_a_part_of_a_state_may_have_a_new_empty_member_too(tmp_path):
+    clock, saved = jnp.zeros((), jnp.int32), make(4)
+    members = {field.name: getattr(saved, field.name) for field in dataclasses.fields(State)}
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(1, Whole(part=saved, clock=clock))
+        later = Whole(part=LaterState(**members), clock=clock)
+        assert_same(checkpoints.restore(placed(jax.eval_shape(lambda: later))).state, later)
+        fuller = later.replace(part=LaterState(**members, later=jnp.zeros(3, jnp.float32)))
+        with pytest.raises(CheckpointError, match=r"that of update 1: .*later"):
+            checkpoints.restore(placed(jax.eval_shape(lambda: fuller)))
+
+
 def test_shards_come_back_where_they_were(tmp_path):
     mesh = jax.make_mesh((2,), ("device",), axis_types=(jax.sharding.AxisType.Auto,))
     sharding = NamedSharding(mesh, PartitionSpec("device"))

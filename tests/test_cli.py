@@ -12,7 +12,12 @@ import pytest
 
 from minimax_lib.config import parse, to_dict
 from minimax_lib.config.tree import flat
+from minimax_lib.curricula.generators import GENERATORS
+from minimax_lib.curricula.registry import RUNNERS
+from minimax_lib.curricula.scores import SCORES, register_score
+from minimax_lib.envs.registry import ENVS
 from minimax_lib.experiment.compilation import keep_compiled_programs
+from minimax_lib.models.registry import MODELS
 from minimax_lib.train import main
 
 ROOT = Path(__file__).parent.parent
@@ -27,6 +32,8 @@ from minimax_lib.curricula.registry import register_runner
 
 @dataclasses.dataclass(frozen=True)
 class Ice(AMaze):
+    """Frozen ground."""
+
     slipperiness: float = 0.25
     """How often a step slips."""
 
@@ -89,37 +96,40 @@ def test_flags_take_any_spelling_and_order():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--rnner", "dr"], "unknown setting 'rnner': choose from env, model, runner, * (did you mean 'runner'?)"),
-        (["--lr", "1"], "unknown setting 'lr': choose from * (did you mean 'ppo.lr'?)"),
-        (["--env.hieght", "9"], "unknown setting 'env.hieght': choose from env.height, * (did you mean 'env.height'?)"),
+        (["--rnner", "dr"], "unknown flag --rnner: choose from --env, --model, --runner, * (did you mean --runner?)"),
+        (["--lr", "1"], "unknown flag --lr: choose from * (did you mean --ppo.lr?)"),
+        (["--env.hieght", "9"], "unknown flag --env.hieght: choose from --env.height, * (did you mean --env.height?)"),
         (["--env", "amaze"], "unknown environment 'amaze': choose from AMaze* (did you mean 'AMaze'?)"),
         (["--runner", "drr"], "unknown runner 'drr': choose from dr* (did you mean 'dr'?)"),
         (["--model", "lsmt"], "unknown model 'lsmt': choose from lstm, gru, s5, ff* (did you mean 'lstm'?)"),
-        (["--model"], "model is without a value: it must be text"),
-        (["--seed", "one"], "seed is 'one': it must be an integer"),
-        (["--seed", "1", "2"], "seed is '1 2': it must be an integer"),
-        (["--ppo.lr", "fast"], "ppo.lr is 'fast': it must be a number"),
-        (["--ppo.lr", "-1"], "ppo.lr is -1.0: it must be positive and finite"),
-        (["--env.see_agent", "maybe"], "env.see_agent is 'maybe': it must be true or false"),
-        (["--ppo", "3"], "ppo is '3': it is a group of settings, as in ppo.SETTING"),
+        (["--model"], "--model is without a value: it must be text"),
+        (["--seed", "one"], "--seed is 'one': it must be an integer"),
+        (["--seed", "1", "2"], "--seed is '1 2': it must be an integer"),
+        (["--ppo.lr", "fast"], "--ppo.lr is 'fast': it must be a number"),
+        (["--ppo.lr", "-1"], "--ppo.lr is -1.0: it must be positive and finite"),
+        (["--env.see_agent", "maybe"], "--env.see-agent is 'maybe': it must be true or false"),
+        (["--ppo", "3"], "--ppo is '3': it is a group of settings, as in ppo.SETTING"),
         (["dr"], "'dr' follows no flag: settings are given as --seed 1; see --help"),
-        (["--seed", "1", "--seed=2"], "seed is given twice, '1' and '2': give it once"),
-        (["--env.n-walls", "3", "--env.n_walls", "3"], "env.n_walls is given twice, '3' and '3': give it once"),
-        (["--runner", "dr", "--runner", "plr"], "runner is given twice, 'dr' and 'plr': give it once"),
-        (["--resume", "--no-resume"], "resume is given twice, without a value and 'false': give it once"),
-        (["--n_updates", "0"], "n_updates is 0: it must be at least 1"),
+        (["--seed", "1", "--seed=2"], "--seed is given twice, '1' and '2': give it once"),
+        (["--env.n-walls", "3", "--env.n_walls", "3"], "--env.n-walls is given twice, '3' and '3': give it once"),
+        (["--runner", "dr", "--runner", "plr"], "--runner is given twice, 'dr' and 'plr': give it once"),
+        (["--resume", "--no-resume"], "--resume is given twice, without a value and 'false': give it once"),
+        (["--n_updates", "0"], "--n-updates is 0: it must be at least 1"),
         (["--env.n_walls", "168"], "*168*169*167"),
-        (["--ppo.n_minibatches", "5"], "ppo.n_minibatches is 5: it must divide the 32 rows (try 4)"),
+        (["--ppo.n_minibatches", "5"], "--ppo.n-minibatches is 5: it must divide the 32 rows (try 4)"),
         (
             ["--model", "ff", "--ppo.n_minibatches", "5"],
-            "ppo.n_minibatches is 5: it must divide the 8192 steps (try 4)",
+            "--ppo.n-minibatches is 5: it must divide the 8192 steps (try 4)",
         ),
-        (["--runner.n_steps", "0"], "runner.n_steps is 0: it must be at least 1"),
+        (["--runner.n_steps", "0"], "--runner.n-steps is 0: it must be at least 1"),
         (
             ["--eval.tasks", "TrainingDistributon"],
             "unknown * 'TrainingDistributon': * (did you mean 'TrainingDistribution'?)",
         ),
-        (["--config", "dr.yml"], "config file 'dr.yml' does not exist"),
+        (
+            ["--config", "dr.yml"],
+            "unknown config file 'dr.yml': choose from gymnax/acrobot, * (did you mean 'maze/dr'?)",
+        ),
         (["--config", "."], "config file '.' cannot be read: Is a directory"),
         (
             ["--plugins", "no_such_module"],
@@ -201,11 +211,12 @@ def test_help_shows_every_group_with_what_is_chosen_and_its_values(elsewhere):
         "--runner {dr",
         "--model {lstm,gru,s5,ff",
         "--config FILE",
-        "Which model.",
+        "--list [configs|",
+        "The students' network.",
         "--plugins",
         "--env.height INT",
-        "--model.dense_width INT",
-        "--runner.n_parallel INT",
+        "--model.dense-width INT",
+        "--runner.n-parallel INT",
         "--ppo.lr FLOAT",
         "(default: 0.25)",
         "--eval.tasks",
@@ -214,20 +225,163 @@ def test_help_shows_every_group_with_what_is_chosen_and_its_values(elsewhere):
         "Discount factor.",
     ):
         assert expected in text
-    assert "memory_width" not in text
+    assert "memory-width" not in text
+
+
+def help_of(words: list[str], capsys) -> str:
+    with pytest.raises(SystemExit) as stopped:
+        main([*words, "--help"])
+    assert stopped.value.code == 0
+    return capsys.readouterr().out
+
+
+CHOICES = [
+    [],
+    *(["--runner", name] for name in RUNNERS.names()),
+    *(["--runner", "plr", "--runner.generator", name] for name in GENERATORS.names()),
+    *(["--model", name] for name in MODELS.names()),
+    *(["--env", name] for name in ENVS.names()),
+]
+
+
+@pytest.mark.parametrize("words", CHOICES, ids=" ".join)
+def test_the_help_lists_the_flags_that_are_accepted(words, capsys):
+    listed = re.findall(r"^  (--[^ \n]+)", help_of(words, capsys), re.MULTILINE)
+    assert len(set(listed)) == len(listed)
+    config = parse(words)
+    # The flag of a choice is that of its group: --runner for runner.name.
+    settings = {name: value for name, value in flat(to_dict(config)).items() if name != "name"}
+    values = {name.removesuffix(".name"): value for name, value in settings.items()} | {"name": config.name}
+    flags = {f"--{name.replace('_', '-')}": value for name, value in values.items()}
+    assert set(listed) == {*flags, "--help", "--list", "--config"}
+    assert parse([word for flag, value in flags.items() for word in typed(flag, value)]) == config
+
+
+def typed(flag: str, value) -> list[str]:
+    """How a person types a flag with a value."""
+    if isinstance(value, list):
+        return [flag, *map(str, value)]
+    return [f"{flag}={str(value).lower() if value is None or isinstance(value, bool) else value}"]
 
 
 def test_every_flag_in_the_help_is_explained(capsys):
+    text = help_of([], capsys)
+    explained = re.findall(r"^  (--\S+).*\n((?: {8}.*\n?)+)", text, re.MULTILINE)
+    assert len(explained) == len(re.findall(r"^  --", text, re.MULTILINE))
+    for flag, lines in explained:
+        meaning = " ".join(lines.split()).partition("(default:")[0]
+        assert len(meaning.split()) > 1, flag
+
+
+def test_the_help_lists_scores_and_held_out_tasks(monkeypatch, capsys):
+    monkeypatch.setattr(SCORES, "_table", dict(SCORES._table))
+    register_score("score_of_a_stranger", lambda experience: experience.episodes.mean[0])
+    text = help_of(["--env", "Pendulum", "--runner", "plr", "--runner.generator", "teacher"], capsys)
+    parts = {
+        flag: " ".join(meaning.split()) for flag, meaning in re.findall(r"(?m)^  (--\S+).*\n((?: {8}.*\n?)+)", text)
+    }
+    for flag in ("--runner.score", "--runner.generator.score"):
+        assert "max_mc" in parts[flag]
+        assert "score_of_a_stranger" in parts[flag]
+    assert "validation" in parts["--eval.tasks"]
+    assert "WeakMotor" in parts["--eval.tasks"]
+    assert "Labyrinth" not in parts["--eval.tasks"]
+
+
+def listed(words: list[str], capsys) -> str:
     with pytest.raises(SystemExit) as stopped:
-        main(["-h"])
+        main(words)
     assert stopped.value.code == 0
-    lines = [line.strip("│| ") for line in capsys.readouterr().out.splitlines()]
-    text = " ".join(" ".join(lines).split())
-    for name in flat(to_dict(parse([]))):
-        if name not in ("env.name", "model.name", "runner.name"):
-            explained = re.search(rf"--{re.escape(name)} (.*?)\(default:", text)
-            assert explained, name
-            assert re.search("[a-z]", re.sub(r"{.*?}", "", explained[1])), f"--{name} has no help"
+    return capsys.readouterr().out
+
+
+def test_the_list_shows_every_name_with_a_line_about_it(capsys):
+    text = listed(["--list"], capsys)
+    rows = dict(re.findall(r"(?m)^  (\S+) {2,}(\S.*)$", text))
+    for registry in (ENVS, RUNNERS, GENERATORS, MODELS, SCORES):
+        for name in registry.names():
+            assert rows[name], name
+    for name in ("maze/dr", "gymnax/cartpole", "pendulum/plr"):
+        assert name in rows
+    assert "SixteenRoomsFewerDoors" in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_the_list_of_one_kind(capsys):
+    assert listed(["--list", "models"], capsys).startswith("models: --model NAME\n  lstm ")
+    assert "Moon" in listed(["--list=tasks"], capsys)
+    assert "maze/dr" not in listed(["--list", "tasks", "scores"], capsys)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--list", "modles"], "unknown list 'modles': choose from configs, * (did you mean 'models'?)"),
+        (["--list", "--seed", "1"], "--list stands alone or with --plugins: leave out --seed"),
+        (["--list", "--list"], "--list is given twice, without a value and without a value: give it once"),
+    ],
+)
+def test_a_list_that_cannot_be_shown(words, message, capsys):
+    assert_refused(main(words), message, capsys.readouterr())
+
+
+@pytest.mark.parametrize("name", ["maze/dr", "maze/dr.yaml", "pendulum/plr"])
+def test_a_shipped_configuration_is_found_by_name_from_anywhere(name):
+    path = ROOT / "minimax_lib" / "configs" / name
+    assert parse(["--config", name]) == parse(["--config", str(path.with_suffix(".yaml"))])
+
+
+def test_a_file_of_the_user_comes_before_a_shipped_one_of_its_name(elsewhere):
+    (elsewhere / "maze" / "dr").mkdir(parents=True)
+    assert parse(["--config", "maze/dr"]).seed == 0  # a folder is no file
+    (elsewhere / "maze" / "dr.yaml").write_text("seed: 7")
+    assert parse(["--config", "maze/dr.yaml"]).seed == 7
+    assert parse(["--config", "maze/dr"]).seed == 0
+    (elsewhere / "maze" / "plr").write_text("seed: 8")
+    assert parse(["--config", "maze/plr"]).seed == 8
+
+
+def test_a_shipped_configuration_is_no_run_of_a_stranger(monkeypatch, elsewhere):
+    monkeypatch.setattr("minimax_lib.config.shipped.FOLDER", elsewhere)
+    (elsewhere / "mine").mkdir()
+    (elsewhere / "mine" / "own.yaml").write_text("compilation_cache: none\nname: x\n")
+    (elsewhere / "mine" / "checkpoints").mkdir()
+    config = parse(["--config", "mine/own", "--resume"])
+    assert config.compilation_cache == "none"
+    assert config.run_folder == Path("runs/x")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--runner.replay-prob", "0.3"], "--runner.replay-prob is no setting of dr; it belongs to plr, accel: *"),
+        (["--runner.teacher.score", "return"], "--runner.teacher is no setting of dr; it belongs to paired: *"),
+        (["--model", "ff", "--model.memory-width", "8"], "*is no setting of ff; it belongs to lstm, gru, s5: *--model"),
+        (["--env.id", "x"], "--env.id is no setting of AMaze; it belongs to Gymnax: choose one with --env"),
+        (
+            ["--runner", "plr", "--runner.generator.n-levels", "8"],
+            "*is no setting of random; it belongs to finite: choose one with --runner.generator",
+        ),
+        (["--model.hidden", "8"], "unknown flag --model.hidden: * (did you mean --model.memory-width?)"),
+        (["--hidden_size", "8"], "unknown flag --hidden-size: * (did you mean --model.memory-width?)"),
+        (["--runner.gamma", "0.9"], "unknown flag --runner.gamma: * (did you mean --ppo.gamma?)"),
+        (["--num-envs", "8"], "unknown flag --num-envs: * (did you mean --runner.n-parallel?)"),
+        (["--runner", "paired", "--runner.teacher.learning-rate", "1"], "* (did you mean --runner.teacher.ppo.lr?)"),
+        (["--n-walls", "3"], "unknown flag --n-walls: * (did you mean --env.n-walls?)"),
+        (["--no-hidden"], "unknown flag --hidden: * (did you mean --model.memory-width?)"),
+        (["--config", "mazee/dr"], "unknown config file 'mazee/dr': * (did you mean 'maze/dr'?)"),
+        (["--config", "quickstart"], "unknown config file 'quickstart': * (did you mean 'maze/quickstart'?)"),
+    ],
+)
+def test_a_name_from_elsewhere_is_answered_with_the_one_to_use(words, message, capsys):
+    assert_refused(main(words), message, capsys.readouterr())
+
+
+def test_a_setting_of_a_file_is_named_as_in_the_file(elsewhere, capsys):
+    (elsewhere / "a.yaml").write_text("n_seeds: 1.5\nrunner: {replay_prob: 0.3}\n")
+    assert_refused(main(["--config", "a.yaml", "--seed", "1"]), "n_seeds is 1.5: it must *", capsys.readouterr())
+    message = "runner.replay_prob is no setting of dr; it belongs to plr, accel: choose one with --runner"
+    assert_refused(main(["--config", "a.yaml", "--n-seeds", "1"]), message, capsys.readouterr())
 
 
 def test_plugins_add_environments_models_and_runners(elsewhere):
@@ -241,11 +395,15 @@ def test_plugins_add_environments_models_and_runners(elsewhere):
         "--env.slipperiness FLOAT",
         "How often a step slips. (default: 0.5)",
         "(default: 8)",
-        "--runner.n_stages INT",
+        "--runner.n-stages INT",
         "(default: annealed)",
         "(default: tiny)",
     ):
         assert expected in text
+    names = run("--plugins", "mine", "--list")
+    assert names.returncode == 0, names.stderr
+    assert re.search("(?m)^  Ice  +Frozen ground.$", names.stdout)
+    assert re.search("(?m)^  tiny$", names.stdout)
     wrong = run("--plugins", "mine", "--env", "Icee")
     known = "AMaze, Pendulum, Gymnax, Craftax, Ice"
     assert wrong.stderr == f"error: unknown environment 'Icee': choose from {known} (did you mean 'Ice'?)\n"

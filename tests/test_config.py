@@ -5,26 +5,32 @@ import math
 import re
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from minimax_lib.agents.ppo import PPO
 from minimax_lib.config import Config, from_dict, load_yaml, parse, save_yaml, to_dict
+from minimax_lib.config.aliases import NAMES_ELSEWHERE, SETTING_OF
 from minimax_lib.config.files import read_yaml
-from minimax_lib.config.tree import build, overlay, registry_of, setting_hints, to_tree
+from minimax_lib.config.shipped import shipped, summary
+from minimax_lib.config.tree import build, flat, names_of, overlay, registry_of, setting_hints, to_tree
 from minimax_lib.config.values import Words, convert
+from minimax_lib.curricula.finite import FiniteList
+from minimax_lib.curricula.plr import PLR
 from minimax_lib.curricula.registry import RUNNERS
 from minimax_lib.envs.registry import ENVS
 from minimax_lib.experiment.folder import differences
 from minimax_lib.messages import UNPRINTABLE
 from minimax_lib.models.registry import MODELS
-from minimax_lib.models.settings import S5
+from minimax_lib.models.settings import LSTM, S5
 from minimax_lib.registry import Registry
 from minimax_lib.train import check
 
-EXPERIMENTS = sorted((Path(__file__).parent.parent / "configs").rglob("*.yaml"))
+CONFIGS = Path(__file__).parent.parent / "configs"
+EXPERIMENTS = sorted({*CONFIGS.rglob("*.yaml")} - {*CONFIGS.glob("sweeps/*.yaml")})
 
 
 @pytest.mark.parametrize(
@@ -44,6 +50,7 @@ EXPERIMENTS = sorted((Path(__file__).parent.parent / "configs").rglob("*.yaml"))
         (float | None, None, None),
         (float | None, Words(("0.5",)), 0.5),
         (str | None, "None", "None"),
+        (str | None, Words(("none",)), None),
         (Literal["rank", 3], Words(("3",)), 3),
         (Literal["rank", 3], "rank", "rank"),
         (tuple[str, ...], Words(("a", "b")), ("a", "b")),
@@ -68,6 +75,7 @@ def test_values_take_the_declared_type(hint, value, expected):
         (int, "7", "x is '7': it must be an integer"),
         (int, 7.0, "x is 7.0: it must be an integer"),
         (int, 2**31, "x is 2147483648: it must be an integer of 32 bits, 2147483647 at most"),
+        (float, 1e39, "x is 1e+39: it must be a number of 32 bits, 3.40282e+38 at most"),
         (float, True, "x is True: it must be a number"),
         (float, "fast", "x is 'fast': it must be a number"),
         (float, math.nan, "x is nan: it must be a number"),
@@ -159,14 +167,17 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
     """Values of a type, impossible ones among them."""
     if get_origin(hint) is Literal:
         return st.sampled_from(get_args(hint))
-    if get_origin(hint) is UnionType:
+    names = names_of(hint)
+    if names:
+        return st.sampled_from(names.names())
+    if get_origin(hint) in (UnionType, Union):
         return st.one_of(*map(values_of, get_args(hint)))
     if get_origin(hint) is tuple:
         return st.lists(values_of(get_args(hint)[0]), max_size=3).map(tuple)
     return {
         bool: st.booleans(),
         int: st.integers(-1, 40) | st.integers(-(2**31) + 1, 2**31 - 1),
-        float: st.floats(allow_nan=False),
+        float: st.floats(allow_nan=False, width=32),
         str: st.text(st.characters(exclude_categories=UNPRINTABLE))
         | st.sampled_from(["null", "no", "1e-4", "a: b", "none", "\xa0"]),
         NoneType: st.none(),
@@ -288,6 +299,67 @@ def test_the_experiments_in_the_repository_are_possible(path):
 
 def test_there_are_experiments_to_check():
     assert EXPERIMENTS
+
+
+def test_every_experiment_is_shipped_and_says_what_it_is_in_its_first_line():
+    assert len(shipped()) == len(EXPERIMENTS)
+    for name, path in shipped().items():
+        assert load_yaml(name) == load_yaml(path)
+        assert summary(path).endswith("."), name
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ({"runner": "plr"}, {"runner": PLR()}),
+        ({"runner": PLR}, {"runner": PLR()}),
+        ({"model": "s5"}, {"model": S5()}),
+        ({"ppo": PPO}, {}),
+        ({"runner": PLR(generator="finite")}, {"runner": PLR(generator=FiniteList())}),
+        ({"plugins": ["json"]}, {"plugins": ("json",)}),
+        ({"seed": 3, "resume": True}, {"seed": 3, "resume": True}),
+    ],
+)
+def test_names_and_classes_stand_for_settings_in_python(given, meant):
+    assert Config(**given) == Config(**meant)
+    assert all(type(getattr(Config(**given), name)) is type(value) for name, value in meant.items())
+
+
+def test_the_environment_is_chosen_by_name_in_python():
+    config = Config(env="Pendulum", runner="accel", model="gru")
+    assert config == from_dict({"env": "Pendulum", "runner": "accel", "model": "gru"})
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"runner": "plrr"}, r"unknown runner 'plrr': choose from dr, .* \(did you mean 'plr'\?\)"),
+        ({"env": 3}, r"env is 3: it must be the name of one environment \(AMaze, .*\), or its settings"),
+        ({"env": LSTM()}, r"env is LSTM\(.*\), settings of a model: it must be the name of one environment .*"),
+        ({"model": None}, "model is None: it must be the name of one model .*"),
+        ({"runner": int}, "<class 'int'> is not a registered runner: .*"),
+        ({"runner": PLR(generator="finit")}, r"unknown generator 'finit': .* \(did you mean 'finite'\?\)"),
+        ({"ppo": {"lr": 1.0}}, r"ppo is {'lr': 1.0}: it must be settings of the class PPO"),
+        ({"eval": "all"}, "eval is 'all': it must be settings of the class Evaluation"),
+        ({"n_updates": "3"}, "n_updates is '3': it must be an integer"),
+        ({"seed": 1.0}, "seed is 1.0: it must be an integer"),
+        ({"log_dir": None}, "log_dir is None: it must be text"),
+        ({"plugins": "mine"}, "plugins is 'mine': it must be a list of text"),
+    ],
+)
+def test_values_of_another_type_are_refused_in_python(given, message):
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        Config(**given)
+
+
+def test_the_names_elsewhere_lead_to_settings_that_exist():
+    groups = [{"runner": name} for name in RUNNERS.names()]
+    known = {name.removesuffix(".name") for group in groups for name in flat(to_dict(from_dict(group)))}
+    assert set(NAMES_ELSEWHERE) <= known
+    names = [name for others in NAMES_ELSEWHERE.values() for name in others]
+    assert len(set(names)) == len(names)  # each leads to one setting
+    assert not {name for name in names if name in setting_hints(Config)}
+    assert set(SETTING_OF.values()) == set(NAMES_ELSEWHERE)
 
 
 def test_a_setting_of_an_earlier_version_is_accepted_and_means_nothing():

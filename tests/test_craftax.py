@@ -25,13 +25,13 @@ OPENING = (Action.PLACE_TABLE.value, Action.MAKE_WOOD_PICKAXE.value)  # the firs
 
 @pytest.fixture(autouse=True)
 def their_ranks():
-    """Craftax adds a matrix to a vector here and there, which this suite forbids to our own code."""
+    """Craftax adds matrices to vectors in some places. The test suite forbids this in our own code."""
     with jax.numpy_rank_promotion("allow"):
         yield
 
 
 def endowed(opened, dying):
-    """A game with wood in hand, in which a player that is `dying` has no more than some ten steps."""
+    """A game that starts with wood. A player that is `dying` has about ten steps to live."""
     recover, food = jnp.where(dying, -10.0, 0.0), jnp.where(dying, 0, 9)
     health, inventory = jnp.where(dying, 1, 9), opened.inventory.replace(wood=jnp.int32(9))
     return opened.replace(player_recover=recover, player_food=food, player_health=health, inventory=inventory)
@@ -55,7 +55,7 @@ def played():
 
     def play(key, dying):
         k_world, k_actions, k_steps = jax.random.split(key, 3)
-        # Another key than the world's: a world has to come from the level alone.
+        # Not the key of the world, because the world must come from the level alone.
         mine, first = ENV.reset(KEY, ENV.sample_level(k_world))
         obs, opened = THEIRS.reset_env(k_world, PARAMS)
         opened = typed(endowed(opened.replace(state_rng=KEY), dying), mine.theirs)

@@ -38,9 +38,9 @@ REPLAY_SMALL = SMALL | {"capacity": 16, "replay_prob": 0.5, "unique": False}
 SETTINGS = {
     "robust": PLR(**REPLAY_SMALL),
     "plr": PLR(**REPLAY_SMALL, robust=False),
-    "accel": ACCEL(**REPLAY_SMALL, n_edits=3),
+    "accel": ACCEL(**REPLAY_SMALL, n_edits=3, n_ancestors=2),
     "parallel_plr": PLR(**REPLAY_SMALL, parallel=True),
-    "parallel_accel": ACCEL(**REPLAY_SMALL, n_edits=3, parallel=True),
+    "parallel_accel": ACCEL(**REPLAY_SMALL, n_edits=3, parallel=True, n_ancestors=2),
     "sfl": SFL(**SMALL, every=4, n_scored=16, n_kept=6),
     "finite": PLR(**SMALL, generator=FiniteList(n_levels=12), schedule="proportionate", min_fill=0.0),
 }
@@ -190,6 +190,52 @@ def test_fresh_levels_of_accel_are_empty_mazes(accel):
     for batch, source in zip(accel.batches, sources(accel), strict=True):
         if (source == NEW).all():
             assert not np.asarray(batch.levels.wall_map).any()
+
+
+def walls(levels) -> np.ndarray:
+    return np.asarray(levels.wall_map)
+
+
+def assert_of_children(ancestors, parents, older) -> None:
+    """The parents come first among the ancestors, then theirs without the oldest."""
+    np.testing.assert_array_equal(walls(ancestors.levels)[:, :, 0], walls(parents))
+    np.testing.assert_array_equal(walls(ancestors.levels)[:, :, 1:], walls(older.levels)[:, :, :-1])
+    np.testing.assert_array_equal(ancestors.count, np.minimum(np.asarray(older.count) + 1, 2))
+
+
+def test_a_child_has_its_parent_and_the_ancestors_of_that(accel):
+    n_pairs = 0
+    for batch, then, source in zip(accel.batches[:-1], accel.batches[1:], sources(accel)[1:], strict=True):
+        if (source == MUTATION).all():
+            n_pairs += 1
+            assert_of_children(then.ancestors, batch.levels, batch.ancestors)
+        elif (source == NEW).all():
+            assert not np.asarray(then.ancestors.count).any()
+    assert n_pairs > 3
+
+
+def test_the_children_of_parallel_accel_have_their_parents_too(parallel_accel):
+    batch = parallel_accel.batches[-1]
+    replayed, children = (
+        jax.tree.map(lambda x, rows=rows: x[:, rows], (batch.levels, batch.ancestors))
+        for rows in (slice(0, 4), slice(8, 12))
+    )
+    assert_of_children(children[1], *replayed)
+
+
+def test_the_buffer_keeps_the_ancestors_with_their_level(accel):
+    buffer = accel.afters[-1].curriculum.inner.buffer
+    counts, n_mutations = np.asarray(buffer.ancestors.count), np.asarray(buffer.n_mutations)
+    # Every generation adds three edits, and two ancestors are kept.
+    np.testing.assert_array_equal(counts, np.minimum(n_mutations // 3, 2))
+    assert {0, 1, 2} <= set(counts.ravel().tolist())
+    lineage = np.stack([walls(buffer.levels), *np.moveaxis(walls(buffer.ancestors.levels), 2, 0)], axis=2)
+    changes = (lineage[:, :, 1:] != lineage[:, :, :-1]).sum(axis=(3, 4))
+    assert changes[counts == 2].max() <= 3
+    # Where all ancestors are known, the oldest is one that the generator made: an empty maze.
+    for count in (1, 2):
+        oldest = lineage[:, :, count][(counts == count) & (n_mutations == 3 * count)]
+        assert not oldest.any()
 
 
 def test_parents_can_be_selected_by_how_easy_they_are():
@@ -422,6 +468,7 @@ def test_generators_that_do_not_fit_are_refused_in_one_line(generator, settings,
         (lambda: PAIRED(n_students=0), "runner.n_students is 0"),
         (lambda: ACCEL(parallel=True, selection="hard"), "runner.selection is 'hard'"),
         (lambda: ACCEL(n_edits=0), "runner.n_edits is 0"),
+        (lambda: ACCEL(n_ancestors=-1), "runner.n_ancestors is -1"),
         (lambda: ACCEL(n_parents=33), "between 1 and 32"),
         (lambda: SFL(n_scored=100, n_kept=10), "as 96"),
         (lambda: SFL(n_parallel=3), "must be even"),

@@ -321,7 +321,7 @@ def test_seeds_may_move_to_other_devices_and_levels_may_not(finished):
     assert fingerprint(restored(fewer)) == fingerprint(restored(finished))
     for n_devices in (1, 4):
         other = dataclasses.replace(fewer, n_devices=n_devices)
-        with pytest.raises(RunRefused, match=rf"2 devices shared a batch, .*and now {n_devices} would"):
+        with pytest.raises(RunRefused, match=rf"2 devices divided a batch, .*and now {n_devices} would"):
             ExperimentRunner(other, SeedRunner(program("plr").runner, 4)).train()
     assert saved_updates(finished.run_folder / "checkpoints") == [4, 6]
 

@@ -5,10 +5,12 @@ import dataclasses
 import functools
 import os
 import resource
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import distrax
 import jax
@@ -19,14 +21,27 @@ from PIL import Image
 from rich.console import Console
 
 from minimax_lib.config import Config, from_dict, save_yaml
+from minimax_lib.config.evaluate import parse
 from minimax_lib.envs.base import TimeStep
 from minimax_lib.envs.maze.render import draw_levels
 from minimax_lib.envs.spaces import Box, Discrete
-from minimax_lib.evaluate import main, write_new
+from minimax_lib.evaluate import as_csv, check_same_tasks, csv_text, existing, main, write_new
+from minimax_lib.evaluation.comparison import Improvement, Method, tables
 from minimax_lib.evaluation.held_out import EvalRunner, Evaluation, evaluation_keys
 from minimax_lib.evaluation.report import compare, draw_episodes, final_report, record_episodes
-from minimax_lib.evaluation.tables import Scores, comparison_table, pooled, score_table, task_table
+from minimax_lib.evaluation.robustness import SHARES, RobustResult
+from minimax_lib.evaluation.tables import (
+    Scores,
+    comparison_table,
+    level_scores,
+    levels_note,
+    pooled,
+    score_table,
+    task_table,
+)
 from minimax_lib.experiment.checkpoint import Checkpoints
+from minimax_lib.experiment.folder import RunFolder
+from minimax_lib.experiment.saved import Run
 from minimax_lib.runners.build import make_agent, make_runner
 from minimax_lib.runners.seeds import SeedRunner
 from minimax_lib.runners.training import RunnerState
@@ -111,10 +126,10 @@ def test_the_file_holds_the_scores_of_every_seed_and_task(run, capsys):
     assert evaluate("--run", run, "--tasks", *TASKS, "--n-episodes", 25) == 0
     printed = capsys.readouterr().out
     rows = read(run / "evaluations" / "update20-tasks.csv")
-    assert [(int(row["seed"]), row["maze"]) for row in rows] == [(s, t) for s in range(N_SEEDS) for t in TASKS]
+    assert [(int(row["seed"]), row["task"]) for row in rows] == [(s, t) for s in range(N_SEEDS) for t in TASKS]
     expected = expected_scores(20)
     for row in rows:
-        solved, returns = expected[int(row["seed"]), row["maze"]]
+        solved, returns = expected[int(row["seed"]), row["task"]]
         assert float(row["solved_rate"]) == pytest.approx(solved)
         assert float(row["return"]) == pytest.approx(returns, abs=1e-5)
         assert (row["update"], row["n_episodes"], row["actions"]) == ("20", "25", "sampled")
@@ -156,14 +171,152 @@ def test_runs_are_pooled_as_seeds(run, other, capsys):
 def test_the_robust_protocol(run, capsys):
     assert evaluate("--run", run, "--robust", "--n-levels", 200, "--n-episodes", 4) == 0
     rows = read(run / "evaluations" / "update20-robust.csv")
-    assert [row["maze"] for row in rows[:6]] == [
-        "all levels", "worst 10%", "worst 5%", "worst 2%", "worst 1%", "worst 0.1%",
-    ]  # fmt: skip
-    assert len(rows) == 6 * N_SEEDS
-    rates = np.array([float(row["solved_rate"]) for row in rows]).reshape(N_SEEDS, 6)
+    shares = [("all levels", "200"), ("worst 10%", "20"), ("worst 5%", "10"), ("worst 2%", "4"), ("worst 1%", "2")]
+    assert [(row["task"], row["n_worst"]) for row in rows] == shares * N_SEEDS  # 0.1% would be less than one level
+    rates = np.array([float(row["solved_rate"]) for row in rows]).reshape(N_SEEDS, -1)
     assert (rates[:, 0] > rates[:, 1]).all()
     assert rows[0]["n_levels"] == "200"
-    assert "200 random levels, 4 sampled episodes on each" in capsys.readouterr().out
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "200 random levels, 4 sampled episodes on each" in printed
+    assert "worst 2% to worst 1%: fewer than 10 levels, so chance decides much of the figure." in printed
+    assert "less than one level: worst 0.1% (--n-levels 10000 is enough)" in printed
+
+
+def test_small_shares_of_the_levels_say_how_many_levels_they_are():
+    rates = np.linspace(0, 1, 50)[None]
+    found = level_scores(SHARES, [7], RobustResult(ranking=rates, reported=rates))
+    assert found.tasks == ("all levels", "worst 10%", "worst 5%", "worst 2%")
+    assert found.n_worst == (50, 5, 2, 1)
+    np.testing.assert_allclose(found["solved_rate"][0], [rates[0, :n].mean() for n in found.n_worst])
+    cells = [
+        line.replace("│", " ").split() for line in text_of(score_table("title", found)).splitlines() if "│" in line
+    ]
+    assert cells[1] == ["worst", "10%", "5", "4.1%", "4.1%"]
+    assert levels_note(SHARES, 50) == (
+        "worst 10% to worst 2%: fewer than 10 levels, so chance decides much of the figure. Not shown, since it would "
+        "be less than one level: worst 1%, worst 0.1% (--n-levels 10000 is enough)."
+    )
+    assert levels_note(SHARES, 1000) == ("worst 0.1%: fewer than 10 levels, so chance decides much of the figure.")
+    assert levels_note(SHARES, 10_000) == ""
+
+
+# ---------------------------------------------------------------------------------------------------- several methods
+
+
+def test_methods_are_put_side_by_side_and_evaluations_are_used_again(run, other, tmp_path, capsys):
+    fast = make_run(tmp_path / "fast", config(ppo={"lr": 0.5}), updates=(30,))
+    shutil.rmtree(other / "evaluations", ignore_errors=True)
+    out = tmp_path / "tables" / "both.csv"
+    words = ("--compare", run, fast, other, "--tasks", *TASKS, "--n-episodes", 25, "--out", out)
+    assert evaluate("--run", run, "--tasks", *TASKS, "--n-episodes", 25) == 0
+    capsys.readouterr()
+    assert evaluate(*words) == 0
+    printed = capsys.readouterr().out
+    assert "2 of 3 runs have no such evaluation yet" in printed
+    assert "note: the checkpoints are of different updates, 20 to 30" in printed
+    table = read(out)
+    labels = ["dr (lr=0.0001)", "dr (lr=0.5)"]
+    assert [(row["task"], row["method"]) for row in table] == [(t, m) for t in (*TASKS, "all tasks") for m in labels]
+    assert [row["n_seeds"] for row in table] == ["4", "2"] * 3
+    assert table[0]["runs"] == f"{run} {other}"
+    assert (table[0]["n_episodes"], table[0]["actions"], table[0]["updates"]) == ("25", "sampled", "20")
+    # What is in the folders of the runs is what was pooled.
+    rates = {
+        label: np.array(
+            [
+                [float(row["solved_rate"]) for row in read(folder / "evaluations" / f"update{n}-tasks.csv")]
+                for folder in folders
+            ]
+        ).reshape(-1, len(TASKS))
+        for label, folders, n in ((labels[0], (run, other), 20), (labels[1], (fast,), 30))
+    }
+    for row in table:
+        own = rates[row["method"]]
+        own = own if row["task"] == "all tasks" else own[:, TASKS.index(row["task"])]
+        assert float(row["mean"]) == pytest.approx(own.mean())
+        assert (row["low"], row["high"]) == ("", "")  # too few seeds
+    one, first = rates[labels[1]], rates[labels[0]]
+    pairs = [np.sign(a - b) / 2 + 0.5 for a in one for b in first]
+    assert float(table[-1]["probability"]) == pytest.approx(np.mean(pairs))
+    assert table[-1]["better_than"] == labels[0]
+    assert table[-2]["probability"] == ""
+
+    def untouched(*_):
+        raise AssertionError("nothing must be evaluated again")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("minimax_lib.evaluate.restore", untouched)
+        assert evaluate(*words) == 0
+    assert [path.name for path in out.parent.iterdir()] == ["both.csv"]  # the same numbers are the same file
+    assert "no such evaluation" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("column", "cell"),
+    [("n_episodes", "24"), ("actions", "greedy"), ("update", "19"), ("evaluation_seed", "1"), ("student", "1"),
+     ("protocol", "dcd"), ("seed", "7"), ("task", "Maze"), ("solved_rate", "nan"), ("return", "x"), ("n_worst", "3")],
+)  # fmt: skip
+def test_an_evaluation_that_was_made_otherwise_is_not_used(column, cell, tmp_path):
+    folder = tmp_path / "run"
+    (folder / "checkpoints" / "20").mkdir(parents=True)
+    (folder / "evaluations").mkdir()
+    settings = parse(["--compare", str(folder), "--tasks", "A", "B", "--n-episodes", "25"])
+    run = Run(RunFolder(folder), config(), None)
+    values = np.array([[0.5, 0.25], [1.0, 0.0]])
+    text = csv_text(settings, 20, scores(values))
+    path = folder / "evaluations" / "x.csv"
+    path.write_text(text)
+    update, found = existing(settings, run, ("B", "A"))
+    assert update == 20
+    np.testing.assert_array_equal(found["solved_rate"], values[:, ::-1])
+    np.testing.assert_array_equal(found["return"], values[:, ::-1] / 2)
+    table = read(path)
+    table[-1][column] = cell
+    path.write_text(as_csv([dict.fromkeys(table[-1], "") | row for row in table]))
+    assert existing(settings, run, ("B", "A")) is None
+
+
+def method(label: str, rates, improvement=None) -> Method:
+    return Method(label, (f"runs/{label}",), (20,), scores(rates, range(len(rates))), improvement)
+
+
+def test_methods_by_hand():
+    one = method("plr", [[1.0, 0.5], [0.5, 0.0]])
+    five = method("a rather long name of a method", [[0.5, 0.5]] * 5, Improvement(0.25, (0.125, 0.5)))
+    several, together = tables("title", [one, five], width=80)
+    text = text_of(several, width=80)
+    cells = [line.replace("│", " ").split() for line in text.splitlines() if "│" in line]
+    assert cells[:6] == [
+        ["A", "75.0%", "75.0%", "50.0%", "50.0%"],
+        ["100", "50", "50.0%", "to", "50.0%"],
+        ["B", "25.0%", "25.0%", "50.0%", "50.0%"],
+        ["50", "0", "50.0%", "to", "50.0%"],
+        ["all", "tasks", "50.0%", "50.0%", "50.0%", "50.0%"],
+        ["75", "25", "50.0%", "to", "50.0%"],
+    ]
+    caption = " ".join(text.split())
+    assert "fewer than 5 seeds: the value of each in %" in caption
+    assert "stratified bootstrap of the IQM" in caption
+    assert {"0.25", "0.12 to 0.50"} <= {
+        part.strip() for part in text_of(together, width=80).replace("\n", "│").split("│")
+    }
+    lone = text_of(next(tables("title", [method("dr", [[1.0, 0.5]])], width=80)))
+    assert ["A", "100.0%", "100.0%"] in [line.replace("│", " ").split() for line in lone.splitlines()]
+
+
+def test_methods_whose_tasks_differ_are_refused():
+    plans = {name: ([], SimpleNamespace(names=tasks)) for name, tasks in (("dr", ("A", "B")), ("plr", ("A", "C")))}
+    with pytest.raises(ValueError, match=r"^'dr' and 'plr' have other tasks of these names, A, B and A, C: name tasks"):
+        check_same_tasks(plans)
+
+
+def test_many_methods_are_several_tables_that_fit():
+    many = [method(f"method {i}", np.full((10, 2), 0.8)) for i in range(7)]
+    found = list(tables("title", many, width=80))
+    assert len(found) == 4  # 3 + 3 + 1 methods, and all tasks
+    lines = [line for table in found[:-1] for line in text_of(table, width=80).splitlines()]
+    assert max(map(len, lines)) <= 80
+    assert "\n".join(lines).count("80.0% to 80.0%") == 3 * 7  # no cell is cut or wrapped
 
 
 def test_a_damaged_checkpoint_is_passed_over_and_said_so(run, tmp_path, capsys):
@@ -196,15 +349,27 @@ def test_results_that_cannot_be_kept_are_refused_before_the_work(run, tmp_path, 
         (["--run", "{runs}/frist"], "unknown run '{runs}/frist': choose from *(did you mean '{runs}/first'?)"),
         (["--run", "{runs}"], "{runs} is not the folder of a run: it has no config.yaml"),
         (["--run", "{run}", "--checkpoint", "15"], "{run} has no checkpoint 15: choose from 10, 20, latest"),
-        (["--run", "{run}", "--checkpoint", "last"], "checkpoint is 'last': it must be an integer or one of latest"),
-        (["--run", "{run}", "--tasks", "Labyrnth"], "unknown maze 'Labyrnth': * (did you mean 'Labyrinth'?)"),
+        (["--run", "{run}", "--checkpoint", "last"], "--checkpoint is 'last': it must be an integer or one of latest"),
+        (["--run", "{run}", "--tasks", "Labyrnth"], "unknown held-out task 'Labyrnth': * (did you mean 'Labyrinth'?)"),
         (["--run", "{run}", "--protocol", "dcb"], "unknown protocol 'dcb': * (did you mean 'dcd'?)"),
-        (["--run", "{run}", "--n-episodes", "0"], "n_episodes is 0: it must be at least 1"),
-        (["--run", "{run}", "--robust", "--n-levels", "0"], "n_levels is 0: it must be at least 1"),
-        (["--run", "{run}", "--seed", "-1"], "seed is -1: it must be at least 0"),
-        (["--run", "{run}", "--student", "1"], "student is 1: {run} has 1, counted from 0"),
-        (["--run", "{run}", "--episodes", "9"], "unknown setting 'episodes': * (did you mean 'n_episodes'?)"),
+        (["--run", "{run}", "--n-episodes", "0"], "--n-episodes is 0: it must be at least 1"),
+        (["--run", "{run}", "--robust", "--n-levels", "0"], "--n-levels is 0: it must be at least 1"),
+        (["--run", "{run}", "--seed", "-1"], "--seed is -1: it must be at least 0"),
+        (["--run", "{run}", "--student", "1"], "--student is 1: {run} has 1, counted from 0"),
+        (["--run", "{run}", "--episodes", "9"], "unknown flag --episodes: * (did you mean --n-episodes?)"),
         (["--run", "{run}", "{run}"], "seed 0 is in {run} and in {run}: it can be pooled only once"),
+        (
+            ["--run", "{run}", "--out", "x.csv"],
+            "--out is 'x.csv', which is for --compare only: add that, or leave it out",
+        ),
+        (["--run", "{run}", "--compare", "{run}"], "--run is '{run}', and compare is given too: name all runs with *"),
+        (
+            ["--compare", "{run}", "--robust"],
+            "--robust is true: --compare is for held-out tasks; leave one of them out",
+        ),
+        (["--compare", "{run}", "--out", "x.txt"], "--out is 'x.txt': it must end with .csv"),
+        (["--compare", "{run}", "{run}"], "seed 0 is in {run} and in {run}: it can be pooled only once"),
+        (["--compare", "{runs}/frist"], "unknown run '{runs}/frist': choose from *(did you mean '{runs}/first'?)"),
         (["{run}"], "'{run}' follows no flag: settings are given as --seed 1; see --help"),
     ],
 )
@@ -249,7 +414,7 @@ def test_the_program_refuses_within_two_seconds(run):
     finished, seconds = program("--run", str(run), "--tasks", "Labyrnth")
     assert finished.returncode == 2
     assert finished.stdout == ""
-    assert finished.stderr.startswith("error: unknown maze 'Labyrnth'")
+    assert finished.stderr.startswith("error: unknown held-out task 'Labyrnth'")
     assert seconds < 2
 
 
@@ -258,7 +423,7 @@ def test_help_explains_every_flag():
     assert finished.returncode == 0, finished.stderr
     text = finished.stdout.replace("│", " ")
     flags = text.split(" --")[1:]
-    for name in ("run", "tasks", "n_episodes", "greedy", "protocol", "checkpoint", "robust", "n_levels", "seed"):
+    for name in ("run", "tasks", "n-episodes", "greedy", "protocol", "checkpoint", "robust", "n-levels", "seed"):
         assert any(flag.startswith(f"{name} ") for flag in flags), name
 
 
@@ -329,7 +494,7 @@ def test_pooling_keeps_the_order_of_seeds():
     both = pooled([scores([[1.0, 0.5], [0.5, 0.0]]), scores([[0.1, 0.2]], seeds=[9])])
     assert both.seeds == (0, 1, 9)
     np.testing.assert_array_equal(both["solved_rate"], [[1.0, 0.5], [0.5, 0.0], [0.1, 0.2]])
-    assert list(both.rows())[-1] == {"seed": 9, "maze": "B", "solved_rate": 0.2, "return": 0.1, "length": 2.0}
+    assert list(both.rows())[-1] == {"seed": 9, "task": "B", "solved_rate": 0.2, "return": 0.1, "length": 2.0}
 
 
 @dataclasses.dataclass(frozen=True)

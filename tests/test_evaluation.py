@@ -303,16 +303,16 @@ def test_levels_that_cannot_be_solved_are_left_out(coins):
 
 
 def test_the_worst_levels_are_reported_without_the_bad_luck_that_selected_them(coins, coin_result):
-    """The true win rates of the selected levels are known: the second evaluation finds them, the first does not."""
+    """The true solved rates of the selected levels are known: the second evaluation finds them, the first does not."""
     truth = coins.draw_levels(jax.random.key(0))  # the levels of the fixture
     for share in (0.01, 0.02, 0.05, 0.1):
         worst = worst_levels(coin_result.ranking, share)
         expected = truth[worst].mean(axis=1)
         first = np.take_along_axis(coin_result.ranking, worst, axis=1).mean(axis=1)
         error = 4 * 0.5 / np.sqrt(5 * worst.shape[1])  # four standard errors of a mean of coin flips, at most
-        np.testing.assert_allclose(coin_result.win_rates(share), expected, atol=error)
+        np.testing.assert_allclose(coin_result.solved_rates(share), expected, atol=error)
         assert (first < expected - 0.15).all()
-    np.testing.assert_allclose(coin_result.win_rates(1.0), truth.mean(), atol=4 * 0.5 / np.sqrt(5 * 4000))
+    np.testing.assert_allclose(coin_result.solved_rates(1.0), truth.mean(), atol=4 * 0.5 / np.sqrt(5 * 4000))
 
 
 def test_the_two_evaluations_and_the_seeds_are_independent_given_the_level(coins, coin_result):
@@ -327,8 +327,8 @@ def test_worst_levels_by_hand():
     np.testing.assert_array_equal(worst_levels(rates, 0.4), [[1, 3], [4, 3]])  # the first drawn of equal ones
     np.testing.assert_array_equal(worst_levels(rates, 0.001), [[1], [4]])  # at least one
     result = RobustResult(ranking=rates, reported=rates[:, ::-1])
-    np.testing.assert_allclose(result.win_rates(0.4), [0.0, 0.95])
-    np.testing.assert_allclose(result.win_rates(1.0), [0.34, 0.8])
+    np.testing.assert_allclose(result.solved_rates(0.4), [0.0, 0.95])
+    np.testing.assert_allclose(result.solved_rates(1.0), [0.34, 0.8])
 
 
 def test_an_environment_that_cannot_tell_uses_all_levels():
@@ -341,7 +341,7 @@ def test_an_environment_that_cannot_tell_uses_all_levels():
 
 def test_hopeless_level_generators_are_given_up():
     runner = RobustRunner(Coin(least=2.0), Walker(), RobustProtocol(n_levels=20, n_episodes=1))
-    with pytest.raises(ValueError, match=r"^only 0 of \d+ random levels can be solved: 20 were wanted$"):
+    with pytest.raises(ValueError, match=r"^only 0 of \d+ random levels can be solved: 20 are needed$"):
         runner.draw_levels(jax.random.key(0))
 
 

@@ -20,7 +20,7 @@ from rich.console import Console
 from toy_program import EVALUATION, ToyRunner, toy_config, toy_program
 
 from minimax_lib.agents.ppo import PPO
-from minimax_lib.config import Config, load_yaml
+from minimax_lib.config import Config, load_yaml, save_yaml
 from minimax_lib.evaluation.held_out import Evaluation
 from minimax_lib.experiment.files import saved_updates
 from minimax_lib.experiment.folder import FolderLost, RunFolder, RunRefused, differences
@@ -59,7 +59,7 @@ def test_a_run_leaves_what_the_design_says(done):
     assert {"loss", "return", "solved_rate", "level/n_walls"} <= set(columns)
     assert len(rows) == 12 * 2
     columns, rows = read_table(folder / "eval.csv")
-    assert columns == ["update", "seed", "maze", "return", "solved"]
+    assert columns == ["update", "seed", "task", "return", "solved_rate"]
     assert len(rows) == 5 * 2 * 2
     assert saved_updates(folder / "checkpoints") == [20, 24]  # the newest `keep_checkpoints`
 
@@ -293,8 +293,23 @@ def test_what_does_not_alter_the_training_may_differ(done, tmp_path):
 def test_a_longer_run_is_refused_where_the_learning_rate_depends_on_its_length(tmp_path):
     scheduled = {"ppo": PPO(lr_final=0.0), "n_updates": 2}
     experiment(toy_config(tmp_path, **scheduled)).train()
-    with pytest.raises(RunRefused, match="n_updates was 2 and is now 4"):
-        experiment(toy_config(tmp_path, **(scheduled | {"n_updates": 4, "resume": True}))).train()
+    why = re.escape(
+        "n_updates was 2 and is now 4 (ppo.lr_final is 0.0: the learning rate falls over all of n_updates, so that a "
+        "run of another length differs from its first update on; keep n_updates, or train the longer run under "
+        "another --name)"
+    )
+    longer = toy_config(tmp_path, **(scheduled | {"n_updates": 4, "resume": True}))
+    with pytest.raises(RunRefused, match=f"with another configuration: {why}$"):
+        experiment(longer).train()
+    # Another way to ask for it: the number is edited in config.yaml.
+    save_yaml(dataclasses.replace(longer, resume=False), longer.run_folder / "config.yaml")
+    with pytest.raises(RunRefused, match=rf"with another configuration: {why} \(config.yaml has been edited"):
+        experiment(longer).train()
+    # With other settings that differ, the message still says where the run's own are.
+    faster = dataclasses.replace(longer, ppo=PPO(lr=0.5, lr_final=0.0))
+    save_yaml(dataclasses.replace(longer, n_updates=2, resume=False), longer.run_folder / "config.yaml")
+    with pytest.raises(RunRefused, match=rf"{why}; ppo.lr was 0.0001 and is now 0.5 \(--config .* gives the run's own"):
+        experiment(faster).train()
 
 
 def test_a_folder_in_use_is_refused_with_the_process_that_uses_it(tmp_path, capsys):
@@ -501,7 +516,7 @@ def test_curves_for_tensorboard(tmp_path):
         for name, table in (("loss", "metrics.csv"), ("return", "metrics.csv"), ("Up/return", "eval.csv")):
             column = name.rpartition("/")[2]
             rows = [row for row in read_table(config.run_folder / table)[1] if row["seed"] == str(seed)]
-            rows = [row for row in rows if row.get("maze", "Up") == "Up"]
+            rows = [row for row in rows if row.get("task", "Up") == "Up"]
             np.testing.assert_allclose(
                 curves[name], [(int(row["update"]), float(row[column])) for row in rows], rtol=1e-6
             )
@@ -509,7 +524,7 @@ def test_curves_for_tensorboard(tmp_path):
 
 def test_tensorboard_without_its_package_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"pip install 'minimax-lib\[tensorboard\]'"):
+    with pytest.raises(ValueError, match=r'pip install "minimax-ued\[tensorboard\]"'):
         experiment(toy_config(tmp_path, tensorboard=True))
 
 
@@ -518,7 +533,7 @@ def test_tensorboard_without_its_package_is_refused(tmp_path, monkeypatch):
 
 def test_the_progress_line():
     standing = Standing(1200, 30000, 34567.8, 3723.4, 0.4567, 0.615)
-    assert str(standing) == "update 1,200/30,000  34,568 steps/s  1:02:03 left  return 0.457  solved 62%"
+    assert str(standing) == "update 1,200/30,000  34,568 steps/s  1:02:03 left  return 0.457  solved rate 62%"
     assert str(Standing(0, 5)) == "update 0/5"
     assert [duration(seconds) for seconds in (0.4, 59.6, 3600)] == ["0:00", "1:00", "1:00:00"]
 

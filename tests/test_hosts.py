@@ -139,7 +139,7 @@ def test_a_run_that_is_there_is_refused_by_both(done):
     pair = Pair(done, "--name", "run")
     assert pair.finish() == [2, 2], pair.output
     assert "already holds a run" in pair.output[0]
-    assert "the first process of the run refuses it" in pair.output[1]
+    assert "the first process of the run has refused it" in pair.output[1]
 
 
 def test_a_signal_to_one_process_saves_and_ends_both(done):
@@ -265,7 +265,7 @@ def test_settings_are_compared_by_name():
 
 def test_processes_have_equally_many_devices():
     check_devices([0, 0, 1, 1])
-    with pytest.raises(ValueError, match="equally many devices: there are 2 in process 0, 1 in process 1"):
+    with pytest.raises(ValueError, match="the same number of devices: there are 2 in process 0, 1 in process 1"):
         check_devices([0, 0, 1])
 
 
@@ -316,7 +316,7 @@ def test_the_cores_of_a_machine_without_accelerators_are_devices_when_asked_for(
     assert status == 0, output
     assert updates(tmp_path / "cores") == [2]
     status, output = alone(tmp_path, "--n-devices", str(8 * N_CORES), "--runner.n-parallel", "1024", n_devices=None)
-    assert (status, output) == (2, f"error: n_devices is {8 * N_CORES}: there are {N_CORES} (cpu)\n")
+    assert (status, output) == (2, f"error: --n-devices is {8 * N_CORES}: there are {N_CORES} (cpu)\n")
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,9 @@ LAYERS = [  # each may import itself and what stands before it; the longest pref
     ["curricula"],
     ["runners", "evaluation"],
     ["config"],
-    ["experiment"],
-    ["train", "evaluate"],
+    ["experiment", "pictures.films", "pictures.galleries"],  # a run draws while it is under way
+    ["portable", "pictures"],
+    ["train", "evaluate", "plot", "report", "sweep", "draw", "play"],
 ]
 KNOW_MAZES = {"minimax_lib.envs", "minimax_lib.envs.registry"}
 

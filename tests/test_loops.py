@@ -1,4 +1,4 @@
-"""What programs for accelerators do otherwise (several steps in an iteration, for one) changes no result."""
+"""Programs for accelerators differ (several steps share an iteration, for example), but their results do not."""
 
 import chex
 import jax
@@ -15,12 +15,12 @@ from minimax_lib.runners.build import trained_with
 from minimax_lib.runners.seeds import SeedRunner
 
 ENV = AMaze(height=5, width=5, n_walls=6, max_steps=7)
-SIZES = {"n_parallel": 4, "n_steps": 22}  # neither a multiple of the steps that share an iteration nor of the stock's
+SIZES = {"n_parallel": 4, "n_steps": 22}  # no multiple of the steps in an iteration, or between two restockings
 MODEL = {"conv_filters": 4, "head_width": 8, "memory_width": 8}
 
 
 def one_update(runner: str, model: str):
-    """(the students' parameters after an update, metrics) of a program made for the backend at hand."""
+    """(the students' parameters after an update, metrics) of a program compiled for the current backend."""
     network = MODELS[model](**MODEL, **({"n_blocks": 1, "state_size": 4} if model == "s5" else {}))
     agent = AgentPop(PPOAgent(network.build(ENV.observation_space, ENV.action_space), PPO(n_epochs=1)), 1)
     sizes = SIZES | ({"capacity": 16, "robust": False} if runner == "plr" else {})

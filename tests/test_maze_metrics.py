@@ -63,7 +63,7 @@ def test_shortest_paths_equal_breadth_first_search(height, width, n_walls, n_lev
 
 
 def test_a_path_that_winds_through_the_whole_grid():
-    """A snake of 9 x 9: the longest way that the flood may have to go, 8 steps a free row and 2 a turn."""
+    """A snake of 9 x 9 is the longest way for the flood: 8 steps in each free row, and 2 for each turn."""
     wall_map = np.zeros((9, 9), bool)
     wall_map[1::4, :-1] = True
     wall_map[3::4, 1:] = True

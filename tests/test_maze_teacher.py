@@ -1,4 +1,4 @@
-"""The maze teacher against a plain Python model of the design task, on action sequences of the worst sort.
+"""The maze teacher against a plain Python model of the design task, on the most difficult action sequences.
 
 Statistics: chi-squared on fixed keys, refused at p < 1e-4.
 """
@@ -66,7 +66,7 @@ class Designs(NamedTuple):
 
 @functools.partial(jax.jit, static_argnums=0)
 def design(teacher: MazeTeacher, key: jax.Array, actions: jax.Array):
-    """Every row of `actions` played on a canvas of its own."""
+    """The designs of all rows of `actions`, each on a canvas of its own."""
 
     def one(key, actions):
         k_canvas, k_reset, k_steps = jax.random.split(key, 3)
@@ -91,7 +91,7 @@ def play(teacher: MazeTeacher, actions: np.ndarray, seed: int = 0) -> Designs:
 
 
 def action_sequences(teacher: MazeTeacher) -> np.ndarray:
-    """[N, T]: all there are if those are few; else the worst ones and random ones."""
+    """[N, T]: all action sequences if they are few; otherwise the most difficult ones, and random ones."""
     n_cells, n_steps = teacher.height * teacher.width, teacher.max_steps
     random = np.random.default_rng(0)
     if n_cells**n_steps <= 1024:
@@ -118,7 +118,7 @@ def designs(teacher: MazeTeacher) -> Designs:
 
 
 class Model:
-    """The design task in plain Python. A cell is (x, y); where chance decides, it believes what it is shown."""
+    """The design task in plain Python. A cell is (x, y). Random choices are taken from the teacher's image."""
 
     def __init__(self, teacher: MazeTeacher, facing: int):
         self.teacher, self.facing = teacher, facing
@@ -133,7 +133,7 @@ class Model:
         return ["wall"] * n_walls + ["goal", "agent"] + (["facing"] if self.teacher.set_agent_dir else [])
 
     def share(self, action: int) -> int:
-        """The part of the walls that an action asks for; halves upwards."""
+        """The number of walls that an action asks for. Halves are rounded up."""
         exact = Fraction(self.teacher.n_walls * action, self.teacher.height * self.teacher.width - 1)
         return math.floor(exact + Fraction(1, 2))
 
@@ -402,5 +402,5 @@ def test_an_impossible_design_is_refused_by_the_name_of_its_setting(settings, wo
 
 
 def test_a_design_is_for_mazes():
-    with pytest.raises(ValueError, match=r"'MazeTeacher'.*AMaze"):
+    with pytest.raises(ValueError, match="levels of AMaze, not of MazeTeacher"):
         MazeDesign().build(MazeTeacher())

@@ -37,7 +37,7 @@ def initialised(model, space, seed: int = 0):
 
 @jax.jit
 def disturbed(params, seed: int = 0):
-    """No parameter is zero, so that everything contributes to what comes out."""
+    """Parameters without zeros, so that everything contributes to the output."""
     keys = iter(jax.random.split(jax.random.key(seed), 64))
     return jax.tree.map(lambda x: x + 0.2 * jax.random.normal(next(keys), x.shape), params)
 
@@ -155,7 +155,7 @@ H, F = 5, 4
 
 
 def random_sequence(name: str):
-    """(cell, weights, features, first, carry), episodes starting here and there."""
+    """(cell, weights, features, first, carry). Episodes start at random places."""
     cell, make_carry = CELLS[name]
     keys = iter(jax.random.split(jax.random.key(3), 8))
     weights = Weights(
@@ -171,7 +171,7 @@ def random_sequence(name: str):
 
 
 def plain_scan(cell, weights, features, first, carry):
-    """The recurrence as one writes it down, for autodiff."""
+    """The recurrence as a plain loop, for autodiff."""
 
     def step(carry, x):
         features_t, first_t = x
@@ -346,7 +346,7 @@ SMALL = [LSTM(memory_width=16), GRU(memory_width=16), S5(memory_width=16, state_
 
 @pytest.mark.parametrize("settings", SMALL)
 def test_bfloat16_is_the_same_network_rounded(settings):
-    """Off by more than f32 rounds (1e-7) and less than some ten roundings to 8 bits; the types are the same."""
+    """The error is above that of f32 (1e-7) and below about ten roundings to 8 bits. Types are the same."""
     obs = observations(MAZE, jax.random.key(1), T, R)
     first = jax.random.bernoulli(jax.random.key(2), 0.3, (T, R))
     full = settings.build(MAZE, ACTIONS)

@@ -1,4 +1,4 @@
-"""ACCEL's mutation of mazes: what it keeps, and how often it does what (chi-squared, refused at p < 1e-4)."""
+"""ACCEL's mutation of mazes: what it preserves, and how often each edit occurs (chi-squared, fails at p < 1e-4)."""
 
 import functools
 
@@ -78,7 +78,7 @@ def test_one_edit_is_one_of_its_three_kinds():
 
 
 def test_two_edits_are_one_edit_of_one_edit():
-    """All children of two edits on a maze of four cells occur as often as the product of single edits says."""
+    """The children of two edits on a maze of four cells. Their frequencies are products of those of single edits."""
     start = maze(["A.", ".G"])
 
     def name(walls, goal) -> tuple:

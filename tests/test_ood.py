@@ -1,4 +1,4 @@
-"""The held-out mazes: fixed ones against their data, generators against the laws they must obey."""
+"""The held-out mazes: fixed ones against their data, generators against the rules that they must follow."""
 
 import dataclasses
 import json
@@ -114,7 +114,7 @@ def test_a_perfect_maze_is_a_spanning_tree_of_the_odd_cells(name, size, n):
 
 
 def connected(wall_map):
-    """Whether all free cells hang together, by a plain flood."""
+    """Whether all free cells are connected, by a plain flood fill."""
     free = {(y, x) for y, x in np.argwhere(~wall_map).tolist()}
     todo = [free.pop()]
     while todo:
@@ -172,7 +172,7 @@ CROSSINGS = {
 
 
 def river_counts(wall_map):
-    """(columns, rows) that are walls but for their openings: of n walls across, each has its own opening."""
+    """(columns, rows) that are walls with one opening each."""
     n_free = (~wall_map).sum(axis=0)
     columns = sum(n_free[x] <= wall_map.shape[0] // 2 for x in range(1, len(n_free), 2))
     n_free = (~wall_map).sum(axis=1)
@@ -196,7 +196,7 @@ def test_crossings_obey_the_law_of_their_walls(name):
 
 @pytest.mark.parametrize("name", CROSSINGS)
 def test_crossings_are_distributed_as_minigrids(name):
-    """Cell by cell the share of walls equals the real generator's: largest z of all cells below 4.5."""
+    """In each cell, the share of walls equals that of the real generator: the largest z of all cells is below 4.5."""
     (size, n_crossings), n = CROSSINGS[name], 1500
     ours = draws(name, n)[0].wall_map.mean(axis=0)
     env = CrossingEnv(size=size, num_crossings=n_crossings, obstacle_type=Wall)

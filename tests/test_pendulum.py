@@ -11,11 +11,11 @@ import pytest
 
 from minimax_lib.config.train import from_dict, load_yaml
 from minimax_lib.envs.conformance import check_environment, check_teacher
-from minimax_lib.envs.pendulum import Pendulum, PendulumDesign, PendulumTasks, Physics
+from minimax_lib.envs.pendulum import Pendulum, PendulumDesign, Physics
 from minimax_lib.envs.pendulum.family import EASY, easy_pendulum
 from minimax_lib.envs.pendulum.mutate import NUDGE
 from minimax_lib.envs.pendulum.physics import PARAMETERS, energy, stacked, wrapped_angle
-from minimax_lib.envs.pendulum.tasks import GROUPS, TASKS, load
+from minimax_lib.envs.pendulum.tasks import TASKS, load
 from minimax_lib.envs.registry import editing_of, identity_of, make_env, make_held_out, make_ued_env
 from minimax_lib.runners.build import make_runner
 
@@ -24,7 +24,7 @@ KEY = jax.random.key(0)
 
 
 def physics(**values):
-    """The nominal pendulum, but for `values`."""
+    """The nominal pendulum with these `values` changed."""
     return dataclasses.replace(load("Nominal"), **{name: jnp.float32(value) for name, value in values.items()})
 
 
@@ -50,7 +50,7 @@ def test_the_environment_conforms(env):
 
 
 def test_energy_is_conserved_without_motor_and_friction():
-    """Semi-implicit Euler is of first order: twice the substeps, half the error, which swings and does not grow."""
+    """Semi-implicit Euler is of first order: twice the substeps, half the error. It oscillates, but does not grow."""
     level, errors = physics(damping=0), []
     for n_substeps in (4, 8, 16):
         env = dataclasses.replace(ENV, n_substeps=n_substeps)
@@ -66,7 +66,7 @@ def test_energy_is_conserved_without_motor_and_friction():
 
 @pytest.mark.parametrize(("length", "gravity"), [(0.5, 15.0), (1.0, 10.0), (1.5, 5.0)])
 def test_small_swings_have_the_period_of_the_closed_form(length, gravity):
-    """2 pi sqrt(l / g), whatever the mass."""
+    """The period is 2 pi sqrt(l / g), for any mass."""
     level = physics(length=length, gravity=gravity, damping=0, mass=1.3)
     env = dataclasses.replace(ENV, dt=0.01, n_substeps=1)
     states, _ = moved(env, at(level, np.pi - 0.05, env=env), np.zeros(2000))
@@ -78,7 +78,7 @@ def test_small_swings_have_the_period_of_the_closed_form(length, gravity):
 
 
 def test_friction_takes_what_it_should():
-    """Far from the bottom's pull (no gravity to speak of), the speed falls as exp(-b t / (m l^2))."""
+    """Almost without gravity, the speed falls as exp(-b t / (m l^2))."""
     level = physics(gravity=1e-6, damping=0.2, mass=0.5, length=0.8)
     env = dataclasses.replace(ENV, dt=0.002, n_substeps=1)
     states, _ = moved(env, at(level, 0.0, 5.0), np.zeros(500))
@@ -87,7 +87,7 @@ def test_friction_takes_what_it_should():
 
 
 def test_the_motor_holds_what_it_is_strong_enough_for():
-    """Level, against m g l; and no action is more than the motor gives."""
+    """The motor holds the pole horizontal against m g l, and no action gives more than the motor's highest torque."""
     level = physics(mass=0.5, length=0.5, gravity=10.0, torque=5.0)
     states, _ = moved(ENV, at(level, np.pi / 2), np.full(20, -0.5))
     np.testing.assert_allclose(states.angle, np.pi / 2, atol=1e-4)
@@ -98,7 +98,7 @@ def test_the_motor_holds_what_it_is_strong_enough_for():
 
 
 def test_lockstep_with_gymnasium():
-    """Its rod of 1 kg and 1 m turns as a point mass of 3/4 kg at 2/3 m."""
+    """Gymnasium's rod of 1 kg and 1 m turns like a point mass of 3/4 kg at 2/3 m."""
     level = physics(mass=0.75, length=2 / 3, gravity=10.0, damping=0.0, torque=2.0)
     env = dataclasses.replace(ENV, n_substeps=1, max_speed=8.0)
     theirs = gymnasium.make("Pendulum-v1").unwrapped
@@ -171,8 +171,8 @@ def controlled(env, level, key):
 
 
 def test_the_held_out_pendulums_can_be_solved():
-    """By a controller that knows their physics, 9 times in 10, and random levels of the training ranges too."""
-    tasks = PendulumTasks(ENV, GROUPS["all"])
+    """A controller that knows their physics solves them 9 times in 10, and random levels of the training ranges too."""
+    tasks = make_held_out(ENV, ["all"])
     levels = tasks.sample(KEY, 64)
     keys = jax.random.split(jax.random.key(1), (len(tasks.names), 64))
     progress = jax.jit(jax.vmap(jax.vmap(partial(controlled, ENV))))(levels, keys)
@@ -230,7 +230,7 @@ def test_mutation_nudges_single_parameters_within_their_ranges():
     moved = (jax.vmap(stacked)(children) - jax.vmap(stacked)(levels)) / widths[None]
     changed = np.abs(moved) > 1e-6
     assert changed.sum(axis=1).max() == 1
-    # A fifth each, but for the few that were pushed against the end of their range that they were at.
+    # A fifth each, except for the few that were already at the end of their range and were pushed against it.
     np.testing.assert_allclose(changed.mean(axis=0), 0.2, atol=4 * np.sqrt(0.16 / 3000))
     assert np.abs(moved[changed]).mean() == pytest.approx(NUDGE * np.sqrt(2 / np.pi), rel=0.15)
     far = mutate(jax.random.split(jax.random.key(2), 3000), levels, 50)
@@ -273,7 +273,7 @@ def test_the_teacher_designs_what_it_says():
     np.testing.assert_array_equal(stacked(teacher.to_level(after)), stacked(level))
     _, opened = pair.reset_student(KEY, state)
     assert opened.obs.shape == (3,)
-    with pytest.raises(ValueError, match="PendulumDesign designs for Pendulum"):
+    with pytest.raises(ValueError, match="PendulumDesign designs levels of Pendulum, not of AMaze"):
         PendulumDesign().build(make_env("AMaze"))
 
 
@@ -310,7 +310,7 @@ def test_bad_settings_are_refused_in_one_line(setting, line):
 
 @pytest.mark.parametrize("name", ["dr", "plr", "accel", "paired", "sfl"])
 def test_every_method_takes_the_pendulum(name):
-    """The shipped files, traced: what does not fit together shows there."""
+    """Tracing the shipped files shows whether their settings fit together."""
     if name == "sfl":
         config = from_dict({"env": "Pendulum", "runner": "sfl", "model": "ff"})
     else:

@@ -1,4 +1,4 @@
-"""PPO: it learns what is known in closed form, and every piece equals plain numpy."""
+"""PPO: it learns values that are known in closed form, and every piece equals plain numpy."""
 
 import dataclasses
 import functools
@@ -23,7 +23,7 @@ from tests.probes import Probe
 
 ENV = Probe()
 B, T = 16, 12  # episodes of 1, 2, 3 or 4 steps fill T
-LENGTHS = np.repeat(np.arange(1, 5, dtype=np.int32), B // 4)  # of the episodes that nothing follows, row by row
+LENGTHS = np.repeat(np.arange(1, 5, dtype=np.int32), B // 4)  # of the single episode of each row
 GAMMA = 0.8
 SMALL = {
     "lstm": LSTM(memory_width=16, head_width=16),
@@ -57,7 +57,7 @@ def play(model, key: jax.Array, params, level) -> Rollout:
 
 @functools.partial(jax.jit, static_argnames="model")
 def play_once(model, key: jax.Array, params, level) -> Rollout:
-    """The same with one episode a row that nothing follows, so that most steps are not valid (see `LENGTHS`)."""
+    """The same with a single episode in each row, so that most steps are not valid (see `LENGTHS`)."""
     levels = jax.vmap(lambda length: dataclasses.replace(level, length=length))(jnp.asarray(LENGTHS))
     return played(BatchEnv(ENV, restart=NoRestart()), model, key, params, levels)
 
@@ -160,7 +160,7 @@ def test_memory_is_used_where_it_is_needed(learner, model):
 
 
 def test_without_memory_it_cannot_be_learnt(learner):
-    """Both cues look the same in the last step: whatever is done there, half of the episodes pay 1 and half -1."""
+    """Both cues look the same in the last step. With any action, half of the episodes pay 1 and half -1."""
     run = learner("ff", probes.memory())
     assert abs(run.steps.reward[2::3].mean()) < 5 / np.sqrt(T // 3 * B)
     np.testing.assert_allclose(run.steps.value[2::3], np.zeros((T // 3, B)), atol=0.35)
@@ -261,7 +261,7 @@ def test_explained_variance():
 
 
 def with_garbage(run: Rollout) -> Rollout:
-    """`run`, with other numbers wherever a step is not valid, and after the last step."""
+    """`run`, with other numbers in all steps that are not valid, and after the last step."""
     valid = run.steps.valid
     k_obs, k_action, k_reward, k_value, k_log_prob = jax.random.split(jax.random.key(20), 5)
 
@@ -322,7 +322,7 @@ def test_moments_are_those_of_the_valid_steps():
 
 
 def test_a_minibatch_without_a_valid_step_is_harmless():
-    """Of single steps, most minibatches have none here."""
+    """Without memory, minibatches are made of single steps. Here, most of them have no valid step."""
     agent = make_agent("ff", n_epochs=1, n_minibatches=T * B)
     state, run = experience(agent, play=play_once)
     after, metrics = jax.jit(agent.update)(jax.random.key(0), state, run)
@@ -334,14 +334,14 @@ def test_a_minibatch_without_a_valid_step_is_harmless():
 
 @pytest.mark.parametrize(("model", "n_minibatches", "ends"), [("lstm", 2, False), ("lstm", 1, True), ("ff", 2, True)])
 def test_the_gradient_of_chunks_is_that_of_the_whole(model, n_minibatches, ends):
-    """To rounding, also where the chunks differ in how many of their steps count."""
+    """Chunks give the same gradient up to rounding, even if they differ in the number of valid steps."""
     whole, parts = (
         make_agent(model, n_epochs=1, n_minibatches=n_minibatches, n_chunks=n, max_grad_norm=1e6) for n in (1, 4)
     )
     state, run = experience(whole, **({"play": play_once} if ends else {}))
     expected = jax.jit(whole.update)(jax.random.key(1), state, run)
     found = jax.jit(parts.update)(jax.random.key(1), state, run)
-    # Adam's second moment is the squared gradient, which no step size hides
+    # Adam's second moment is the squared gradient, which does not depend on the step size
     for x, y in zip(jax.tree.leaves(expected[0].opt_state), jax.tree.leaves(found[0].opt_state), strict=True):
         np.testing.assert_allclose(x, y, rtol=2e-3, atol=1e-7)
     for name, number in expected[1].items():
@@ -356,7 +356,7 @@ def test_an_epoch_uses_everything_exactly_once(model, n_minibatches):
     whole = make_agent(model, n_epochs=1, lr=1e-30, normalize_advantages=False)
     parts = make_agent(model, n_epochs=1, lr=1e-30, normalize_advantages=False, n_minibatches=n_minibatches)
     state, run = experience(whole)
-    # every row weighs differently: one that is used twice, or left out, is seen
+    # every row has a different weight, so a row that is used twice or left out changes the result
     run = dataclasses.replace(run, steps=dataclasses.replace(run.steps, reward=run.steps.reward * jnp.arange(B)[None]))
     expected = jax.jit(whole.update)(jax.random.key(1), state, run)[1]
     metrics = jax.jit(parts.update)(jax.random.key(1), state, run)[1]

@@ -1,4 +1,4 @@
-"""Rewards over the running deviation of the discounted return, against NumPy step by step."""
+"""Rewards divided by the running deviation of the discounted return, against NumPy step by step."""
 
 import dataclasses
 
@@ -71,7 +71,7 @@ def test_two_rollouts_equal_numpy_step_by_step(shift):
 
 
 def test_float32_is_enough_for_a_million_values():
-    """Merged 64 at a time around a mean of 1,000 deviations."""
+    """Values are merged 64 at a time. Their mean is 1,000 deviations."""
     values = (1000 + np.random.default_rng(0).normal(size=(16384, 64))).astype(np.float32)
     exact = values.astype(np.float64)
     parts = Moments(*(jnp.asarray(x, jnp.float32)[:, None] for x in (np.full(16384, 64), exact.mean(1), exact.var(1))))
@@ -107,7 +107,7 @@ def test_devices_share_their_statistics():
 
 @pytest.mark.parametrize("n_steps", [4, 2 * LONG], ids=["going on", "restarting"])
 def test_runs_report_raw_returns_and_learn_from_normalised_rewards(n_steps):
-    """A reward of a hundred a step: returns stay as they are, targets come down to the scale of deviations."""
+    """Every step pays a hundred. Returns do not change, but targets are on the scale of deviations."""
     env = Scaled(fixed=0.5)
     settings = DR(n_parallel=16, n_steps=n_steps, normalize_rewards=True)
     program = SeedRunner(trained_with(env, small_agent(env), settings), n_seeds=2)

@@ -1,4 +1,4 @@
-"""The rollout: what it records, where memory is cleared, what truncation is worth, and statistics of episodes."""
+"""The rollout: its records, where memory is cleared, the value at a truncation, and statistics of episodes."""
 
 import dataclasses
 
@@ -100,7 +100,7 @@ def walk(agent: AgentPop, params, run: Rollout, length: int) -> tuple[np.ndarray
 
 @pytest.mark.parametrize("length", [1, 3, 4])
 def test_memory_is_cleared_exactly_where_episodes_start(agent, params, play, length):
-    """Also after the rollout: of 7 steps the last ends an episode of length 1, but none of length 3 or 4."""
+    """This includes the value after the rollout. The last of 7 steps ends an episode of length 1, but not of 3 or 4."""
     run = play[False](jax.random.key(3), params, levels(length))
     values, log_probs, last_value = walk(agent, params, run, length)
     np.testing.assert_allclose(run.steps.value[:, 0], values, rtol=1e-4, atol=1e-5)

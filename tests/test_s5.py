@@ -1,4 +1,4 @@
-"""S5: the recurrence against a plain loop, its gradient, how it starts, what it learns, and what is refused."""
+"""S5: the recurrence and its gradient against a plain loop, initial parameters, learning, and what is refused."""
 
 import functools
 import re
@@ -32,7 +32,7 @@ def random_complex(seed: int, *shape: int) -> jax.Array:
 
 
 def starts(n_steps: int) -> jax.Array:
-    """bool[T, R]: episodes that start here and there, but not in row 2."""
+    """bool[T, R]: episodes start at random places, but not in row 2."""
     first = jax.random.bernoulli(jax.random.key(2), 0.3, (n_steps, R))
     return first.at[:, 2].set(False)
 
@@ -185,7 +185,7 @@ def test_acting_has_no_loop():
 @pytest.mark.parametrize("one_by_one", [True, False])
 @pytest.mark.parametrize(("glu", "norm", "discretisation"), VARIANTS[:2])
 def test_steps_one_by_one_are_the_sequence(glu, norm, discretisation, one_by_one, monkeypatch):
-    """Over the length of a published rollout, with its slowest and fastest states, from states that are not zero."""
+    """Over the length of a published rollout, with the slowest and fastest states, starting from nonzero states."""
     n_steps = 256
     module = memory(glu, norm, discretisation, width=16, state_size=32, dt_min=0.001)
     params = initialised(module, disturbance=0.05)
@@ -345,7 +345,7 @@ def test_states_never_grow_without_bound(discretisation):
 
 
 def test_it_recalls_what_it_saw_thirty_steps_ago():
-    """A cue in the first step, noise until the last, which asks for the cue."""
+    """The first step shows a cue, then comes noise, and the last step asks for the cue."""
     n_cues, n_rows, n_steps = 2, 32, 32
     module = memory(width=16, state_size=16, dt_min=0.01)
     optimizer = optax.adam(3e-3)
@@ -410,11 +410,11 @@ def test_the_command_line_s_model_trains_and_compiles_once():
     [
         (
             {"state_size": 30, "n_blocks": 4},
-            "model.state_size is 30: model.n_blocks is 4, so that it must be a multiple of 8 (try 32)",
+            "model.state_size is 30: model.n_blocks is 4, so it must be a multiple of 8 (try 32)",
         ),
         (
             {"state_size": 2, "n_blocks": 4},
-            "model.state_size is 2: model.n_blocks is 4, so that it must be a multiple of 8 (try 8)",
+            "model.state_size is 2: model.n_blocks is 4, so it must be a multiple of 8 (try 8)",
         ),
         ({"memory_width": 0}, "model.memory_width is 0: it must be at least 1"),
         ({"n_layers": 0}, "model.n_layers is 0: it must be at least 1"),

@@ -19,12 +19,12 @@ T, R, HEIGHT, WIDTH, CHANNELS, SIZE, FILTERS, COLUMNS, SCALE = 10, 3, 6, 5, 2, 3
 
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch):
-    """A window changes more often than a tile holds, and not a multiple of it."""
+    """A window changes more often than a tile holds, and the number is not a multiple of a tile."""
     monkeypatch.setattr(slow_images, "TILE", 4)
 
 
 def drawing(seed: int, n_steps: int = T, n_rows: int = R) -> np.ndarray:
-    """u8[T, R, h, w, c]: one cell is drawn in a step, sometimes as it was already; rows do not start alike."""
+    """u8[T, R, h, w, c]: each step draws one cell, which may stay as it was. Rows start from different images."""
     rng = np.random.default_rng(seed)
     image = rng.integers(0, 3, (n_rows, HEIGHT, WIDTH, CHANNELS), np.uint8)
     steps = []
@@ -80,7 +80,7 @@ def plain(images, kernel, bias, before, after, projection):
 
 
 def value_and_gradients(function):
-    """Of a sum in which every entry counts differently."""
+    """Gradients of a sum in which every entry has a different weight."""
 
     def objective(images, *weights):
         out = function(images, *weights)
@@ -103,7 +103,7 @@ def test_values_and_gradients_are_those_of_the_plain_product(images):
 
 
 def test_seeds_do_not_mix():
-    """Nor need they change alike: one draws, one is noise."""
+    """Two images may change in different ways: one is a drawing, one is noise."""
     images = jnp.stack([IMAGES["drawing"], IMAGES["noise"]])
     arguments = images, *jax.tree.map(lambda *x: jnp.stack(x), weights(1, T, R), weights(2, T, R))
     ours = jax.jit(jax.vmap(value_and_gradients(by_changes), axis_name=SEED))(*arguments)
@@ -245,7 +245,7 @@ def two_pictures(dtypes: tuple[str, str]) -> dict:
 
 @pytest.mark.parametrize("dtypes", [("uint8", "bool"), ("int32", "float32")])
 def test_two_pictures_are_both_taken_as_they_are(dtypes):
-    """Each with a scale of its own; that of floats is worked out as a whole, beside the other's changes."""
+    """Each image has a scale of its own. The features of floats are computed in full, those of the other by changes."""
     settings = LSTM(conv_filters=3, memory_width=4, head_width=4, scales=("first=3", "second=0.5"))
     obs = two_pictures(dtypes)
     usual, _, disturbed = outputs(settings.build(of_two_pictures(dtypes, False), ACTIONS), obs)

@@ -135,7 +135,7 @@ def test_evaluation_and_the_worst_levels_count_what_is_solved(kind):
     robust = RobustRunner(env, agent, RobustProtocol(n_levels=64, n_episodes=32))
     lone = jax.tree.map(lambda x: x[None], params)
     rates = robust.evaluate(jax.random.key(2), jax.random.split(jax.random.key(3), 1), lone)
-    assert rates.win_rates(1.0)[0] == pytest.approx(0.25, abs=error)
+    assert rates.solved_rates(1.0)[0] == pytest.approx(0.25, abs=error)
 
 
 @pytest.mark.parametrize("kind", KINDS)

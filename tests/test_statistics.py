@@ -1,4 +1,4 @@
-"""Aggregates over seeds against values worked by hand and against the sampling theory that they rest on."""
+"""Aggregates over seeds, against values worked out by hand and against sampling theory."""
 
 import numpy as np
 import pytest

@@ -10,7 +10,7 @@ import pytest
 from toy_program import EVALUATION, toy_config, toy_program
 
 from minimax_lib.experiment.run import ExperimentRunner
-from minimax_lib.experiment.writers.csv import OLD_TABLES, CsvWriter, read_table
+from minimax_lib.experiment.writers.csv import OLD_NAMES, OLD_TABLES, CsvWriter, old_names, read_table
 
 WHOLE = "update,seconds,x\n1,0.5,a\n2,1.5,b\n3,2.5,c\n"
 
@@ -60,6 +60,34 @@ def test_a_new_column_is_empty_further_up(tmp_path):
     CsvWriter(path, "update", -1).write([{"update": 1, "x": 2}])
     CsvWriter(path, "update", 1).write([{"update": 2, "y": 3}])
     assert path.read_text() == "update,x,y\n1,2,\n2,,3\n"
+
+
+OLD = "update,seed,maze,return,solved\n1,0,Up,0.5,1\n"  # as earlier versions wrote eval.csv
+
+
+def test_a_table_of_an_earlier_version_goes_on_under_its_own_header(tmp_path):
+    path, said = tmp_path / "table.csv", []
+    path.write_text(OLD)
+    rows = CsvWriter(path, "update", 1, ("seed",), 1, said.append)
+    rows.write([{"update": 2, "seed": 0, "task": "Up", "return": 0.25, "solved_rate": 0.75}])
+    assert path.read_text() == f"{OLD}2,0,Up,0.25,0.75\n"
+    rows.write([{"update": 3, "seed": 0, "task": "Up", "return": 0.5, "solved_rate": 1.0, "facts/upright": 0.5}])
+    added = OLD.replace("solved\n", "solved,facts/upright\n").replace("0.5,1\n", "0.5,1,\n")
+    assert path.read_text() == f"{added}2,0,Up,0.25,0.75,\n3,0,Up,0.5,1,0.5\n"
+    assert said == []
+    # Readers see one name for one thing, in tables of any version.
+    columns, found = read_table(path)
+    assert columns == ["update", "seed", "task", "return", "solved_rate", "facts/upright"]
+    assert [(row["task"], row["solved_rate"]) for row in found] == [("Up", "1"), ("Up", "0.75"), ("Up", "1")]
+
+
+def test_todays_names_and_a_strangers_metrics_are_no_names_of_an_earlier_version(tmp_path):
+    for header in ("update,seed,task,return,solved_rate", "update,clock,seed,maze,solved", "update,solved"):
+        path = tmp_path / "table.csv"
+        path.write_text(f"{header}\n")
+        assert read_table(path)[0] == header.split(",")
+        assert old_names(header.split(",")) == {}
+    assert old_names(["seed", "maze", "solved_rate"]) == {"task": "maze"}  # the files of an evaluation
 
 
 # ---------------------------------------------------------------------------------------------- what somebody did
@@ -175,6 +203,24 @@ def test_a_run_goes_on_with_tables_that_a_spreadsheet_has_saved(half, tmp_path, 
     assert (folder / OLD_TABLES / "metrics.csv").read_text() == metrics
     assert sorted({int(row["update"]) for row in read_table(folder / "metrics.csv")[1]}) == [14, 16, 18, 20, 22, 24]
     assert len(read_table(folder / "eval.csv")[1]) == 5 * 2 * 2 - 1
+
+
+def test_a_run_of_an_earlier_version_goes_on_under_its_own_header(half, tmp_path):
+    """As if its first half had been trained by the version that called the columns `maze` and `solved`."""
+    folder = tmp_path / "run"
+    shutil.copytree(half, folder)
+    columns, before = read_table(folder / "eval.csv")
+    header = ",".join(columns)
+    for name, earlier in OLD_NAMES.items():
+        header = header.replace(name, earlier)
+    content = (folder / "eval.csv").read_text().splitlines(keepends=True)
+    (folder / "eval.csv").write_text("".join([f"{header}\n", *content[1:]]))
+    train(tmp_path, resume=True)
+    assert (folder / "eval.csv").read_text().splitlines()[0] == header == "update,seed,maze,return,solved"
+    found, rows = read_table(folder / "eval.csv")
+    assert (found, rows[: len(before)], len(rows)) == (columns, before, 5 * 2 * 2)
+    assert all(row["task"] in EVALUATION.names and float(row["solved_rate"]) >= 0 for row in rows)
+    assert not (folder / OLD_TABLES).exists()
 
 
 def test_tables_of_lost_checkpoints_are_kept(half, tmp_path, capsys):

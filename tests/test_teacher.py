@@ -458,7 +458,7 @@ def test_a_teacher_that_is_not_finite_ends_the_dispatch_and_names_the_seed(two_s
         ({"name": "plr", "generator": "teacher"}, "'relative_regret', which compares students.*n_students is 1"),
         ({"name": "paired", "n_students": 1, "teacher": {"score": "population_regret"}}, "n_students is 1.*at least 2"),
         ({"name": "paired", "teacher": {"score": "relative_regrets"}}, "did you mean 'relative_regret'"),
-        ({"name": "paired", "teacher": {"design": "AMase"}}, "a teacher 'AMase': choose from AMaze.*mean 'AMaze'"),
+        ({"name": "paired", "teacher": {"design": "AMase"}}, "a teacher 'AMase': .* auto, AMaze.*mean 'AMaze'"),
         ({"name": "paired", "teacher": {"design": {"name": "AMaze", "n_walls": 8}}}, "design.n_walls=8 .*at most 7"),
         ({"name": "paired", "teacher": {"score": "value_disagreement"}}, "model.n_values is 1.*needs 2"),
         (

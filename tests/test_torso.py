@@ -1,4 +1,4 @@
-"""Observations of any form become features: as plain loops have it, in the order of the parts, learnt from by PPO."""
+"""Features of observations of any form: equal to plain loops, in the order of the parts, and PPO learns from them."""
 
 import dataclasses
 import functools
@@ -58,7 +58,7 @@ def observations(space: Space):
 
 @functools.cache
 def parameters(settings, space: Space):
-    """Of the torso; none is zero."""
+    """Parameters of the torso, none of them zero."""
     torso, obs = settings.build(space, ACTIONS).torso, observations(space)
 
     @jax.jit
@@ -103,7 +103,7 @@ def plain_part(values: np.ndarray, params: dict, scale: float, depth: int, size:
 
 
 def plain_features(obs: dict, params: dict, scales: dict, depths: dict, size: int) -> np.ndarray:
-    """Of one observation, the parts in the order in which they stand in SPACE."""
+    """The features of one observation, with the parts in the order of SPACE."""
 
     def boxed(name: str, values: np.ndarray) -> np.ndarray:
         return plain_part(values, params.get(name, {}), scales.get(name, 1.0), depths[name], size)
@@ -250,7 +250,7 @@ PICTURES = Dict(
 
 @dataclasses.dataclass(frozen=True)
 class Pictured(Probe):
-    """Which action pays is told by the place of one cell, in one part drawn anew in every episode; all else is 0."""
+    """The place of one cell says which action pays. Each episode has this cell in a random part; the rest is 0."""
 
     observation_space = PICTURES
 
@@ -269,7 +269,7 @@ class Pictured(Probe):
 
 
 def picture(told: jax.Array, cue: jax.Array) -> dict[str, jax.Array]:
-    """The observation that tells `cue` (0 or 1) in part number `told`."""
+    """The observation that shows `cue` (0 or 1) in part number `told`."""
     obs = {}
     for i, (name, box) in enumerate(PICTURES.items):
         n_cells = int(np.prod(box.shape))
@@ -303,7 +303,7 @@ def test_what_each_part_shows_is_learnt():
         policy, _, _ = pop.policy(state.students.params, obs, pop.init_carry((1, n)), jnp.ones((1, n), bool))
         return policy.probs[0, jnp.arange(n), cues].reshape(-1, 2)
 
-    # Whoever does not look at a part gives both of its pictures the same action: one of the two is 0.5 at most.
+    # A policy that ignores a part chooses the same action for both of its pictures, so one of the two is 0.5 at most.
     assert learnt(jax.random.key(0)).min() > 0.9
 
 
@@ -393,8 +393,8 @@ NO_IMAGE = Dict((("way", Discrete(4)), ("speed", Box(0.0, 1.0, (2,)))))
         (
             {},
             Dict(((ACTION_MASK, Box(0, 1, (3,), "bool")),)),
-            "the observation has no part besides 'action_mask': a network needs one, a constant Box of shape (1,) if "
-            "there is nothing to see",
+            "the observation has no part besides 'action_mask': a network needs one (if there is nothing to "
+            "see, a constant Box of shape (1,))",
         ),
         (
             {},

@@ -1,4 +1,4 @@
-"""What an agent is: pure functions of parameters, observations and memory."""
+"""The protocol of an agent: pure functions of parameters, observations and memory."""
 
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -10,17 +10,17 @@ if TYPE_CHECKING:
 
 
 class TrainState(struct.PyTreeNode):
-    """What an agent learns; the model and the optimiser are static and live in the agent."""
+    """What an agent learns. The model and the optimiser are static; the agent holds them."""
 
     params: Any
     opt_state: Any
-    n_updates: jax.Array  # i32[], gradient updates (rollouts learnt from) so far
+    n_updates: jax.Array  # i32[], updates so far: rollouts that were learnt from
 
 
 class Agent(Protocol):
-    """A single agent works on rows [R, ...]; `AgentPop` has the same members on [A, R, ...].
+    """A single agent works on rows [R, ...]. `AgentPop` has the same members and works on [A, R, ...].
 
-    `first` (bool[R]) says that `obs` opens an episode: the memory is cleared before it is used.
+    Where `first` (bool[R]) is set, `obs` opens an episode, and the memory is cleared before it is used.
     """
 
     @property
@@ -35,21 +35,21 @@ class Agent(Protocol):
 
     @property
     def bootstrap_truncated(self) -> bool:
-        """Whether an episode that ran into its time limit counts the value of its last observation."""
+        """Whether the value of the last observation is counted where an episode ran into its time limit."""
         ...
 
     @property
     def n_values(self) -> int:
-        """K, estimates of the value that `look` gives."""
+        """K, the number of estimates of the value that `look` gives."""
         ...
 
     @property
     def n_total_updates(self) -> int | None:
-        """Rollouts that the whole run learns from; None where that is not known."""
+        """Number of rollouts that the whole run learns from; None if it is not known."""
         ...
 
     def check_batch(self, n_rows: int, n_steps: int) -> None:
-        """ValueError in one line where the agent cannot learn from rollouts of this size."""
+        """ValueError with one line if the agent cannot learn from rollouts of this size."""
         ...
 
     def init(self, key: jax.Array, obs: Any) -> TrainState:
@@ -77,9 +77,9 @@ class Agent(Protocol):
         ...
 
     def look(self, params: Any, run: Any) -> tuple[jax.Array, jax.Array]:
-        """(policy's parameters [..., n], all estimates of the value f32[..., K]) in every step of a `Rollout`."""
+        """(parameters of the policy [..., n], all estimates of the value f32[..., K]) at every step of a `Rollout`."""
         ...
 
     def update(self, key: jax.Array, state: TrainState, run: Any) -> tuple[TrainState, dict[str, jax.Array]]:
-        """Learns from a `Rollout`; returns the new state and f32[] metrics."""
+        """(new state, f32[] metrics), after learning from a `Rollout`."""
         ...

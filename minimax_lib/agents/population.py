@@ -1,4 +1,4 @@
-"""A population of agents with their own parameters, as one agent over a leading axis."""
+"""A population of agents, each with its own parameters, as one agent with a leading axis."""
 
 import dataclasses
 from typing import Any
@@ -10,15 +10,16 @@ from minimax_lib.agents.base import Agent, TrainState
 from minimax_lib.rollout import Rollout
 from minimax_lib.trees import mapped
 
-# Students lead [T, A, R, ...] behind the steps. The environments' last state is nobody's own.
+# The students' axis of each field of a rollout [T, A, R, ...]. An agent does not learn from the final state.
 ROLLOUT_AXES: Any = Rollout(steps=1, carry=0, last_value=0, final=None)  # type: ignore[arg-type]
 
 
 @dataclasses.dataclass(frozen=True)
 class AgentPop:
-    """`n` agents that differ only in their parameters; the methods are those of `agent`, with a leading axis A = n.
+    """`n` agents that differ only in their parameters. The methods are those of `agent`, with a leading axis A = n.
 
-    Rollouts are [T, A, R, ...]. A population of one calls the agent itself: a product with a batch of one is slower.
+    Rollouts are [T, A, R, ...]. A population of one calls the agent without the axis: a product with a batch of one is
+    slower.
     """
 
     agent: Agent
@@ -70,12 +71,12 @@ class AgentPop:
 
     def look(self, params: Any, run: Rollout) -> tuple[jax.Array, jax.Array]:
         """(f32[T, A, R, n], f32[T, A, R, K]), for `run` [T, A, R]."""
-        # A vmap puts the students first; a rollout has the steps first.
+        # A vmap puts the students first, but a rollout has the steps first.
         seen = mapped(self.agent.look, (0, ROLLOUT_AXES))(params, run)
         return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), seen)
 
     def update(self, key: jax.Array, state: TrainState, run: Rollout) -> tuple[TrainState, dict[str, jax.Array]]:
-        """Each agent learns from its own part of `run`; metrics are means over the agents."""
+        """Each agent learns from its own part of `run`. Metrics are means over the agents."""
         update = mapped(self.agent.update, (0, 0, ROLLOUT_AXES))
         state, metrics = update(self._keys(key), state, run)
         return state, jax.tree.map(lambda x: x.mean(axis=0), metrics)

@@ -19,39 +19,40 @@ Over = Literal["minibatch", "rollout"]
 
 @dataclasses.dataclass(frozen=True)
 class PPO:
-    """Settings of PPO; the defaults are those of published domain randomisation (Jiang et al. 2023, table 5)."""
+    """Settings of PPO. The defaults are those of published domain randomisation (Jiang et al. 2023, table 5)."""
 
     lr: float = 1e-4
     """Step size of Adam."""
     lr_final: float | None = None
-    """Step size after the last update of the run, falling linearly from `lr`; None keeps it constant."""
+    """Step size after the last update of the run. It falls linearly from lr. None: the step size stays lr."""
     gamma: float = 0.995
     """Discount factor."""
     gae_lambda: float = 0.98
     """Lambda of generalised advantage estimation."""
     clip_eps: float = 0.2
-    """How far the probability ratio, and the value, may move in an update before the loss is clipped."""
+    """How far the probability ratio and the value may move in an update before the loss is clipped."""
     n_epochs: int = 5
-    """Passes over a rollout."""
+    """Number of passes over a rollout."""
     n_minibatches: int = 1
-    """Parts of a rollout, each a gradient step: of rows for a model with memory, of single steps for one without."""
+    """Number of parts of a rollout, with a gradient step on each. They are made of rows for a model with memory, of
+    single steps for a model without."""
     n_chunks: int = 1
-    """Parts of a minibatch that its gradient is computed on one after another: the same gradient in less memory."""
+    """Number of parts of a minibatch. Its gradient is added up over them: the same gradient, in less memory."""
     entropy_coef: float = 1e-3
     """Weight of the entropy bonus."""
     value_coef: float = 0.5
     """Weight of the value loss."""
     max_grad_norm: float = 0.5
-    """Gradients with a larger global norm are scaled down to it."""
+    """Largest global norm of a gradient. A larger gradient is scaled down to it."""
     adam_eps: float = 1e-5
     """Epsilon of Adam."""
     normalize_advantages: bool = True
     """Give the advantages mean 0 and standard deviation 1."""
     advantages_over: Over = "minibatch"
-    """What that mean and deviation are taken over: each minibatch, or once the whole rollout."""
+    """Set of steps for that mean and deviation: each minibatch, or the whole rollout."""
     bootstrap_truncated: bool = False
-    """Let an episode that ran into its time limit count the value of its last observation; costs a second evaluation
-    of the network in every step of the rollout. Published baselines do not."""
+    """Count the value of the last observation where an episode ran into its time limit. This costs a second evaluation
+    of the network in every step of the rollout. Published baselines do not do it."""
 
     def __post_init__(self) -> None:
         for name in ("lr", "clip_eps", "max_grad_norm", "adam_eps"):
@@ -79,7 +80,7 @@ def divisor(count: int, near: int) -> int:
 
 
 class Batch(struct.PyTreeNode):
-    """What a gradient step learns from: R sequences of T steps."""
+    """The data of a gradient step: R sequences of T steps."""
 
     steps: Transition  # [T, R, ...]
     carry: Any  # [R, ...], the memory before step 0
@@ -93,7 +94,7 @@ class Batch(struct.PyTreeNode):
         return Batch(steps=steps, carry=carry, advantage=advantage, target=target)
 
     def single_steps(self) -> "Batch":
-        """Every step as a sequence of its own, [1, T * R, ...]: for models without memory."""
+        """Every step as a sequence of its own, [1, T * R, ...]. For models without memory."""
         return jax.tree.map(lambda x: x.reshape(1, -1, *x.shape[2:]), self)
 
 
@@ -103,23 +104,23 @@ class PPOAgent:
 
     model: Any  # an ActorCritic
     config: PPO
-    n_total_updates: int | None = None  # rollouts that the run learns from; what `lr_final` is reached after
+    n_total_updates: int | None = None  # rollouts that the run learns from; `lr_final` is reached after them
 
     def __post_init__(self) -> None:
         if self.config.lr_final is not None and not self.n_total_updates:
             raise ValueError(f"ppo.lr_final is {self.config.lr_final}: the agent must be told its n_total_updates")
 
     def check_batch(self, n_rows: int, n_steps: int) -> None:
-        """ValueError where the rows of one device cannot be divided into minibatches and chunks.
+        """ValueError if the rows of one device cannot be divided into minibatches and chunks.
 
-        Without memory, minibatches are made of the steps of those rows.
+        Without memory, it is the steps of these rows that are divided into minibatches.
         """
         count, unit = (n_rows, "rows") if self.is_recurrent else (n_rows * n_steps, "steps")
         n = self.config.n_minibatches
-        # Equal parts only: of unequal ones, a scan would need padding and the mean over them weights.
+        # Only equal parts: with unequal ones, the scan would need padding, and the mean over the parts weights.
         if count % n:
             raise ValueError(f"ppo.n_minibatches is {n}: it must divide the {count} {unit} (try {divisor(count, n)})")
-        # A batch that is not cut keeps its rows even without memory (see `_epoch`), so that its chunks are of rows.
+        # A batch that is not cut keeps its rows even without memory (see `_epoch`). So its chunks are made of rows.
         size, parts = n_rows if n == 1 else count // n, self.config.n_chunks
         if size % parts:
             what = "rows" if n == 1 else f"{unit} of a minibatch"
@@ -148,13 +149,13 @@ class PPOAgent:
 
     @property
     def learning_rate(self) -> optax.Schedule:
-        """Step size as a function of the number of gradient steps taken."""
+        """Step size as a function of the number of gradient steps."""
         c = self.config
         if c.lr_final is None:
             return optax.constant_schedule(c.lr)
         assert self.n_total_updates is not None
-        # Optax counts gradient steps, and only those that are taken: steps that merely score levels do not move the
-        # schedule, so that it ends with the last update of the run.
+        # Optax counts only gradient steps that are taken. A training step that only scores levels does not move the
+        # schedule, so the schedule ends with the last update of the run.
         return optax.linear_schedule(c.lr, c.lr_final, self.n_total_updates * c.n_epochs * c.n_minibatches)
 
     @property
@@ -166,7 +167,7 @@ class PPOAgent:
 
     def init(self, key: jax.Array, obs: Any) -> TrainState:
         """Fresh parameters; `obs` is one observation, without leading axes."""
-        # Networks work on sequences [T, R, ...]: one step of one row.
+        # Networks work on sequences [T, R, ...]. Here: one step of one row.
         sequence = jax.tree.map(lambda x: x[None, None], obs)
         params = self.model.init(key, sequence, self.init_carry((1,)), jnp.ones((1, 1), bool))
         return TrainState(params=params, opt_state=self.optimizer.init(params), n_updates=jnp.zeros((), jnp.int32))
@@ -192,13 +193,13 @@ class PPOAgent:
         return self.policy(params, obs, carry, first)[1]
 
     def look(self, params: Any, run: Rollout) -> tuple[jax.Array, jax.Array]:
-        """(policy's parameters f32[T, R, n], all estimates of the value f32[T, R, K]) in every step of `run` [T, R]."""
+        """(parameters of the policy f32[T, R, n], all estimates of the value f32[T, R, K]) at every step of `run`."""
         return self.model.apply(params, run.steps.obs, run.carry, run.steps.first)[:2]
 
     def update(self, key: jax.Array, state: TrainState, run: Rollout) -> tuple[TrainState, dict[str, jax.Array]]:
-        """Learns from `run`, whose steps are [T, R, ...]; metrics are means over the gradient steps."""
+        """(new state, metrics), after learning from `run` [T, R, ...]. Metrics are means over the gradient steps."""
         c = self.config
-        # Once for all epochs, from the values of the rollout, as in the published code: the targets stay where they are
+        # As in the published code, computed once for all epochs from the values of the rollout: the targets stay fixed
         # while the network moves.
         advantage, target = run.advantages(c.gamma, c.gae_lambda)
         if c.normalize_advantages and c.advantages_over == "rollout":
@@ -214,36 +215,36 @@ class PPOAgent:
         return TrainState(params=learnt[0], opt_state=learnt[1], n_updates=state.n_updates + 1), metrics
 
     def _epoch(self, key: jax.Array, learnt: tuple[Any, Any], batch: Batch) -> tuple[tuple[Any, Any], dict]:
-        """One pass over the batch: every row (or step) is in exactly one gradient step."""
+        """One pass over the batch. Every row (or step) is part of exactly one gradient step."""
         n = self.config.n_minibatches
-        # The order does not matter for a gradient over everything: no shuffle, and no copy of the batch.
+        # One minibatch has everything, so its order does not matter. There is no shuffle and no copy of the batch.
         if n == 1:
             return self._gradient_step(learnt, batch)
-        # With memory, a row is kept in one piece: its memory is computed anew from step 0.
+        # With memory, a row stays in one piece, because its memory is computed again from step 0.
         batch = batch if self.is_recurrent else batch.single_steps()
         order = jax.random.permutation(key, batch.advantage.shape[1]).reshape(n, -1)
         return jax.lax.scan(lambda learnt, rows: self._gradient_step(learnt, batch.rows(rows)), learnt, order)
 
     def _gradient_step(self, learnt: tuple[Any, Any], batch: Batch) -> tuple[tuple[Any, Any], dict[str, jax.Array]]:
         params, opt_state = learnt
-        # Before the batch is cut into chunks, which thus share one mean and one deviation.
+        # Before the batch is cut into chunks, so that all chunks have the same mean and deviation.
         if self.config.normalize_advantages and self.config.advantages_over == "minibatch":
             batch = dataclasses.replace(batch, advantage=normalized(batch.advantage, batch.steps.valid))
         gradients, metrics = self._gradient(params, batch)
-        # Outside `jax.grad`, and before the norm: a mean inside the loss would have a gradient of its own, and all
-        # devices must scale the same gradient by the same norm.
+        # Not inside `jax.grad`: a mean inside the loss would have a gradient of its own. Before the norm: all devices
+        # must scale the same gradient by the same norm.
         gradients = axes.device_mean(gradients)
         metrics["grad_norm"] = optax.tree.norm(gradients)
         steps, opt_state = self.optimizer.update(gradients, opt_state, params)
         return (optax.apply_updates(params, steps), opt_state), metrics
 
     def _gradient(self, params: Any, batch: Batch) -> tuple[Any, dict[str, jax.Array]]:
-        """The loss's gradient and metrics, added up over chunks, of which only one at a time is in memory."""
+        """Gradient and metrics of the loss, added up over chunks. Only one chunk at a time is in memory."""
         gradient = jax.grad(self.loss, has_aux=True)
         if self.config.n_chunks == 1:
             return gradient(params, batch)
 
-        # Chunks with few valid steps weigh less: the sum is then the mean over the valid steps of the whole minibatch.
+        # A chunk with few valid steps weighs less. So the sum is the mean over the valid steps of the whole minibatch.
         def weight(part: Batch) -> jax.Array:
             valid = part.steps.valid
             return jnp.float32(part.advantage.size) if valid is None else axes.device_mean(valid.sum(dtype=jnp.float32))
@@ -258,15 +259,15 @@ class PPOAgent:
         return jax.lax.scan(add, zeros, rows)[0]
 
     def loss(self, params: Any, batch: Batch) -> tuple[jax.Array, dict[str, jax.Array]]:
-        """Clipped policy loss, plus clipped value loss, less entropy bonus (Schulman et al. 2017, eq. 7 and 9)."""
+        """Clipped policy loss plus clipped value loss minus entropy bonus (Schulman et al. 2017, eq. 7 and 9)."""
         steps, c = batch.steps, self.config
         valid = steps.valid
         parameters, values, _ = self.model.apply(params, steps.obs, batch.carry, steps.first)
         policy = self.model.distribution(parameters)
         log_ratio = policy.log_prob(steps.action) - steps.log_prob
         policy_loss = clipped_policy_loss(log_ratio, batch.advantage, c.clip_eps, valid)
-        # Every estimate of the value has a loss of its own, against the same target. With the loss of their mean they
-        # would not have to agree, and their disagreement (the score) would mean nothing.
+        # Every estimate of the value has a loss of its own, with the same target. With a loss of their mean, they would
+        # not have to agree, and their disagreement (a score) would mean nothing.
         value_loss = clipped_value_loss(values, steps.value[..., None], batch.target[..., None], c.clip_eps, valid)
         entropy = mean_over(policy.entropy(), valid)
         loss = policy_loss + c.value_coef * value_loss - c.entropy_coef * entropy
@@ -282,14 +283,14 @@ class PPOAgent:
 
 
 def mean_over(x: jax.Array, valid: jax.Array | None) -> jax.Array:
-    """f32[]: mean of x [T, R, ...] over the `valid` steps (bool[T, R]; None: all of them), 0 if there are none.
+    """f32[]: mean of x [T, R, ...] over the `valid` steps (bool[T, R]; None: all steps), 0 if there are none.
 
-    The devices' mean of it is the mean over the valid steps of all devices together.
+    Its mean over the devices is the mean over the valid steps of all devices together.
     """
     if valid is None:
         return x.mean()
-    # Devices may have unequal numbers of valid steps: each divides its sum by the mean number, not by its own. The
-    # number has no gradient, so that this mean over devices may stand inside a loss.
+    # Devices may have unequal numbers of valid steps. So each divides its sum by the mean number, not by its own. The
+    # number has no gradient, so this mean over devices may be part of a loss.
     per_step = x.reshape(*valid.shape, -1).mean(axis=-1)
     count = axes.device_mean(valid.sum(dtype=jnp.float32))
     return jnp.where(valid, per_step, 0.0).sum() / jnp.where(count > 0, count, 1.0)
@@ -298,7 +299,7 @@ def mean_over(x: jax.Array, valid: jax.Array | None) -> jax.Array:
 def clipped_policy_loss(
     log_ratio: jax.Array, advantage: jax.Array, clip_eps: float, valid: jax.Array | None = None
 ) -> jax.Array:
-    """f32[]: minus the mean of the lower of ratio * A and clip(ratio) * A (Schulman et al. 2017, eq. 7)."""
+    """f32[]: the negative mean of min(ratio * A, clip(ratio) * A) (Schulman et al. 2017, eq. 7)."""
     ratio = jnp.exp(log_ratio)
     clipped = jnp.clip(ratio, 1.0 - clip_eps, 1.0 + clip_eps)
     return -mean_over(jnp.minimum(ratio * advantage, clipped * advantage), valid)
@@ -307,30 +308,29 @@ def clipped_policy_loss(
 def clipped_value_loss(
     value: jax.Array, old_value: jax.Array, target: jax.Array, clip_eps: float, valid: jax.Array | None = None
 ) -> jax.Array:
-    """f32[]: half the mean of the higher of two squared errors: of `value`, and of `value` clipped near `old_value`.
+    """f32[]: half the mean of the larger of two squared errors: of `value`, and of `value` clipped near `old_value`.
 
-    The higher one takes away the gain from moving further than `clip_eps` from the rollout's value, as in the policy's
-    loss.
+    As in the policy's loss, moving further than `clip_eps` from the rollout's value then gains nothing.
     """
     clipped = old_value + jnp.clip(value - old_value, -clip_eps, clip_eps)
     return 0.5 * mean_over(jnp.maximum((value - target) ** 2, (clipped - target) ** 2), valid)
 
 
 def moments(x: jax.Array, valid: jax.Array | None = None) -> tuple[jax.Array, jax.Array]:
-    """(mean, variance) of the (valid) entries of all devices together, each f32[]."""
-    # In two passes: the mean of squares less the square of the mean would lose its digits where the mean is large.
+    """(mean, variance) of the valid entries of all devices together, each f32[]."""
+    # In two passes: the mean of squares minus the square of the mean would lose its digits if the mean is large.
     mean = axes.device_mean(mean_over(x, valid))
     return mean, axes.device_mean(mean_over((x - mean) ** 2, valid))
 
 
 def normalized(advantage: jax.Array, valid: jax.Array | None = None, eps: float = 1e-5) -> jax.Array:
-    """Advantages with mean 0 and standard deviation 1 over the minibatches of all devices together."""
+    """Advantages with mean 0 and standard deviation 1 over the valid entries of all devices together."""
     mean, variance = moments(advantage, valid)
     return (advantage - mean) / (jnp.sqrt(variance) + eps)
 
 
 def explained_variance(value: jax.Array, target: jax.Array, valid: jax.Array | None = None) -> jax.Array:
-    """f32[]: 1 for perfect predictions, 0 for those no better than a constant; 0 where targets do not vary."""
+    """f32[]: 1 for perfect predictions, 0 for predictions no better than a constant, 0 if the targets do not vary."""
     _, variance = moments(target, valid)
     _, unexplained = moments(target - value, valid)
     return jnp.where(variance > 0, 1.0 - unexplained / variance, 0.0)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Literal, NoReturn
 
 from minimax_lib.config.flags import split_flags
+from minimax_lib.config.help import Flag, sections, show_flags
 from minimax_lib.config.train import check_cache, check_path
 from minimax_lib.config.tree import Tree, build
 from minimax_lib.evaluation.held_out import Evaluation
@@ -12,16 +13,19 @@ from minimax_lib.evaluation.robustness import RobustProtocol
 from minimax_lib.messages import shown
 
 USAGE = """Evaluates trained runs on held-out tasks: a table, and a CSV file in each run's folder.
-* evaluate.py --run runs/x                    the benchmark of the papers
-* evaluate.py --run runs/x --tasks all --greedy
-* evaluate.py --run runs/x --robust           win rate on the worst levels
-* evaluate.py --run runs/x-s0 runs/x-s1       several runs, pooled as seeds"""
+* minimax-evaluate --run runs/x                  the benchmark of the papers
+* minimax-evaluate --run runs/x --tasks all --greedy
+* minimax-evaluate --run runs/x --robust         solved rate on the worst levels
+* minimax-evaluate --run runs/x-s0 runs/x-s1     several runs, pooled as seeds
+* minimax-evaluate --compare runs/*              methods side by side, each with its runs pooled as seeds"""
+NOTE_ON_TASKS = "`minimax-train --list tasks` shows what there is for each environment."
 
 EPISODES_ON_TASKS, EPISODES_ON_LEVELS = 100, RobustProtocol.n_episodes
 
 # Settings that one of the two kinds of evaluation has no use for.
 ONLY_TASKS: tuple[str, ...] = ("tasks", "protocol")
 ONLY_ROBUST: tuple[str, ...] = ("n_levels",)
+ONLY_COMPARED: tuple[str, ...] = ("out",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +34,9 @@ class Settings:
 
     run: tuple[str, ...] = ()
     """Folders of runs; several are pooled as seeds, and must be runs of one configuration."""
+    compare: tuple[str, ...] = ()
+    """Instead of --run: folders of runs of several methods, which are put side by side on the tasks. Runs of one method
+    are pooled as seeds. An evaluation that is in a run's folder and was made in the same way is used."""
     tasks: tuple[str, ...] = ("benchmark",)
     """Held-out tasks, or a group of them: benchmark (of the papers), validation, all."""
     n_episodes: int | None = None
@@ -43,12 +50,14 @@ class Settings:
     student: int = 0
     """Which student of a population; 0 is the first (the protagonist of PAIRED)."""
     robust: bool = False
-    """Instead of the tasks, play random levels that can be solved, and report the win rate on the worst of them: the
+    """Instead of the tasks, play random levels that can be solved, and report the solved rate on the worst of them: the
     levels are ranked by one evaluation and reported from a second (CVaR; Rutherford et al. 2024)."""
     n_levels: int = RobustProtocol.n_levels
     """Levels with --robust."""
     seed: int = 0
     """Seed of the evaluation."""
+    out: str = "comparison.csv"
+    """File for the numbers of --compare. One that is there is kept; the new one gets a number."""
     plugins: tuple[str, ...] | None = None
     """Modules to import first, which register what the runs use; what a run's folder names is never imported by itself.
     None: a run with plugins is refused."""
@@ -56,12 +65,18 @@ class Settings:
     """Folder that keeps compiled programs: auto (your cache folder, or $JAX_COMPILATION_CACHE_DIR), none, or a path."""
 
     def __post_init__(self) -> None:
-        if not self.run:
+        if not self.run and not self.compare:
             raise ValueError("no run is given: name its folder, as in --run runs/my-run")
-        if not all(self.run):
-            raise ValueError("run is '': it must be the folder of a run, as in --run runs/my-run")
-        for folder in self.run:
-            check_path("run", folder)
+        if self.run and self.compare:
+            raise ValueError(f"run is {shown(self.run[0])}, and compare is given too: name all runs with --compare")
+        for name in ("run", "compare"):
+            if not all(getattr(self, name)):
+                raise ValueError(f"{name} is '': it must be the folder of a run, as in --{name} runs/my-run")
+            for folder in getattr(self, name):
+                check_path(name, folder)
+        check_path("out", self.out)
+        if not self.out.endswith(".csv"):
+            raise ValueError(f"out is {shown(self.out)}: it must end with .csv")
         check_cache(self.compilation_cache)
         for name in ("n_levels", "n_episodes"):
             value = getattr(self, name)
@@ -99,20 +114,24 @@ def parse(words: Sequence[str]) -> Settings:
 
 def _refuse_ignored(settings: Settings, given: Tree) -> None:
     """ValueError for a flag that is given, and that this kind of evaluation does not look at."""
-    ignored, rule = ONLY_ROBUST, "is for --robust only: add that, or leave it out"
-    if settings.robust:
-        ignored, rule = ONLY_TASKS, "means nothing with --robust: leave one of them out"
-    for name in ignored:
+    if settings.compare and settings.robust:
+        raise ValueError("robust is true: --compare is for held-out tasks; leave one of them out")
+    only_robust = [(name, "is for --robust only: add that, or leave it out") for name in ONLY_ROBUST]
+    only_tasks = [(name, "means nothing with --robust: leave one of them out") for name in ONLY_TASKS]
+    ignored = only_tasks if settings.robust else only_robust
+    if not settings.compare:
+        ignored += [(name, "is for --compare only: add that, or leave it out") for name in ONLY_COMPARED]
+    for name, rule in ignored:
         if name in given:
             raise ValueError(f"{name} is {shown(given[name])}, which {rule}")
 
 
 def show_help() -> NoReturn:
-    """Prints every flag with its help and its default, and exits."""
-    import tyro
-
-    plain = (tyro.conf.AvoidSubcommands, tyro.conf.FlagConversionOff)
-    # The name of some run, since there are no settings without one.
-    default = Settings(run=("runs/my-run",))
-    tyro.cli(Settings, default=default, description=USAGE, args=["--help"], use_underscores=True, config=plain)
-    raise SystemExit(0)
+    """Prints every flag with its meaning and its default, and exits."""
+    first = (Flag("--help", "", "Show this text."),)
+    # The name of some run, since there are no settings without one. It is no default.
+    example = Settings(run=("runs/my-run",))
+    (section,) = sections(example, "The evaluation", {"tasks": NOTE_ON_TASKS}, first=first)
+    run = next(flag for flag in section.flags if flag.name == "--run")
+    needed = dataclasses.replace(run, meaning=run.meaning.replace("(default: runs/my-run)", "(must be given)"))
+    show_flags(USAGE, [dataclasses.replace(section, flags=[needed if flag is run else flag for flag in section.flags])])

@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 
+from minimax_lib.config.shipped import shipped
 from minimax_lib.config.tree import Tree
 from minimax_lib.messages import shown
 from minimax_lib.registry import unknown_name
@@ -106,10 +107,8 @@ def _check_bounds(text: str) -> None:
 
 
 def _no_such_file(path: Path) -> ValueError:
-    others = [str(other) for other in sorted(path.parent.glob("*.yaml"))]
-    if others:
-        return unknown_name("config file", path, others)
-    return ValueError(f"config file {shown(str(path))} does not exist")
+    neighbours = [str(other) for other in sorted(path.parent.glob("*.yaml"))]
+    return unknown_name("config file", path, [*neighbours, *shipped()])
 
 
 def _where(error: yaml.YAMLError) -> str:

@@ -3,28 +3,33 @@
 Flags and files can say the same things, and both go through `tree.build`: `--env.height 9` is `env: {height: 9}`.
 """
 
-import dataclasses
-import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import NoReturn
 
 from minimax_lib.config.files import read_yaml
+from minimax_lib.config.help import Flag, as_flag, sections, show, show_flags
+from minimax_lib.config.listing import KINDS, listing, note_on_tasks
 from minimax_lib.config.runs import check_place, merged
-from minimax_lib.config.train import Config, from_dict
-from minimax_lib.config.tree import NAME, Tree, as_group, overlay, registry_of, setting_hints
+from minimax_lib.config.shipped import located
+from minimax_lib.config.train import Config, from_dict, import_plugins
+from minimax_lib.config.tree import NAME, Tree, as_group, overlay
 from minimax_lib.config.values import Words
 from minimax_lib.messages import shown
 
-FILES = "config"
+FILES, LIST = "config", "list"
+LONGEST_FLAG = 200  # characters, of which none is half as long
+NAME_IN_LIST = re.compile(r"(?<![\w'-])'?([a-z][\w.]*)'?(?=,|\?|$| \()")  # in `a.b, c.d (did you mean 'a.b'?)`
 USAGE = f"""Trains students in a curriculum of levels.
-* Settings come from flags and from the YAML files that --{FILES} names:
-  later files override earlier ones, flags override files.
-* Flags come in any order, with hyphens or underscores. --flag=value is
-  --flag value; --x is --x true and --no-x is --x false (--env.no-x in a group).
-* --env, --model and --runner choose by name; their settings are those of
-  what is chosen, below."""
+* Settings come from flags and from the YAML files that --{FILES} names.
+  Later files override earlier ones. Flags override files.
+* Flags come in any order. Values follow after a space or after =.
+  Without a value, --x means --x true; --no-x means --x false (--env.no-x
+  for --env.x false). Underscores may stand for hyphens.
+* --env, --model, --runner and others choose by name. Each name has settings
+  of its own: --help --runner plr shows those of plr."""
 
 
 def parse(argv: Sequence[str] | None = None) -> Config:
@@ -35,6 +40,8 @@ def parse(argv: Sequence[str] | None = None) -> Config:
     """
     words = list(sys.argv[1:] if argv is None else argv)
     flags = [word for word in words if word not in ("-h", "--help")]
+    if len(flags) == len(words):
+        show_list(flags)
     # The help shows the settings of what is chosen, so that the rest of the command line is read first.
     files, said = files_and_flags(flags)
     config = from_dict(overlay(merged(files, said), said))
@@ -62,9 +69,22 @@ def files_and_flags(words: Sequence[str]) -> tuple[list[tuple[Path, Tree]], Tree
             continue
         # Without a file, or with the empty name of a variable that is not set, everything would be a default.
         if not values or not all(values):
-            raise ValueError(f"{FILES} is {values!r}: it must name YAML files, as in --{FILES} configs/maze/dr.yaml")
-        files.extend((Path(path), read_yaml(path)) for path in values)
+            raise ValueError(f"{FILES} is {values!r}: it must name YAML files, as in --{FILES} maze/dr")
+        paths = [located(name) for name in values]
+        files.extend((path, read_yaml(path)) for path in paths)
     return files, flags
+
+
+def show_list(words: Sequence[str]) -> None:
+    """Where the flags ask for it, prints the names that there are to choose from, and exits."""
+    if not any(word == f"--{LIST}" or word.startswith(f"--{LIST}=") for word in words):
+        return
+    asked = dict(split_flags(words))
+    others = [name for name in asked if name not in (LIST, "plugins")]
+    if others:
+        raise ValueError(f"--{LIST} stands alone or with --plugins: leave out {', '.join(map(as_flag, others))}")
+    import_plugins(tuple(asked.get("plugins", ())))
+    show(listing(tuple(asked[LIST])))
 
 
 def split_flags(words: Sequence[str]) -> list[tuple[str, Words]]:
@@ -85,6 +105,24 @@ def split_flags(words: Sequence[str]) -> list[tuple[str, Words]]:
     found = [_without_negation(name, Words(values)) for name, values in flags]
     _refuse_repetition(found)
     return found
+
+
+def as_typed(message: str, words: Sequence[str]) -> str:
+    """A message about a setting; if a flag among `words` has set it, in terms of flags.
+
+    Settings are named as in files: `env.n_walls is ...`. Who typed --env.n-walls is told about that.
+    """
+    typed = {word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
+    typed |= {_without_negation(name, Words(()))[0] for name in typed}
+    typed |= {name[:i] for name in typed for i, letter in enumerate(name[:LONGEST_FLAG]) if letter == "."}  # its groups
+    subject = re.match(r"([a-z][\w.]*) (is|has) ", message)
+    if subject and subject[1] in typed:
+        return as_flag(subject[1]) + message[subject.end(1) :]
+    unknown = re.match(r"unknown setting '([\w.]+)': choose from ", message)
+    if unknown and unknown[1] in typed:
+        names = NAME_IN_LIST.sub(lambda name: as_flag(name[1]), message[unknown.end() :])
+        return f"unknown flag {as_flag(unknown[1])}: choose from {names}"
+    return message
 
 
 def _refuse_repetition(flags: Sequence[tuple[str, Words]]) -> None:
@@ -118,25 +156,11 @@ def put(tree: Tree, path: Sequence[str], value: Words) -> None:
 
 
 def show_help(config: Config) -> NoReturn:
-    """Prints every flag with its type, its help and its value in `config`, grouped, and exits."""
-    import tyro  # only the help needs it, and no training should wait for it
-
-    # Tyro would choose by subcommands, whose order matters. So it gets what has been chosen already, with a plain flag
-    # beside each group that names the choices.
-    arg = tyro.conf.arg
-    files = Annotated[tuple[str, ...], arg(name=FILES, metavar="FILE ...", help="Files of settings (YAML).")]
-    fields: list[Any] = [("files", files, ())]
-    for group, hint in setting_hints(Config).items():
-        registry = registry_of(hint)
-        if registry is not None:
-            chosen = registry.name_of(type(getattr(config, group)))
-            choices = arg(name=group, metavar=f"{{{','.join(registry.names())}}}", help=f"Which {registry.kind}.")
-            fields.append((f"choice_of_{group}", Annotated[str, choices], chosen))
-    fields.append(("settings", Annotated[Config, arg(name="")], config))
-    command_line = dataclasses.make_dataclass("CommandLine", fields, frozen=True)
-    plain = (tyro.conf.AvoidSubcommands, tyro.conf.FlagConversionOff)
-    try:
-        tyro.cli(command_line, description=USAGE, args=["--help"], use_underscores=True, config=plain)
-    except BrokenPipeError:  # --help | head
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    raise SystemExit(0)
+    """Prints every flag with its choices, its meaning and its value in `config`, and exits."""
+    first = (
+        Flag("--help", "", "Show this text, with the settings of what is chosen."),
+        Flag(f"--{LIST}", f"[{'|'.join(KINDS)}]", "Show the names that there are to choose from."),
+        Flag(f"--{FILES}", "FILE ...", "Files of settings (YAML), or names of shipped ones, as maze/dr."),
+    )
+    notes = {"eval.tasks": note_on_tasks(config.env)}
+    show_flags(USAGE, list(sections(config, "The run", notes, first=first)))

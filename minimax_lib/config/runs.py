@@ -3,12 +3,15 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from minimax_lib.config.shipped import is_shipped
 from minimax_lib.config.tree import Tree, overlay
 from minimax_lib.config.values import convert
 
 
 def is_of_run(path: Path) -> bool:
     """Whether a config file lies in the folder of a run."""
+    if is_shipped(path):  # by nobody but the authors of this package
+        return False
     return (path.parent / "checkpoints").exists() or (path.parent / "metrics.csv").exists()
 
 
@@ -23,7 +26,7 @@ def merged(files: Sequence[tuple[Path, Tree]], flags: Tree) -> Tree:
     resumes = convert(overlay(plain, flags).get("resume", False), bool, "resume")
     tree: Tree = {}
     for path, said in files:
-        if resumes or is_of_run(path):
+        if is_of_run(path) or (resumes and not is_shipped(path)):
             if said.get("distributed") and "distributed" not in flags:
                 raise ValueError(f"{str(path)!r} says distributed: say --distributed yourself to resume a run so")
             said = harmless(said, path, "plugins" in flags)

@@ -10,9 +10,14 @@ from typing import Annotated, Any
 
 from minimax_lib.agents.ppo import PPO
 from minimax_lib.config.files import read_yaml, write_yaml
-from minimax_lib.config.tree import Tree, build, to_tree
+from minimax_lib.config.own_teacher import with_teacher_named
+from minimax_lib.config.shipped import located
+from minimax_lib.config.tree import Tree, build, checked, to_tree
 from minimax_lib.config.values import MAX_INTEGER, convert
+from minimax_lib.config.wandb import Wandb
+from minimax_lib.curricula.designed import with_own_teacher
 from minimax_lib.curricula.registry import RUNNERS
+from minimax_lib.envs.base import Drawable
 from minimax_lib.envs.registry import ENVS
 from minimax_lib.evaluation.held_out import Evaluation
 from minimax_lib.messages import is_plain, shortened, shown
@@ -25,7 +30,10 @@ LONGEST_REASON = 300  # characters
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """A run, completely: the same configuration gives the same run."""
+    """A run, completely: the same configuration gives the same run.
+
+    In Python, `Config(env="Pendulum", runner="plr")` chooses by name, with the default settings of what is chosen.
+    """
 
     env: Annotated[Any, ENVS] = dataclasses.field(default_factory=ENVS["AMaze"])
     """The environment and the levels it draws."""
@@ -43,9 +51,9 @@ class Config:
     n_seeds: int = 1
     """Independent runs side by side, as one program."""
     n_devices: int = 1
-    """Devices to train on, of all hosts together; they share the rows of a batch, or the seeds. On a CPU, cores."""
+    """Devices to train on, of all hosts; on a CPU, cores. Rows of a batch, or seeds, are divided among them."""
     n_seed_devices: int = 1
-    """Groups of devices that share out the seeds: n_devices / n_seed_devices devices share the rows of each batch."""
+    """Groups of devices among which the seeds are divided. The rows of a batch are divided within a group."""
     distributed: bool = False
     """Be one of several processes (one a host) of this run; each is started with the same flags."""
     hosts: Hosts = dataclasses.field(default_factory=Hosts)
@@ -62,12 +70,20 @@ class Config:
     """Updates from one checkpoint to the next, saved at the end of an interval; the end of the run is always saved."""
     keep_checkpoints: int = 2
     """Newest checkpoints that are kept."""
+    archive_every: int = 0
+    """Updates from one file in archive/ to the next, each the parameters alone and kept for ever; the end of the run
+    is one of them. 0: none."""
+    pictures_every: int = 0
+    """Updates from one set of pictures in levels/ to the next: the best levels, where levels come from, designs, and
+    episodes of the agent (see minimax-draw). They are drawn in the background. 0: none."""
     resume: bool = False
     """Continue the run in the folder of this name from its newest checkpoint, if there is one."""
     report: bool = True
     """After the last update, compare the trained with the untrained agent, and draw its way through a few levels."""
     tensorboard: bool = False
     """Write curves for TensorBoard beside metrics.csv and eval.csv; needs the extra `tensorboard`."""
+    wandb: Wandb = dataclasses.field(default_factory=Wandb)
+    """Curves and pictures in Weights & Biases; needs the extra `wandb`."""
     plugins: tuple[str, ...] = ()
     """Modules to import first, which register environments, models, runners of your own. On --resume, by flag only."""
     compilation_cache: str = "auto"
@@ -75,10 +91,23 @@ class Config:
     On --resume, by flag only."""
 
     def __post_init__(self) -> None:
+        given = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        for name, value in checked(Config, given).items():
+            object.__setattr__(self, name, value)
+        # Here, where the environment is known: files and the help then name the teacher that is meant.
+        object.__setattr__(self, "runner", with_own_teacher(self.runner, self.env))
         counts = ("n_seeds", "n_devices", "n_seed_devices", "n_updates")
         for name in (*counts, "log_every", "checkpoint_every", "keep_checkpoints"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be at least 1")
+        for name in ("archive_every", "pictures_every"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} is {getattr(self, name)}: it must be at least 0")
+        if self.pictures_every and not isinstance(self.env, Drawable):
+            raise ValueError(
+                f"pictures_every is {self.pictures_every}: it must be 0, as {type(self.env).__name__} has no method to "
+                "draw its episodes"
+            )
         # The seeds are seed, seed + 1, ...: the last of them must fit in 32 bits too.
         if not 0 <= self.seed <= MAX_INTEGER - self.n_seeds:
             raise ValueError(f"seed is {self.seed}: it must be between 0 and {MAX_INTEGER - self.n_seeds}")
@@ -103,7 +132,7 @@ class Config:
 
     @property
     def n_row_devices(self) -> int:
-        """Devices that share the rows of a batch."""
+        """Devices among which the rows of a batch are divided."""
         return self.n_devices // self.n_seed_devices
 
     @property
@@ -140,7 +169,8 @@ def from_dict(tree: Tree) -> Config:
     """
     # Before all else: plugins register names that the rest of the tree may choose from.
     import_plugins(convert(tree.get("plugins", ()), tuple[str, ...], "plugins"))
-    return build(Config, tree)
+    env = build(Config, {"env": tree["env"]} if "env" in tree else {}).env
+    return build(Config, with_teacher_named(Config, tree, env))
 
 
 def save_yaml(config: Config, path: str | Path) -> None:
@@ -149,8 +179,11 @@ def save_yaml(config: Config, path: str | Path) -> None:
 
 
 def load_yaml(path: str | Path) -> Config:
-    """The configuration in a file; ValueError as `from_dict` and `read_yaml`, with the name of the file."""
-    tree = read_yaml(path)
+    """The configuration in a file, or a shipped one by its name (`maze/dr`).
+
+    ValueError as `from_dict` and `read_yaml`, with the name of the file.
+    """
+    tree = read_yaml(located(str(path)))
     try:
         return from_dict(tree)
     except ValueError as error:

@@ -2,17 +2,20 @@
 
 A group of settings is a field whose type is a dataclass. A group that is chosen by name is annotated with the registry
 it is chosen from, `Annotated[Any, ENVS]`; in a tree its name stands beside its settings, `{name: AMaze, height: 13}`,
-and a bare name does for the whole.
+and a bare name does for the whole. `Annotated[str, SCORES]` is a name alone, without settings. A field with the
+metadata SHORT is what a bare value of its group sets: `wandb: offline` is `wandb: {mode: offline}`.
 """
 
 import dataclasses
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
+from minimax_lib.config.aliases import SETTING_OF
 from minimax_lib.config.values import Words, convert, plain
 from minimax_lib.messages import shown
 from minimax_lib.registry import Registry, unknown_name
 
 NAME = "name"
+SHORT = {"is_short": True}  # metadata of the one setting of a group that the group's bare name stands for
 RETIRED = frozenset({"slow_images"})  # settings that files of earlier versions hold; they no longer mean anything
 Tree = dict[str, Any]
 
@@ -41,8 +44,22 @@ def setting_hints(cls: type) -> dict[str, Any]:
 
 
 def registry_of(hint: Any) -> Registry[Any] | None:
-    """The registry that a field of this type is chosen from by name, if it is."""
+    """The registry that a group of this type is chosen from by name, if it is."""
+    return None if names_of(hint) else _annotated(hint)
+
+
+def names_of(hint: Any) -> Registry[Any] | None:
+    """The registry that a setting of this type names an entry of, if it does."""
+    return _annotated(hint) if get_args(hint)[:1] == (str,) else None
+
+
+def _annotated(hint: Any) -> Registry[Any] | None:
     return next((extra for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, Registry)), None)
+
+
+def settings_class(hint: Any) -> type | None:
+    """The class of a group of settings that is not chosen by name, if a field of this type is one."""
+    return hint if isinstance(hint, type) and dataclasses.is_dataclass(hint) else None
 
 
 def overlay(below: Tree, above: Tree) -> Tree:
@@ -69,15 +86,15 @@ def _merged(below: Any, above: Any) -> Any:
 
 
 def as_group(value: Any) -> Any:
-    """`value`, with a bare name as the group `{name: value}`."""
-    return {NAME: value} if isinstance(value, str | Words) else value
+    """`value`, with a bare name (or true, false) as the group `{name: value}`."""
+    return {NAME: value} if isinstance(value, str | Words | bool) else value
 
 
-def build(cls: type, tree: Tree, path: str = "", default: Any = None) -> Any:
+def build(cls: type, tree: Tree, path: str = "", default: Any = None, registry: Registry[Any] | None = None) -> Any:
     """Settings of type `cls`; those that are not in `tree` are as in `default`, or in the class.
 
     ValueError in one line for what is unknown, of the wrong type, missing, or refused by the class. `path` is the
-    dotted way to this group, with a dot behind it.
+    dotted way to this group, with a dot behind it; `registry` is what `cls` was chosen from, if it was.
     """
     hints = setting_hints(cls)
     values = defaults_of(cls) if default is None else {name: getattr(default, name) for name in hints}
@@ -93,7 +110,7 @@ def build(cls: type, tree: Tree, path: str = "", default: Any = None) -> Any:
         raise ValueError(in_full(str(error), path)) from None
     for name in tree:
         if name not in hints and name not in RETIRED:
-            raise _unknown_setting(name, path, settings)
+            raise _unknown_setting(name, path, settings, registry)
     return settings
 
 
@@ -123,9 +140,21 @@ def _build_value(value: Any, hint: Any, path: str, default: Any) -> Any:
     registry = registry_of(hint)
     if registry is not None:
         return _build_chosen(_group(as_group(value), path), registry, path, default)
-    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        return build(hint, _group(value, path), f"{path}.", default)
+    cls = settings_class(hint)
+    if cls is not None:
+        return build(cls, _group(_in_full_settings(value, cls), path), f"{path}.", default)
     return convert(value, hint, path)
+
+
+def _in_full_settings(value: Any, cls: type) -> Any:
+    """`value`, with what the bare name of a group stands for under the name of that setting."""
+    short = next((field.name for field in dataclasses.fields(cls) if field.metadata == SHORT), None)
+    group = as_group(value)
+    if short is None or not isinstance(group, dict) or NAME not in group:
+        return value
+    bare, others = group[NAME], {name: setting for name, setting in group.items() if name != NAME}
+    # `--wandb --wandb.mode offline` is offline, but `--wandb` overrides the mode in a file.
+    return {short: bare} | others if isinstance(others.get(short), Words) else others | {short: bare}
 
 
 def _group(value: Any, path: str) -> Tree:
@@ -143,7 +172,60 @@ def _build_chosen(tree: Tree, registry: Registry[Any], path: str, default: Any) 
         raise ValueError(f"{path} must be given: choose from {', '.join(registry.names())}")
     if not dataclasses.is_dataclass(chosen) or NAME in setting_hints(chosen):
         raise ValueError(f"{path}: {chosen!r} must be a dataclass, without a setting called {NAME!r}")
-    return build(chosen, settings, f"{path}.", default if type(default) is chosen else None)
+    return build(chosen, settings, f"{path}.", default if type(default) is chosen else None, registry)
+
+
+def checked(cls: type, values: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a `cls` that is made in Python, from the `values` that it was given.
+
+    The name of a group's choice stands for its default settings, and so does a class of settings. ValueError in one
+    line for a value of the wrong type.
+    """
+    hints, defaults = setting_hints(cls), defaults_of(cls)
+    registries = [registry for registry in map(registry_of, hints.values()) if registry]
+    return {name: _checked(values[name], hints[name], name, defaults.get(name), registries) for name in hints}
+
+
+def _checked(value: Any, hint: Any, path: str, default: Any, registries: list[Registry[Any]]) -> Any:
+    registry, cls = registry_of(hint), settings_class(hint)
+    if registry is not None:
+        return _checked_choice(value, registry, path, default, registries)
+    if cls is None:
+        return convert(value, hint, path)
+    if value is cls:
+        return cls()
+    if not isinstance(value, cls):
+        raise ValueError(f"{path} is {shown(value)}: it must be settings of the class {cls.__name__}")
+    return value
+
+
+def _checked_choice(
+    value: Any, registry: Registry[Any], path: str, default: Any, registries: list[Registry[Any]]
+) -> Any:
+    if isinstance(value, type):
+        value = registry.name_of(value)
+    if isinstance(value, str):
+        return _build_value(value, Annotated[Any, registry], path, default)
+    known = next((other for other in registries if type(value) in map(other.__getitem__, other.names())), None)
+    # Settings of a class that nobody has registered are taken in Python: they only have no name.
+    if known not in (None, registry) or not dataclasses.is_dataclass(value):
+        what = f", settings of a {known.kind}" if known else ""
+        raise ValueError(
+            f"{path} is {shown(value)}{what}: it must be the name of one {registry.kind} "
+            f"({', '.join(registry.names())}), or its settings"
+        )
+    return _with_named_groups(value, f"{path}.") if known else value
+
+
+def _with_named_groups(settings: Any, path: str) -> Any:
+    """The same settings; where a group in them was given by name, the default settings of what it names."""
+    defaults = defaults_of(type(settings))
+    changes = {
+        name: _build_value(getattr(settings, name), hint, f"{path}{name}", defaults.get(name))
+        for name, hint in setting_hints(type(settings)).items()
+        if registry_of(hint) and isinstance(getattr(settings, name), str)
+    }
+    return dataclasses.replace(settings, **changes) if changes else settings
 
 
 def flat(tree: Tree, path: str = "") -> dict[str, Any]:
@@ -155,6 +237,26 @@ def flat(tree: Tree, path: str = "") -> dict[str, Any]:
     return values
 
 
-def _unknown_setting(name: str, path: str, settings: Any) -> ValueError:
+def _unknown_setting(name: str, path: str, settings: Any, registry: Registry[Any] | None) -> ValueError:
+    """The error for the setting `name` of the group at `path`, whose class was chosen from `registry`, if it was."""
+    owners = [owner for owner in registry.names() if name in _settings_of(registry[owner])] if registry else []
+    if registry and owners:
+        group, chosen = path.removesuffix("."), registry.name_of(type(settings))
+        return ValueError(
+            f"{path}{name} is no setting of {chosen}; it belongs to {', '.join(owners)}: choose one with --{group}"
+        )
     siblings = [f"{path}{sibling}" for sibling in setting_hints(type(settings))]
-    return unknown_name("setting", f"{path}{name}", siblings, near=[*siblings, *flat(to_tree(settings), path)])
+    known = [*siblings, *flat(to_tree(settings), path)]
+    return unknown_name("setting", f"{path}{name}", siblings, near=known, meant=_called_so(name, known))
+
+
+def _settings_of(maker: Any) -> dict[str, Any]:
+    # An environment may be registered with a function, which has no settings to look at.
+    return setting_hints(maker) if dataclasses.is_dataclass(maker) and isinstance(maker, type) else {}
+
+
+def _called_so(name: str, known: list[str]) -> str | None:
+    """The setting that goes by `name` in another group or library: one of the `known`, if it can be."""
+    setting = SETTING_OF.get(name)
+    last = setting.rpartition(".")[2] if setting else name
+    return next((other for other in known if other.rpartition(".")[2] == last), setting)

@@ -3,12 +3,13 @@
 import math
 from collections.abc import Callable
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from minimax_lib.messages import is_plain, shown
 from minimax_lib.registry import unknown_name
 
 MAX_INTEGER = 2**31 - 1  # devices count in 32 bits
+MAX_NUMBER = 3.4028234663852886e38  # the largest of 32 bits
 
 
 class Words(tuple[str, ...]):
@@ -47,6 +48,8 @@ def describe(hint: Any) -> str:
         return " or ".join(map(describe, get_args(hint)))
     if get_origin(hint) is Literal:
         return "one of " + ", ".join(map(str, get_args(hint)))
+    if get_origin(hint) is Annotated:
+        return describe(get_args(hint)[0])
     if get_origin(hint) is tuple:
         kinds = get_args(hint)
         return f"a list of {describe(kinds[0])}" if kinds[-1] is ... else f"a list of {len(kinds)}"
@@ -61,6 +64,8 @@ def _fit(value: Any, hint: Any) -> Any:
         return _choice(value, arguments)
     if origin is tuple:
         return _tuple(value, arguments)
+    if origin is Annotated:
+        return _fit(value, arguments[0])
     if hint not in _SCALARS:
         # Not bad input but a setting that is declared wrongly: no message for the user of the command.
         raise TypeError(f"a setting cannot be of type {hint}: minimax_lib.config.values.convert lists what it can be")
@@ -71,7 +76,9 @@ def _fit(value: Any, hint: Any) -> Any:
 
 
 def _first_fit(value: Any, hints: tuple[Any, ...]) -> Any:
-    # In the order in which the union is written: of `int | str`, 7 is the number.
+    # In the order in which the union is written: of `int | str`, 7 is the number. But none, the word, is no text.
+    if isinstance(value, Words) and NoneType in hints:
+        hints = (NoneType, *hints)
     for hint in hints:
         try:
             return _fit(value, hint)
@@ -136,6 +143,9 @@ def _number(value: Any) -> float:
     # NaN differs from itself: a run could not be resumed, since its configuration would not be the one that was saved.
     if math.isnan(number):
         raise Misfit
+    # Beyond this a device would compute with infinity.
+    if math.isfinite(number) and abs(number) > MAX_NUMBER:
+        raise Misfit(f"a number of 32 bits, {MAX_NUMBER:g} at most")
     return number
 
 

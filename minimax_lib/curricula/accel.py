@@ -15,6 +15,7 @@ from minimax_lib.curricula.base import MUTATION, NEW, REPLAY, Curriculum, LevelB
 from minimax_lib.curricula.dr import SimplestLevels
 from minimax_lib.curricula.finite import FiniteList
 from minimax_lib.curricula.generators import GENERATORS
+from minimax_lib.curricula.level_buffer import of_children
 from minimax_lib.curricula.outcome import Outcome
 from minimax_lib.curricula.parallel import Parallel
 from minimax_lib.curricula.plr import PLRCurriculum, PLRSettings, PLRState
@@ -34,12 +35,12 @@ class Mutation:
     edit: Callable[[jax.Array, Level, int], Level]
     n_edits: int
 
-    def children(self, key: jax.Array, parents: Level, n_mutations: jax.Array) -> LevelBatch:
-        """A batch of one child of each of `parents` [B, ...], whose lineages had `n_mutations` (i32[B])."""
+    def children(self, key: jax.Array, parents: Level, n_mutations: jax.Array, ancestors: Any = ()) -> LevelBatch:
+        """A batch with one child of each of `parents` [B, ...], whose lineages have `n_mutations` (i32[B])."""
         keys = jax.random.split(key, len(n_mutations))
         levels = jax.vmap(lambda key, level: self.edit(key, level, self.n_edits))(keys, parents)
         batch = level_batch(levels, MUTATION, train=False)
-        return batch.replace(n_mutations=n_mutations + self.n_edits)
+        return batch.replace(n_mutations=n_mutations + self.n_edits, ancestors=of_children(parents, ancestors))
 
 
 class ACCELState(struct.PyTreeNode):
@@ -48,15 +49,16 @@ class ACCELState(struct.PyTreeNode):
     inner: PLRState
     parents: Level  # [B, ...]
     n_mutations: jax.Array  # i32[B]
-    due: jax.Array  # bool[], the last batch was replayed: its children come next; the same on every seed
+    due: jax.Array  # bool[], the last batch was replayed, so that its children come next; the same on every seed
+    ancestors: Any = ()  # [B], those of the parents; () where none are kept
 
 
 @dataclasses.dataclass(frozen=True)
 class ACCELCurriculum(Curriculum):
-    """After every replayed batch of `inner`, a batch of its levels' children, which is only scored.
+    """After every replayed batch of `inner`, a batch of children of its levels. The children are only scored.
 
-    Parents are the whole batch, or its `n_parents` levels with the highest ("easy") or lowest ("hard") mean return,
-    each the parent of as many children as it takes to fill a batch.
+    Parents are the whole batch, or its `n_parents` levels with the highest ("easy") or lowest ("hard") mean return. Few
+    parents have several children each, so that the batch is full.
     """
 
     inner: PLRCurriculum
@@ -79,18 +81,19 @@ class ACCELCurriculum(Curriculum):
             parents=jax.tree.map(lambda x: x[slots], inner.buffer.levels),
             n_mutations=slots,
             due=jnp.zeros((), bool),
+            ancestors=jax.tree.map(lambda x: x[slots], inner.buffer.ancestors),
         )
 
     def propose(
         self, shared_key: jax.Array, key: jax.Array, clock: jax.Array, state: ACCELState, students: Students
     ) -> tuple[ACCELState, LevelBatch]:
-        due = axes.everywhere_all(state.due)  # equal on every seed as it is, but only the reduction shows that to XLA
+        due = axes.everywhere_all(state.due)  # equal on every seed already, but XLA only knows it from the reduction
 
         def inner() -> tuple[PLRState, LevelBatch]:
             return self.inner.propose(shared_key, key, clock, state.inner, students)
 
         def children() -> tuple[PLRState, LevelBatch]:
-            batch = self.mutation.children(key, state.parents, state.n_mutations)
+            batch = self.mutation.children(key, state.parents, state.n_mutations, state.ancestors)
             return state.inner, batch.replace(context=zeros(undesigned))
 
         undesigned = jax.eval_shape(inner)[1].context
@@ -108,6 +111,7 @@ class ACCELCurriculum(Curriculum):
             parents=jax.tree.map(lambda x: x[chosen], batch.levels),
             n_mutations=batch.n_mutations[chosen],
             due=(batch.source == REPLAY).all(),
+            ancestors=jax.tree.map(lambda x: x[chosen], batch.ancestors),
         ), metrics
 
     def parents(self, outcome: Outcome) -> jax.Array:
@@ -137,6 +141,9 @@ class ACCELSettings(PLRSettings):
     """Which replayed levels are mutated: all, or the n_parents with the highest (easy) or lowest (hard) return."""
     n_parents: int = 4
     """Parents of a batch of children, where they are selected."""
+    n_ancestors: int = 0
+    """Latest ancestors that are kept of each level, for pictures of lineages (minimax-draw). Each of them takes as much
+    memory as all levels of the buffer."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -148,6 +155,8 @@ class ACCELSettings(PLRSettings):
             )
         if self.n_edits < 1:
             raise ValueError(f"runner.n_edits is {self.n_edits}: it must be at least 1")
+        if self.n_ancestors < 0:
+            raise ValueError(f"runner.n_ancestors is {self.n_ancestors}: it must be at least 0")
         if self.parallel and self.selection != "batch":
             raise ValueError(
                 f"runner.selection is {self.selection!r} with runner.parallel: children are made before the parents "
@@ -164,7 +173,7 @@ class ACCELSettings(PLRSettings):
             raise ValueError(f"runner.n_parents is {self.n_parents}: it must be between 1 and {n_rows}")
 
     def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
-        plr = self.plr(env, agent, n_rows)
+        plr = dataclasses.replace(self.plr(env, agent, n_rows), n_ancestors=self.n_ancestors)
         mutation = Mutation(editing_of(env).mutate, self.n_edits)
         if self.parallel:
             return Parallel(plr, mutation)
@@ -185,6 +194,6 @@ class ACCEL(RolloutSettings, ACCELSettings):
         self.check_rows(self.n_parallel)
 
     def per_device(self, n: int) -> Self:
-        # Where they are not selected, n_parents means nothing and must not stop the rows from being divided.
+        # Without a selection, n_parents means nothing. It must not keep the rows from being divided.
         settings = dataclasses.replace(self, n_parents=1) if self.selection == "batch" else self
         return super(ACCEL, settings).per_device(n)

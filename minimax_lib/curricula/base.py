@@ -1,4 +1,4 @@
-"""What a curriculum is: it proposes a batch of levels and observes the outcome; the training step does the rest."""
+"""What a curriculum is: it proposes a batch of levels and observes the outcome. The training step does the rest."""
 
 import dataclasses
 from typing import Any, Protocol
@@ -27,7 +27,8 @@ class LevelBatch(struct.PyTreeNode):
     source: jax.Array  # i32[B], NEW, REPLAY or MUTATION
     n_mutations: jax.Array  # i32[B], mutations along the level's lineage
     train: jax.Array  # bool[], whether the students learn from this batch; the same on every seed and device
-    context: Any = ()  # what `propose` wants `observe` to see of it (PAIRED: the teacher's rollout)
+    ancestors: Any = ()  # [B], `level_buffer.Ancestors` of the levels; () where none are kept
+    context: Any = ()  # what `propose` hands to `observe` (PAIRED: the teacher's rollout)
 
     def check_shapes(self, n_rows: int) -> None:
         """AssertionError, while tracing, where this is no batch of `n_rows` levels."""
@@ -53,7 +54,7 @@ def level_batch(levels: Level, source: int = NEW, train: jax.Array | bool = True
 
 
 def joined(batches: list[LevelBatch], train: jax.Array) -> LevelBatch:
-    """One batch, the rows of all `batches` in their order; their contexts are dropped."""
+    """One batch with the rows of all `batches`, in their order. Their contexts are dropped."""
     parts = [b.replace(context=(), train=()) for b in batches]
     return jax.tree.map(lambda *xs: jnp.concatenate(xs), *parts).replace(train=train)
 
@@ -65,13 +66,13 @@ class Plan:
     n_rows: int
     """B, levels in a batch."""
     n_train_rows: int | None = None
-    """The students' gradient uses the first so many rows of the batch; None: all of them."""
+    """So many rows, the first of the batch, are in the students' gradient; None: all of them."""
     sources: tuple[int, ...] = (NEW,)
     """Where the levels of a batch may come from."""
     restart: SameLevel | FreshLevels = SameLevel()
     """What follows an episode's end inside a rollout."""
     scores: tuple[Score, ...] = ()
-    """The scores that it asks its outcome for: what they need of a rollout is checked before anything is compiled."""
+    """The scores that it asks its outcome for. What they need is checked before anything is compiled."""
 
 
 class Attempts(struct.PyTreeNode):
@@ -95,11 +96,11 @@ class Students(Protocol):
         ...
 
     def play(self, key: jax.Array, batch: LevelBatch) -> Outcome:
-        """What becomes of the batch in a rollout like those of training."""
+        """The outcome of the batch in a rollout like those of training."""
         ...
 
     def attempts(self, key: jax.Array, levels: Level, n_episodes: int) -> Attempts:
-        """Whole episodes, however long: `n_episodes` of each student on each of `levels` [B, ...]."""
+        """`n_episodes` whole episodes of each student on each of `levels` [B, ...], however long they take."""
         ...
 
 
@@ -120,18 +121,18 @@ class Curriculum(Protocol):
     def propose(
         self, shared_key: jax.Array, key: jax.Array, clock: jax.Array, state: Any, students: Students
     ) -> tuple[Any, LevelBatch]:
-        """(new state, `plan.n_rows` levels). Asked once only where episodes go on from rollout to rollout."""
+        """(new state, `plan.n_rows` levels). If episodes go on from rollout to rollout, this is called only once."""
         ...
 
     def observe(
         self, key: jax.Array, clock: jax.Array, state: Any, batch: LevelBatch, outcome: Outcome
     ) -> tuple[Any, dict[str, jax.Array]]:
-        """(new state, f32[] metrics) once the students have played the batch. By default, nothing is learnt from it."""
+        """(new state, f32[] metrics), after the students have played the batch. By default, it learns nothing."""
         return state, {}
 
     def extra_env_steps(self, state: Any) -> Count:
-        """Environment steps of the students so far that the runner has not seen (see `Students.play`).
+        """Environment steps so far that students took in `Students.play` or `attempts`. The runner does not see these.
 
-        `state` may have leading axes (seeds, devices), and so may the count: read it out, add it up. By default, none.
+        `state` may have leading axes (seeds, devices), and then the count has them too. By default, there are none.
         """
         return Count.zero()

@@ -1,6 +1,5 @@
 """What every curriculum must do, checked: call `check_curriculum` in the tests of your own."""
 
-import copy
 import dataclasses
 import functools
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from minimax_lib.curricula.base import SOURCE_NAMES, Curriculum, LevelBatch, Pla
 from minimax_lib.curricula.students import CurrentStudents
 from minimax_lib.envs.base import Environment
 from minimax_lib.envs.batch import BatchEnv
+from minimax_lib.envs.conformance.parts import described, is_frozen, numbers, require
 from minimax_lib.models.settings import FeedForward
 
 N_SEEDS, N_STEPS = 2, 4  # seeds of a vmap, and batches of each
@@ -100,7 +100,7 @@ class Trial:
         return Step(batch=batch, proposed=proposed, state=state, metrics=metrics)
 
     def check_levels(self, batch: LevelBatch) -> None:
-        """They are levels of the environment, to the type: before it plays them, or it fails in its own words."""
+        """They are levels of the environment, to the type. Checked before it plays them, for a readable message."""
         levels = jax.eval_shape(jax.vmap(self.env.sample_level), jax.random.split(jax.random.key(0), len(batch.slots)))
         wanted, found = described(levels), described(batch.levels)
         whose = type(self.env).__name__
@@ -151,14 +151,6 @@ def check_plan(curriculum: Curriculum) -> None:
     require(known, f"{name}.plan.sources is {plan.sources}: it must name sources (NEW, REPLAY, MUTATION), each once")
 
 
-def is_frozen(curriculum: Curriculum) -> bool:
-    try:
-        setattr(copy.copy(curriculum), "no_such_field", 0)  # noqa: B010
-    except dataclasses.FrozenInstanceError:
-        return True
-    return False
-
-
 def check_types(trial: Trial, key: jax.Array) -> None:
     """Found out by tracing: shapes and types of states and metrics."""
     name = trial.name
@@ -174,14 +166,6 @@ def check_types(trial: Trial, key: jax.Array) -> None:
         require(good, f"the metric {metric!r} of {name}.observe is {value.dtype}{list(value.shape)}: it must be f32[]")
     extra = jax.eval_shape(trial.curriculum.extra_env_steps, state)
     require(isinstance(extra, Count), f"{name}.extra_env_steps returns {extra!r}: it must be a Count")
-
-
-def described(tree: Any) -> list[str]:
-    """Every part of a tree: its name, type and shape, and whether its type is weak, so that it may change again."""
-    return [
-        f"{jax.tree_util.keystr(path, simple=True)} {'weak ' if x.weak_type else ''}{x.dtype}{list(x.shape)}".strip()
-        for path, x in jax.tree_util.tree_leaves_with_path(tree)
-    ]
 
 
 def difference(where: str, before: list[str], after: list[str]) -> str:
@@ -241,15 +225,3 @@ def check_unfinished(trial: Trial, keys: jax.Array) -> None:
     state = run(trial, keys, n=2, finishes=False)[1]
     bad = any(np.isnan(x).any() for x in numbers(state) if x.dtype.kind == "f")
     require(not bad, f"{trial.name} remembers NaN after batches on which no episode ended")
-
-
-def numbers(tree: Any) -> list[np.ndarray]:
-    """Every leaf as plain numbers, keys included."""
-    leaves = jax.tree.leaves(tree)
-    keys = (jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x for x in leaves)
-    return [np.asarray(x) for x in keys]
-
-
-def require(holds: bool, sentence: str) -> None:
-    if not holds:
-        raise AssertionError(sentence)

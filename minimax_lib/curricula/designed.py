@@ -1,7 +1,10 @@
 """Levels designed by a teacher that learns: PAIRED (Dennis et al. 2020) and its relatives.
 
-Which game it is depends on what the teacher is paid and on the number of students: the regret of two (PAIRED) or more
-(population PAIRED), or minus the return of one (the minimax adversary).
+The teacher's payment and the number of students decide which game it is:
+
+    PAIRED                 the regret of two students
+    population PAIRED      the regret of two or more
+    minimax adversary      minus the return of one
 """
 
 import dataclasses
@@ -18,9 +21,10 @@ from minimax_lib.curricula.outcome import Outcome
 from minimax_lib.curricula.scores import SCORES, Score, check_score
 from minimax_lib.curricula.settings import RolloutSettings
 from minimax_lib.envs.base import Environment, Level
-from minimax_lib.envs.registry import TEACHERS
+from minimax_lib.envs.registry import TEACHERS, OwnTeacher, teacher_of
 from minimax_lib.envs.ued import BatchUEDEnv, UEDEnvironment
 from minimax_lib.envs.wrappers import unwrapped
+from minimax_lib.models.network import check_network
 from minimax_lib.models.registry import MODELS
 from minimax_lib.models.settings import LSTM
 from minimax_lib.rollout import Rollout, rollout
@@ -28,10 +32,10 @@ from minimax_lib.rollout import Rollout, rollout
 
 @dataclasses.dataclass(frozen=True)
 class DesignedLevels(Curriculum):
-    """Every level is designed by the teacher, with an empty memory, in an MDP of its own.
+    """The teacher designs every level, in an MDP of its own. It begins each design with an empty memory.
 
-    On its last step the teacher is paid the `score` of what the students made of the level; then it learns, with its
-    own settings. A design on which no episode finished pays nothing.
+    When the students have played a level, its `score` is paid on the last step of the design. Then the teacher learns,
+    with its own settings. A design on which no episode finished pays nothing.
     """
 
     env: BatchUEDEnv
@@ -57,7 +61,7 @@ class DesignedLevels(Curriculum):
         n_steps, bootstraps = self.env.env.teacher.max_steps, self.agent.bootstrap_truncated
         design = rollout(k_rollout, self.env.teacher, self.agent, state.params, canvases, n_steps, bootstraps)
         assert design.final is not None
-        # The teacher learns when the students have played: what it did until then waits in the batch.
+        # The teacher learns after the students have played. Until then, its rollout waits in the batch.
         batch = level_batch(self.env.designs(design.final.state))
         return state, batch.replace(context=design.replace(final=None))
 
@@ -80,7 +84,7 @@ def paid(design: Rollout, reward: jax.Array) -> Rollout:
     """The teacher's rollout [T, 1, B] with `reward` (f32[B]) on the last step of each design."""
     steps = design.steps
     assert steps.valid is not None  # its environment restarts nothing
-    last = steps.done & steps.valid  # a design that is over says so in every step that follows
+    last = steps.done & steps.valid  # a finished design is `done` in every later step too
     return design.replace(steps=steps.replace(reward=jnp.where(last, reward[None, None], 0.0)))
 
 
@@ -100,14 +104,14 @@ def mean_hamming_distance(levels: Level) -> jax.Array:
 class Teacher:
     """Levels designed by a teacher that is paid for what the students make of them."""
 
-    score: str = "relative_regret"
+    score: Annotated[str, SCORES] = "relative_regret"
     """What the teacher is paid on the last step of a design, by name."""
-    design: Annotated[Any, TEACHERS] = dataclasses.field(default_factory=TEACHERS["AMaze"])
-    """The teacher's own environment; goes by the name of the students'."""
+    design: Annotated[Any, TEACHERS] = OwnTeacher()
+    """The environment in which the teacher designs levels; auto: the one that is registered with the students'."""
     model: Annotated[Any, MODELS] = LSTM(conv_filters=128, embedding_width=10)
     """The teacher's network."""
     ppo: PPO = PPO(entropy_coef=0.05)
-    """How the teacher learns; the default is the high entropy bonus of Mediratta et al. 2023."""
+    """How the teacher learns. The default entropy bonus is the high one of Mediratta et al. 2023."""
 
     def __post_init__(self) -> None:
         SCORES[self.score]  # ValueError for an unknown name
@@ -120,7 +124,8 @@ class Teacher:
         check_score("the teacher's score", self.score, env.action_space, agent.n, agent.n_values)
         pair = UEDEnvironment(env, self.design.build(unwrapped(env)))
         network = self.model.build(pair.teacher.observation_space, pair.teacher.action_space)
-        # The students learn after every rollout, the teacher after every batch: its schedule ends with the run too.
+        check_network(network, self.model)
+        # The students learn after every rollout, the teacher after every batch. Its schedule ends with the run too.
         n_updates = agent.n_total_updates and max(agent.n_total_updates // n_rollouts, 1)
         teacher = AgentPop(PPOAgent(network, self.ppo, n_updates))
         try:
@@ -134,8 +139,8 @@ class Teacher:
 class PAIRED(RolloutSettings):
     """PAIRED: a teacher designs every level and is paid the regret of two students (protagonist, antagonist).
 
-    Population PAIRED with `n_students` of 2 or more and `teacher.score` population_regret; the minimax adversary with
-    one student and neg_return. The first student is the one that is evaluated.
+    With `teacher.score` population_regret and 2 or more `n_students`, this is population PAIRED. With neg_return and
+    one student, it is the minimax adversary. The first student is the one that is evaluated.
     """
 
     n_students: int = 2
@@ -145,3 +150,14 @@ class PAIRED(RolloutSettings):
 
     def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
         return self.teacher.build(env, agent, n_rows, self.n_rollouts(env.max_steps))
+
+
+def with_own_teacher(settings: Any, env: Environment) -> Any:
+    """`settings` and the groups in it, with the teacher that is registered with `env` in place of "auto"."""
+    if isinstance(settings, OwnTeacher):
+        return teacher_of(env) or settings
+    values = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings) if field.init}
+    groups = {name: value for name, value in values.items() if dataclasses.is_dataclass(value)}
+    found = {name: with_own_teacher(value, env) for name, value in groups.items()}
+    changes = {name: value for name, value in found.items() if value is not groups[name]}
+    return dataclasses.replace(settings, **changes) if changes else settings

@@ -8,7 +8,7 @@ import jax
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.curricula.base import Curriculum, LevelBatch, Plan, Students, level_batch
 from minimax_lib.curricula.settings import RolloutSettings
-from minimax_lib.envs.base import Environment
+from minimax_lib.envs.base import Environment, sample_levels
 from minimax_lib.envs.batch import FreshLevels
 from minimax_lib.envs.registry import editing_of
 from minimax_lib.envs.wrappers import unwrapped
@@ -17,20 +17,20 @@ from minimax_lib.loops import on_cpu
 
 @dataclasses.dataclass(frozen=True)
 class DomainRandomisation(Curriculum):
-    """Levels from `env.sample_level`; an ended episode is followed by one on another fresh level."""
+    """Levels from `env.sample_level`. After an episode, the next one is on another fresh level."""
 
     env: Environment
     n_rows: int
 
     @property
     def plan(self) -> Plan:
-        every = 4 if on_cpu() else 16  # an accelerator waits for the host, which decides whether to restock
+        every = 4 if on_cpu() else 16  # on an accelerator, each decision whether to restock waits for the host
         return Plan(self.n_rows, restart=FreshLevels(self.env.sample_level, every))
 
     def propose(
         self, shared_key: jax.Array, key: jax.Array, clock: jax.Array, state: Any, students: Students
     ) -> tuple[Any, LevelBatch]:
-        return state, level_batch(jax.vmap(self.env.sample_level)(jax.random.split(key, self.n_rows)))
+        return state, level_batch(sample_levels(self.env, key, self.n_rows))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,10 +24,10 @@ class FiniteState(struct.PyTreeNode):
 
 @dataclasses.dataclass(frozen=True)
 class FiniteLevels(Curriculum):
-    """New levels are unseen ones of a list of `n_levels`, uniformly; level i is that of seed i.
+    """New levels come from a list of `n_levels`, in a random order. Level i of the list is drawn with seed i.
 
-    When all have been seen, it begins again from the first. Of devices that share a batch, each has the next `n_levels`
-    of the list.
+    After the last one, the order begins again. Of several devices that share a batch, each has its own `n_levels` of
+    the list.
     """
 
     env: Environment
@@ -53,18 +53,18 @@ class FiniteLevels(Curriculum):
 
     def _ahead(self, n_seen: jax.Array, n: jax.Array) -> jax.Array:
         """i32[...], the place in the list that is `n` (u32[...]) levels after `n_seen`."""
-        # Both are reduced before they are added up: so the sum is below 2 * n_levels, which fits for every list of less
-        # than 2**31 levels, however large the batches.
+        # Both are reduced before they are added. So the sum is below 2 * n_levels, however large the batches. That fits
+        # for every list of less than 2**31 levels.
         n_levels = jnp.uint32(self.n_levels)
         return ((n_seen.astype(jnp.uint32) % n_levels + n % n_levels) % n_levels).astype(jnp.int32)
 
 
 @dataclasses.dataclass(frozen=True)
 class FiniteList:
-    """Unseen levels of a fixed list of random ones; a level buffer then has a slot for each, whatever its capacity."""
+    """A fixed list of random levels. A level buffer then has a slot for each of them, whatever its capacity."""
 
     n_levels: int = 4000
-    """Levels of the list; several devices have a part of it each."""
+    """Levels of the list. Of several devices, each has a part of it."""
 
     divided: ClassVar[tuple[str, ...]] = ("n_levels",)
 

@@ -7,7 +7,7 @@ from minimax_lib.curricula.dr import RandomLevels, SimplestLevels
 from minimax_lib.curricula.finite import FiniteList
 from minimax_lib.registry import Registry
 
-# The settings of these have no rows: how many levels make a batch is up to the curriculum that takes them.
+# These settings do not say how many levels make a batch. The curriculum that uses them does.
 GENERATORS: Registry[Any] = Registry(
     "generator", {"random": RandomLevels, "simplest": SimplestLevels, "finite": FiniteList, "teacher": Teacher}
 )

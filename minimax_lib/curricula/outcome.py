@@ -1,4 +1,4 @@
-"""What a curriculum is told of the levels that it proposed."""
+"""What a curriculum is told about the levels that it proposed."""
 
 import dataclasses
 from typing import Any, Protocol
@@ -11,11 +11,11 @@ from minimax_lib.rollout import EpisodeReturns, Rollout, episode_returns
 
 
 class Outcome(Protocol):
-    """What became of a batch of B levels that A students played: all that a curriculum is told."""
+    """The results of A students on a batch of B levels: all that a curriculum is told."""
 
     @property
     def episodes(self) -> EpisodeReturns:
-        """Statistics of the finished episodes, [A, B]; several evaluations of a level are pooled."""
+        """Statistics of the finished episodes, [A, B]. All rows of a level are pooled."""
         ...
 
     def score(self, score: Score, best_return: jax.Array) -> jax.Array:
@@ -30,8 +30,8 @@ class Outcome(Protocol):
 class RolloutOutcome:
     """The outcome of a rollout [T, A, B * n_evals].
 
-    Everything is worked out when it is asked for, and nothing is kept: a value that was first computed inside
-    `eval_shape` or a branch must not leak out of it. So it never crosses the boundary of a `jit` either.
+    Everything is computed when it is asked for, and nothing is kept. Otherwise, a value that was first computed inside
+    `eval_shape` or a branch could leak out of it. So this object never crosses the boundary of a `jit` either.
     """
 
     agent: AgentPop
@@ -54,6 +54,6 @@ class RolloutOutcome:
     def _look(self) -> tuple[jax.Array, jax.Array]:
         if self.parts is None:
             return self.agent.look(self.params, self.runs)
-        # The students have learnt between the parts: each is looked at with the parameters that played it.
+        # The students have learnt between the parts. Each part is looked at with the parameters that played it.
         seen = jax.lax.map(lambda part: self.agent.look(*part), (self.params, self.parts))
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), seen)

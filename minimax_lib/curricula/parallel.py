@@ -17,10 +17,10 @@ if TYPE_CHECKING:  # their settings build a `Parallel`
 
 @dataclasses.dataclass(frozen=True)
 class Parallel(Curriculum):
-    """B replayed rows, which the students learn from; B new ones; with a `mutation`, B children of the replayed ones.
+    """One batch of B replayed rows, B new ones and, with a `mutation`, B children of the replayed ones.
 
-    All rows are scored. Until the buffer is full enough, all rows are new and nothing is learnt
-    (`replay_prob` is not used).
+    The students learn from the replayed rows, and all rows are scored. Until the buffer is full enough, all rows are
+    new and nothing is learnt. `replay_prob` is not used.
     """
 
     inner: "PLRCurriculum"  # its generator remembers nothing and learns nothing: it makes several batches a step
@@ -47,7 +47,8 @@ class Parallel(Curriculum):
         ready = self.inner.is_ready(state.buffer)
 
         def new(key: jax.Array) -> LevelBatch:
-            return self.inner.generator.propose(shared_key, key, clock, state.generator, students)[1]
+            proposed = self.inner.generator.propose(shared_key, key, clock, state.generator, students)[1]
+            return self.inner.orphaned(proposed)
 
         ages, first = jax.lax.cond(
             ready,
@@ -57,7 +58,9 @@ class Parallel(Curriculum):
         # The replayed rows come first: they are the ones that the students learn from.
         parts = [first, new(k_second)]
         if self.mutation is not None:
-            children = functools.partial(self.mutation.children, k_edit, first.levels, first.n_mutations)
+            children = functools.partial(
+                self.mutation.children, k_edit, first.levels, first.n_mutations, first.ancestors
+            )
             parts.append(jax.lax.cond(ready, children, lambda: new(k_third)))
         state = state.replace(buffer=state.buffer.replace(ages=ages))
         return state, joined(parts, train=ready)

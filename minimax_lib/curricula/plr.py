@@ -36,9 +36,10 @@ class PLRState(struct.PyTreeNode):
 
 @dataclasses.dataclass(frozen=True)
 class PLRCurriculum(Curriculum):
-    """Every batch is either replayed from the level buffer or new from `generator`; every batch is scored.
+    """A batch is either replayed from the level buffer or new, from `generator`. Every batch is scored.
 
-    Students learn from replayed batches, and from new ones if `train_on_new` (PLR; without it, robust PLR).
+    Students learn from replayed batches. With `train_on_new` (PLR), they learn from new ones too; without it, this is
+    robust PLR.
     """
 
     env: Environment
@@ -47,6 +48,7 @@ class PLRCurriculum(Curriculum):
     score: Score
     train_on_new: bool = False
     identity: Callable[[Level], Any] = level_buffer.whole_level
+    n_ancestors: int = 0
 
     @property
     def n_rows(self) -> int:
@@ -61,7 +63,7 @@ class PLRCurriculum(Curriculum):
 
     def init(self, key: jax.Array) -> PLRState:
         placeholder = zeros(jax.eval_shape(self.env.sample_level, key))
-        buffer = level_buffer.init(placeholder, self.settings.capacity)
+        buffer = level_buffer.init(placeholder, self.settings.capacity, self.n_ancestors)
         return PLRState(generator=self.generator.init(key), buffer=buffer)
 
     def propose(
@@ -73,14 +75,14 @@ class PLRCurriculum(Curriculum):
 
         def generated() -> tuple[Any, LevelBatch]:
             generator, batch = self.generator.propose(k_generator, k_new, clock, state.generator, students)
-            return generator, adopted(batch)
+            return generator, self.orphaned(adopted(batch))
 
         def new() -> tuple[Any, jax.Array, LevelBatch]:
             generator, batch = generated()
             return generator, state.buffer.ages, batch
 
         def replayed() -> tuple[Any, jax.Array, LevelBatch]:
-            # Both branches must return the same types: a replayed batch carries zeros for what a generator remembers.
+            # Both branches must return the same types. So a replayed batch has zeros in place of a generator's context.
             ages, batch = self.replayed(k_replay, state.buffer, context=zeros(fresh.context))
             return state.generator, ages, batch
 
@@ -89,6 +91,10 @@ class PLRCurriculum(Curriculum):
         generator, ages, batch = jax.lax.cond(replay, replayed, new)
         state = PLRState(generator=generator, buffer=state.buffer.replace(ages=ages))
         return state, batch.replace(train=replay | self.train_on_new)
+
+    def orphaned(self, batch: LevelBatch) -> LevelBatch:
+        """A batch of levels that have no parents."""
+        return batch.replace(ancestors=level_buffer.no_ancestors(batch.levels, self.n_ancestors))
 
     def is_ready(self, buffer: LevelBuffer) -> jax.Array:
         """bool[], the same on every seed and device: all buffers are full enough for replay."""
@@ -107,6 +113,7 @@ class PLRCurriculum(Curriculum):
             slots=slots,
             source=jnp.full_like(slots, REPLAY),
             n_mutations=buffer.n_mutations[slots],
+            ancestors=jax.tree.map(lambda x: x[slots], buffer.ancestors),
             train=jnp.ones((), bool),
             context=context,
         )
@@ -131,10 +138,11 @@ class PLRCurriculum(Curriculum):
     def scored(self, buffer: LevelBuffer, batch: LevelBatch, outcome: Outcome) -> tuple[LevelBuffer, jax.Array]:
         """(the buffer with the batch in it where it is worth keeping, f32[B] scores)."""
         rows = level_buffer.locate(self.settings, buffer, batch.levels, batch.slots, self.identity)
-        # The score may depend on the best return, so that the returns of this batch come before its scores.
+        # A score may depend on the best return, which includes this batch. So the returns come before the scores.
         best = level_buffer.best_returns(buffer, rows, outcome.episodes.best.max(axis=0))
         scores = outcome.score(self.score, best)
-        return level_buffer.insert(self.settings, buffer, rows, scores, best, batch.n_mutations), scores
+        kept = level_buffer.insert(self.settings, buffer, rows, scores, best, batch.n_mutations, batch.ancestors)
+        return kept, scores
 
     def metrics(self, buffer: LevelBuffer, batch: LevelBatch, scores: jax.Array) -> dict[str, jax.Array]:
         """The state of the buffer, weighted by how likely its levels are to be replayed, and the batch's scores."""
@@ -166,13 +174,13 @@ class PLRCurriculum(Curriculum):
 
 
 def adopted(batch: LevelBatch) -> LevelBatch:
-    """A generator's batch as new levels of the curriculum around it; the generator's own view of it is the context."""
+    """A generator's batch, as new levels of the outer curriculum. The generator's own view of it is the context."""
     ours = level_batch(batch.levels, NEW)
     return ours.replace(n_mutations=batch.n_mutations, context=batch.replace(levels=()))
 
 
 def handed_back(batch: LevelBatch) -> LevelBatch:
-    """What the generator proposed: the reverse of `adopted`."""
+    """The batch as the generator proposed it: undoes `adopted`."""
     return batch.context.replace(levels=batch.levels)
 
 
@@ -182,10 +190,10 @@ class PLRSettings(ReplaySettings):
 
     generator: Annotated[Any, GENERATORS] = RandomLevels()
     """Where new levels come from."""
-    score: str = "max_mc"
+    score: Annotated[str, SCORES] = "max_mc"
     """What a level's replay weight is made of, by name."""
     robust: bool = True
-    """New levels are only scored, never learnt from (robust PLR); otherwise both."""
+    """Score new levels without learning from them (robust PLR). Otherwise, learn from them too."""
     parallel: bool = False
     """Replayed and new levels (and mutations) side by side in one wider batch, with an update on every step."""
 

@@ -1,11 +1,11 @@
 """What a level is worth to a curriculum, from the rollouts of the students on it.
 
-Every score is the mean over the episodes that were completed inside the rollout (a maximum where its formula says so);
-a mean over steps is taken episode by episode first. The unfinished tail of a row counts for nothing, and a row
-without a finished episode scores -inf: such a score is never written to a level buffer.
+A score is a mean over the episodes that were completed inside the rollout, or a maximum if its formula says so. A mean
+over steps is first taken within each episode. The unfinished end of a row does not count. A level without a finished
+episode scores -inf, and such a score is never written to a level buffer.
 
-Of several students, it is enough that one has finished an episode. Where a score is a mean over steps, the others are
-left out; where it compares returns, they count with the return that they have so far.
+Of several students, it is enough that one has finished an episode. A score that is a mean over steps leaves the others
+out. A score that compares returns takes the return that they have so far.
 """
 
 import dataclasses
@@ -18,12 +18,14 @@ from flax import struct
 
 from minimax_lib.envs.spaces import Discrete, Space
 from minimax_lib.loops import steps_at_once
-from minimax_lib.registry import Registry
+from minimax_lib.messages import shown
+from minimax_lib.registry import Registry, unknown_name
 from minimax_lib.rollout import EpisodeReturns, Rollout, by_level, episode_returns
+from minimax_lib.trees import assert_shape
 
 
 class Experience(struct.PyTreeNode):
-    """What a score is a function of: A students played B levels for T steps, in R = B * E rows."""
+    """What a score is computed from: A students played B levels for T steps, in R = B * E rows."""
 
     done: jax.Array  # bool[T, A, R]
     value: jax.Array  # f32[T, A, R]
@@ -51,10 +53,10 @@ def experience(
 ) -> Experience:
     """The experience of rollouts [T, A, B * n_evals] on levels with a `best_return` (f32[B]).
 
-    The discounting is the students'.
+    `gamma` and `gae_lambda` are those of the students.
     """
     steps = runs.steps
-    # With lambda 0 an advantage is the TD error of its step; bootstrapping is decided in one place.
+    # With lambda 0, an advantage is the TD error of its step. So bootstrapping is decided in one place.
     one_step, _ = runs.advantages(gamma, 0.0)
     return Experience(
         done=steps.done,
@@ -74,7 +76,7 @@ def episode_mean(values: jax.Array, done: jax.Array, n_evals: int = 1) -> jax.Ar
     Of `values` [T, ..., B * n_evals].
     """
 
-    # In a mean over all steps, long episodes, which are mostly failures, would outweigh the short ones.
+    # In a mean over all steps, long episodes would outweigh short ones, and most of them are failures.
     def one_step(loop: tuple, step: tuple) -> tuple[tuple, None]:
         running, length, total, count = loop
         value, done = step
@@ -98,7 +100,7 @@ def step_mean(quantity: Quantity) -> Callable[[Experience], jax.Array]:
     def score(x: Experience) -> jax.Array:
         has_finished = x.episodes.count > 0
         total = jnp.where(has_finished, episode_mean(quantity(x), x.done, x.n_evals), 0.0).sum(axis=0)
-        # An unfinished episode has no mean over its steps: the students that have finished one speak for all.
+        # An unfinished episode has no mean over its steps. Only students that have finished an episode count.
         return finished(x, total / jnp.maximum(has_finished.sum(axis=0, dtype=jnp.int32), 1))
 
     return score
@@ -106,15 +108,15 @@ def step_mean(quantity: Quantity) -> Callable[[Experience], jax.Array]:
 
 def finished(x: Experience, score: jax.Array) -> jax.Array:
     """f32[B]: `score` where some student has finished an episode, -inf elsewhere."""
-    # Where nobody has, the mean return is 0, which would pass for a return that was reached.
+    # Without a finished episode, the mean return is 0, which would look like a real return.
     return jnp.where((x.episodes.count > 0).any(axis=0), score, -jnp.inf)
 
 
 def with_unfinished(episodes: EpisodeReturns) -> EpisodeReturns:
-    """The same, but a student that has finished no episode counts with the return that it has so far.
+    """The same, but a student that has finished no episode has the return that it has so far.
 
-    So that students can be compared: a level that the antagonist solves, while the protagonist is still on its way, is
-    where the regret is highest.
+    Students can then be compared. Regret is highest on a level that the antagonist solves while the protagonist is
+    still on its way.
     """
     has_finished, so_far = episodes.count > 0, episodes.first.returns
     return episodes.replace(
@@ -133,8 +135,8 @@ def neg_return(x: Experience) -> jax.Array:
 
 def relative_regret(episodes: EpisodeReturns) -> jax.Array:
     """f32[B]: best return of the antagonist (student 1) above the protagonist's (student 0) mean, at least 0."""
-    # The antagonist's best return stands for what can be reached on the level. Regret is never negative, but this
-    # estimate of it could be.
+    # The antagonist's best return stands for the best return there is. True regret is never negative, but this estimate
+    # could be.
     return jnp.maximum(episodes.best[1] - episodes.mean[0], 0.0)
 
 
@@ -156,7 +158,7 @@ def regret(formula: Callable[[EpisodeReturns], jax.Array]) -> Callable[[Experien
 
 def learnability(x: Experience) -> jax.Array:
     """f32[B]: p (1 - p), p the share of a level's evaluations whose first episode was solved."""
-    # First episodes: of all that end inside a rollout, the long ones, which are mostly failures, are cut off.
+    # Only first episodes count. Of later ones, the long ones are cut off, and most of these are failures.
     p = x.episodes.first.solved.mean(axis=-1, dtype=jnp.float32)
     return finished(x, (p * (1.0 - p)).mean(axis=0))
 
@@ -170,7 +172,7 @@ def log_probabilities(x: Experience) -> jax.Array:
 
 def entropy(x: Experience) -> jax.Array:
     """f32[T, A, R]: the policy's entropy, as a share of the highest that there is."""
-    # As in the authors' code (level-replay): the number of actions is then no factor of the score.
+    # A share, as in the authors' code (level-replay): so the score does not depend on the number of actions.
     log_p = log_probabilities(x)
     return -(jnp.exp(log_p) * log_p).sum(axis=-1) / jnp.log(log_p.shape[-1])
 
@@ -206,10 +208,13 @@ class Score:
     needs_discrete: bool = False  # reads the probabilities of Discrete actions
     n_evals: int = 1  # rows of a level, at least
     mixes_scales: bool = False  # compares values, which may be of normalised rewards, with returns, which never are
+    meaning: str = ""  # one line for `--list scores`
 
     def __call__(self, x: Experience) -> jax.Array:
         """f32[B]; -inf where no episode finished."""
-        return self.function(x)
+        score = self.function(x)
+        assert_shape("a score of levels", x.episodes.count.shape[-1:], score)
+        return score
 
 
 def per_step(quantity: Quantity, **needs: Any) -> Score:
@@ -227,37 +232,102 @@ SCORES: Registry[Score] = Registry(
     "score",
     {
         # Jiang et al. 2021a (PLR), eq. 2 and table 1
-        "l1_value_loss": per_step(lambda x: jnp.abs(x.advantage)),
-        "gae": per_step(lambda x: x.advantage),
-        "one_step_td": per_step(lambda x: jnp.abs(x.td_error)),
-        "policy_entropy": per_step(entropy, **OF_POLICY),
-        "least_confidence": per_step(doubt, **OF_POLICY),
-        "min_margin": per_step(lambda x: 1.0 - confidence_margin(x), **OF_POLICY),
+        "l1_value_loss": per_step(lambda x: jnp.abs(x.advantage), meaning="absolute advantage"),
+        "gae": per_step(lambda x: x.advantage, meaning="advantage"),
+        "one_step_td": per_step(lambda x: jnp.abs(x.td_error), meaning="absolute TD error"),
+        "policy_entropy": per_step(
+            entropy, **OF_POLICY, meaning="entropy of the policy, as a share of the highest there is"
+        ),
+        "least_confidence": per_step(doubt, **OF_POLICY, meaning="1 - the probability of the likeliest action"),
+        "min_margin": per_step(
+            lambda x: 1.0 - confidence_margin(x),
+            **OF_POLICY,
+            meaning="1 - how much likelier the likeliest action is than the next",
+        ),
         # Jiang et al. 2021b (DCD)
-        "positive_value_loss": per_step(lambda x: jnp.maximum(x.advantage, 0.0)),
-        "max_mc": per_step(lambda x: x.best_return[None, None] - x.value, mixes_scales=True),
+        "positive_value_loss": per_step(lambda x: jnp.maximum(x.advantage, 0.0), meaning="max(advantage, 0)"),
+        "max_mc": per_step(
+            lambda x: x.best_return[None, None] - x.value,
+            mixes_scales=True,
+            meaning="best return ever reached on the level - value",
+        ),
         # Mead et al. 2025 (MNA)
-        "negative_advantage": per_step(lambda x: jnp.maximum(-x.advantage, 0.0)),
+        "negative_advantage": per_step(lambda x: jnp.maximum(-x.advantage, 0.0), meaning="max(-advantage, 0)"),
         # Dennis et al. 2020 (PAIRED), Jiang et al. 2023 (minimax)
-        "return": Score(mean_return),
-        "neg_return": Score(neg_return),
-        "relative_regret": Score(regret(relative_regret), n_students=2, most_students=2),
-        "mean_relative_regret": Score(regret(mean_relative_regret), n_students=2, most_students=2),
-        "population_regret": Score(regret(population_regret), n_students=2),
+        "return": Score(mean_return, meaning="mean return of the students"),
+        "neg_return": Score(neg_return, meaning="minus the mean return of the students"),
+        "relative_regret": Score(
+            regret(relative_regret),
+            n_students=2,
+            most_students=2,
+            meaning="best return of student 1 - mean return of student 0, at least 0",
+        ),
+        "mean_relative_regret": Score(
+            regret(mean_relative_regret),
+            n_students=2,
+            most_students=2,
+            meaning="mean return of student 1 - mean return of student 0, at least 0",
+        ),
+        "population_regret": Score(
+            regret(population_regret), n_students=2, meaning="best return of any student - mean return of all students"
+        ),
         # Jiang et al. 2023 (minimax)
-        "value_disagreement": per_step(disagreement, needs_network=True, n_values=2),
+        "value_disagreement": per_step(
+            disagreement, needs_network=True, n_values=2, meaning="standard deviation of the estimates of the value"
+        ),
         # Rutherford et al. 2024 (SFL), eq. 2
-        "learnability": Score(learnability, n_evals=2),
+        "learnability": Score(
+            learnability, n_evals=2, meaning="p (1 - p), p the share of the level's rows that solve it"
+        ),
     },
 )
 
 
-def register_score(name: str, function: Callable[[Experience], jax.Array], **needs: Any) -> Score:
-    """Adds a score to the choices of `--runner.score`; `needs` are what a `Score` says that it needs.
+def register_score(name: str, score: Score | Callable[[Experience], jax.Array], **needs: Any) -> Score:
+    """Adds a score to the choices of `--runner.score`: a `Score`, or a function and the fields of its `Score`.
 
-    `step_mean` and `finished` help to write its function.
+    `per_step` makes the score that is a mean over steps; `finished` helps to write a function of whole episodes.
     """
-    return SCORES.register(name, Score(function, **needs))
+    if isinstance(score, Score):
+        if needs:
+            raise ValueError(
+                f"score {name!r} is registered with {', '.join(needs)} beside a Score: give them to the Score itself"
+            )
+        made = score
+    else:
+        known = [field.name for field in dataclasses.fields(Score) if field.name != "function"]
+        for need in needs:
+            if need not in known:
+                raise unknown_name(f"field of the score {name!r}", need, known)
+        made = Score(score, **needs)
+    _check_fields(name, made)
+    # A module that is imported again under another name makes an equal score, which is no conflict.
+    return SCORES[name] if name in SCORES and SCORES[name] == made else SCORES.register(name, made)
+
+
+def _check_fields(name: str, score: Score) -> None:
+    """ValueError in one line for a field of the wrong kind."""
+
+    def refuse(field: str, rule: str) -> ValueError:
+        value = shown(getattr(score, field))
+        return ValueError(f"score {name!r} is registered with {field}={value}: it must be {rule}")
+
+    if not callable(score.function) or isinstance(score.function, type):
+        raise refuse("function", "a Score, or a function of an Experience")
+    if score.quantity is not None and not callable(score.quantity):
+        raise refuse("quantity", "a function of an Experience, or none")
+    for field in ("n_students", "n_values", "n_evals"):
+        # Python's True is an int too.
+        if type(getattr(score, field)) is not int or getattr(score, field) < 1:
+            raise refuse(field, "a whole number of at least 1")
+    most = score.most_students
+    if most is not None and (type(most) is not int or most < score.n_students):
+        raise refuse("most_students", f"none, or a whole number of at least n_students, {score.n_students}")
+    for field in ("needs_network", "needs_discrete", "mixes_scales"):
+        if not isinstance(getattr(score, field), bool):
+            raise refuse(field, "True or False")
+    if not isinstance(score.meaning, str):
+        raise refuse("meaning", "one line of text")
 
 
 def check_score(which: str, name: str, action_space: Space, n_students: int, n_values: int) -> None:

@@ -21,16 +21,16 @@ class CurriculumSettings(Protocol):
 
 @runtime_checkable
 class Divisible(Protocol):
-    """Settings that describe the whole, of which each device has an equal part."""
+    """Settings that are counts of a whole. Each device has an equal part of it."""
 
     @property
     def divided(self) -> tuple[str, ...]:
-        """The settings that are counts of something that is divided among devices (rows, slots, levels)."""
+        """The names of the counts that are divided among devices (rows, slots, levels)."""
         ...
 
 
 def divided_among(settings: Settings, n: int, name: str) -> Settings:
-    """What one of `n` devices has of `settings` (called `name`) and the groups in them; ValueError where it cannot."""
+    """The settings of one of `n` devices. ValueError if `settings`, called `name` in messages, cannot be divided."""
     changes: dict[str, Any] = {}
     for field in dataclasses.fields(settings):  # type: ignore[arg-type]
         value = getattr(settings, field.name)
@@ -50,7 +50,7 @@ def divided_among(settings: Settings, n: int, name: str) -> Settings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RolloutSettings:
-    """The size of a batch of experience: what a curriculum's settings need beside their own to be trained with.
+    """The size of a batch of experience: what training needs beside the settings of the curriculum itself.
 
     A mixin, named before the curriculum's own settings: `class PLR(RolloutSettings, PLRSettings)`.
     """
@@ -60,16 +60,16 @@ class RolloutSettings:
     n_steps: int = 256
     """Environment steps in a rollout, after which the students learn from it."""
     continue_episodes: bool | None = None
-    """Let the next rollout go on where the last one ended, and cut no episode off; none: where an episode may outlast a
+    """Begin a rollout where the last one ended, so that no episode is cut off. None: do so if an episode may outlast a
     rollout. Only for curricula whose levels are always fresh (dr)."""
     n_evals: int = 1
-    """Rows that play each level side by side, each of them an episode of its own: with 4, a batch has 4 * n_parallel
-    rows. A level's score and statistics are over all of its rows."""
+    """Rows that play each level side by side, each in an episode of its own. With 4, a batch has 4 * n_parallel rows. A
+    level's score and statistics are over all of its rows."""
     normalize_rewards: bool = False
     """Divide rewards by the running standard deviation of the discounted return, before anything is learnt or scored
     from them. Reported returns stay as they are."""
     rollouts_per_batch: int | None = None
-    """Rollouts on the same levels, each followed by an update, before the next batch; none: as many as the longest
+    """Rollouts on the same levels, each followed by an update, before the next batch. None: as many as the longest
     episode needs. For curricula that restart their levels (all but dr)."""
 
     n_students = 1

@@ -22,11 +22,11 @@ from minimax_lib.curricula.base import (
 )
 from minimax_lib.curricula.outcome import Outcome
 from minimax_lib.curricula.settings import RolloutSettings
-from minimax_lib.envs.base import Environment, Level
+from minimax_lib.envs.base import Environment, Level, sample_levels
 
 
 class SFLState(struct.PyTreeNode):
-    """The K levels with the highest learnability at the last scoring, and when the next one is due."""
+    """The K levels with the highest learnability at the last scoring, and when the next scoring is due."""
 
     levels: Level  # [K, ...]
     learnability: jax.Array  # f32[K], p (1 - p); 0 before the first scoring
@@ -36,10 +36,10 @@ class SFLState(struct.PyTreeNode):
 
 @dataclasses.dataclass(frozen=True)
 class SFLCurriculum(Curriculum):
-    """Half of each batch uniformly from the most learnable of many random levels, half fresh ones.
+    """Half of each batch are learnable levels, drawn uniformly from those that were kept. The other half is fresh.
 
     Every `every` batches, the current students play `n_episodes` whole episodes on each of `n_scored` random levels.
-    The `n_kept` with the highest p (1 - p) are kept, p being the rate of solved episodes.
+    The `n_kept` levels with the highest p (1 - p) are kept, where p is the rate of solved episodes.
     """
 
     env: Environment
@@ -70,16 +70,16 @@ class SFLCurriculum(Curriculum):
     ) -> tuple[SFLState, LevelBatch]:
         k_score, k_fresh, k_kept = jax.random.split(key, 3)
         before, due = state.env_steps, axes.common(state.wait) == 0
-        # The clock does not decide: as another curriculum's generator, this one is not asked on every step.
+        # The clock cannot decide this: as the generator of another curriculum, this one is not asked in every step.
         state = state.replace(wait=jnp.where(due, self.every, state.wait) - 1)
         state = jax.lax.cond(due, lambda: self.rescored(k_score, state, students), lambda: state)
 
         n_kept_rows = self.n_rows // 2
         place = jax.random.randint(k_kept, (n_kept_rows,), 0, self.n_kept)
         kept = level_batch(jax.tree.map(lambda x: x[place], state.levels), REPLAY)
-        fresh = level_batch(self._fresh(k_fresh, self.n_rows - n_kept_rows), NEW)
+        fresh = level_batch(sample_levels(self.env, k_fresh, self.n_rows - n_kept_rows), NEW)
         batch = joined([kept, fresh], train=jnp.ones((), bool))
-        # Modulo 2**32: right as long as one scoring takes fewer steps than that.
+        # The difference is modulo 2**32. It is right as long as one scoring takes fewer steps than that.
         return state, batch.replace(context=(state.env_steps.low - before.low).astype(jnp.float32))
 
     def rescored(self, key: jax.Array, state: SFLState, students: Students) -> SFLState:
@@ -87,13 +87,13 @@ class SFLCurriculum(Curriculum):
 
         def score(key: jax.Array) -> tuple[Level, jax.Array, jax.Array]:
             k_levels, k_play = jax.random.split(key)
-            levels = self._fresh(k_levels, self.n_rows)
-            # Whole episodes, and several of them. A rollout of about one episode's length gives a rate of 0 or 1, hence
-            # p (1 - p) = 0 for all levels, and leaves out the long episodes, which are the failed ones.
+            levels = sample_levels(self.env, k_levels, self.n_rows)
+            # Whole episodes, and several of them. A rollout is about one episode long: its rate would be 0 or 1, and
+            # p (1 - p) would be 0 for all levels. It would also leave out long episodes, which are the failed ones.
             attempts = students.attempts(k_play, levels, self.n_episodes)
             return levels, learnability_of(attempts), attempts.env_steps
 
-        # One part after another, so that memory does not grow with the number of levels.
+        # One part is played after another. So memory does not grow with the number of levels.
         levels, scores, env_steps = jax.lax.map(score, jax.random.split(key, self.n_scored // self.n_rows))
         levels, scores = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (levels, scores))
         best, place = jax.lax.top_k(scores, self.n_kept)
@@ -102,9 +102,6 @@ class SFLCurriculum(Curriculum):
             learnability=best,
             env_steps=state.env_steps.plus(env_steps.sum(dtype=jnp.uint32)),
         )
-
-    def _fresh(self, key: jax.Array, n: int) -> Level:
-        return jax.vmap(self.env.sample_level)(jax.random.split(key, n))
 
     def observe(
         self, key: jax.Array, clock: jax.Array, state: SFLState, batch: LevelBatch, outcome: Outcome
@@ -116,7 +113,7 @@ class SFLCurriculum(Curriculum):
 
 
 def learnability_of(attempts: Attempts) -> jax.Array:
-    """f32[B], p (1 - p) of each student's rate of solved episodes p, mean over the students."""
+    """f32[B], the mean over the students of p (1 - p), where p is a student's rate of solved episodes."""
     p = attempts.episodes.solved.mean(axis=2, dtype=jnp.float32)
     return (p * (1.0 - p)).mean(axis=0)
 
@@ -130,9 +127,9 @@ class SFLSettings:
     n_scored: int = 640
     """Random levels in a scoring, a multiple of n_parallel."""
     n_kept: int = 128
-    """Most learnable levels of a scoring, from which half of each batch is drawn."""
+    """Levels that are kept of a scoring: the most learnable. Half of each batch is drawn from them."""
     n_episodes: int = 8
-    """Whole episodes that each student plays on a scored level, to estimate its rate of success; at least 2."""
+    """Whole episodes of each student on a scored level, which give its rate of solved episodes; at least 2."""
 
     def __post_init__(self) -> None:
         if self.n_episodes < 2:

@@ -25,7 +25,7 @@ class CurrentStudents:
     agent: AgentPop
     params: Any
     n_steps: int
-    rescale: Callable[[Rollout], Rollout] = lambda runs: runs  # what the runner does with rewards before it learns
+    rescale: Callable[[Rollout], Rollout] = lambda runs: runs  # what the runner does to rewards before it learns
 
     @property
     def env_steps_per_level(self) -> int:

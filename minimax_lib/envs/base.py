@@ -1,7 +1,7 @@
 """What an environment is: a UPOMDP (Dennis et al. 2020) whose free parameters, the `Level`, go into `reset`."""
 
-from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +9,7 @@ import numpy as np
 from flax import struct
 
 from minimax_lib.envs.spaces import Space
+from minimax_lib.envs.terminal import Scene
 
 Level = Any  # a pytree with fixed shapes: everything that varies between episodes
 EnvState = Any  # a pytree: everything that varies within an episode, and the level
@@ -31,9 +32,10 @@ class TimeStep(struct.PyTreeNode):
 
 
 def opening(obs: Any, progress: Any = None, facts: dict[str, Any] | None = None) -> TimeStep:
-    """The time step of a reset: nothing is earned, nothing is over.
+    """The time step of a reset: no reward, and the episode is not over.
 
-    With `progress` and `facts` of the same names as in the steps that follow: a time step never changes its form.
+    If `transition` is given `progress` and `facts`, give them here too, with facts of the same names. A time step never
+    changes its form.
     """
     no = jnp.zeros((), bool)
     return transition(obs, jnp.zeros((), jnp.float32), no, no, progress, facts)
@@ -49,9 +51,9 @@ def transition(
 ) -> TimeStep:
     """The time step that follows an action.
 
-    Without `progress`, an episode counts as solved where it terminates with a positive return. Say it wherever that is
-    not what "solved" means: with a cost for each step, a reward for survival, a draw, or a task of its own. `facts` are
-    whatever else should reach the metrics and tables at an episode's end (achievements, collisions).
+    Without `progress`, an episode counts as solved where it terminates with a positive return. Give `progress` wherever
+    "solved" means something else: with a cost for each step, a reward for survival, a draw, or a task of its own.
+    `facts` are other numbers about the episode (achievements, collisions). Metrics and tables show their last values.
     """
     return TimeStep(
         obs=obs,
@@ -64,22 +66,25 @@ def transition(
 
 
 def progress_of(ts: TimeStep, episode_return: jax.Array) -> jax.Array:
-    """f32[...], the progress of a time step whose episode has returned so much, this reward included."""
+    """f32[...], the progress of a time step. `episode_return` includes the reward of this step."""
     if ts.progress is not None:
         return ts.progress
     return (ts.terminated & (episode_return > 0)).astype(jnp.float32)
 
 
 class Environment(Protocol):
-    """One instance of the environment; `BatchEnv` vectorises it.
+    """One instance of the environment; `BatchEnv` vectorises it. Derive from this class.
 
-    Static settings are fields of the (frozen, hashable) dataclass that implements this. All methods are pure
-    and jittable. `reset` is the only maker of states and keeps the level in the state *as it came* (the same
-    arrays), so that restarting a level moves no map.
+    Static settings are fields of a frozen, hashable dataclass. All methods are pure and jittable. Only `reset` makes
+    states, and it keeps the level in the state *as it came*, the same arrays. So restarting a level copies nothing.
+    `get_level` and `level_metrics` have defaults, the other members have none.
+    Check your own with `envs.conformance.check_environment`.
     """
 
     @property
-    def max_steps(self) -> int: ...
+    def max_steps(self) -> int:
+        """The longest episode, in steps; often a field."""
+        ...
 
     @property
     def observation_space(self) -> Space: ...
@@ -87,24 +92,35 @@ class Environment(Protocol):
     @property
     def action_space(self) -> Space: ...
 
-    def sample_level(self, key: jax.Array) -> Level: ...
+    def sample_level(self, key: jax.Array) -> Level:
+        """A random level of the training distribution."""
+        ...
 
-    def reset(self, key: jax.Array, level: Level) -> tuple[EnvState, TimeStep]: ...
+    def reset(self, key: jax.Array, level: Level) -> tuple[EnvState, TimeStep]:
+        """The state and time step (`opening`) in which an episode on `level` begins."""
+        ...
 
     def step(self, key: jax.Array, state: EnvState, action: Any) -> tuple[EnvState, TimeStep]:
-        """The state and time step after `action`, which fits the action space (a pytree for a Dict of actions)."""
+        """The state and time step (`transition`) after `action`, which fits the action space (a dict for a Dict)."""
         ...
 
-    def get_level(self, state: EnvState) -> Level: ...
+    def get_level(self, state: EnvState) -> Level:
+        """The level that `reset` was given. By default, `state.level`."""
+        return state.level
 
     def level_metrics(self, level: Level) -> dict[str, jax.Array]:
-        """Named f32[] facts about a level (walls, shortest path); an empty dict where there are none."""
-        ...
+        """Named f32[] facts about a level (walls, shortest path). By default, none."""
+        return {}
+
+
+def sample_levels(env: Environment, key: jax.Array, n: int) -> Level:
+    """Random levels [n, ...] of the environment."""
+    return jax.vmap(env.sample_level)(jax.random.split(key, n))
 
 
 @runtime_checkable
 class Observable(Protocol):
-    """An environment whose observation is a function of its state alone, and that says so by this one more method.
+    """An environment with this one more method: its observation is a function of its state alone.
 
     `BatchEnv` then observes once, after the restarts, instead of both the state that ended and the one that follows.
     """
@@ -114,10 +130,10 @@ class Observable(Protocol):
 
 @runtime_checkable
 class ResetsInGroups(Protocol):
-    """An environment whose resets are expensive, and that says so by this one more setting or property.
+    """An environment with this one more setting or property: its resets are expensive.
 
-    `BatchEnv` then resets only the rows whose episode has ended, so many of them together, and draws their levels there
-    too. Without it, all rows are reset in every step, and those that go on drop the result: cheaper where a reset costs
+    `BatchEnv` then resets only the rows whose episode has ended, a group at a time, and draws their levels there too.
+    Otherwise all rows are reset in every step, and rows that go on drop the result. That is cheaper where a reset costs
     no more than a step. Levels and episodes are the same either way.
     """
 
@@ -129,13 +145,36 @@ class ResetsInGroups(Protocol):
 
 @runtime_checkable
 class Drawable(Protocol):
-    """An environment of whose episodes there are pictures; said by this one more method, which runs on the host."""
+    """An environment with this one more method, which draws pictures of episodes. It runs on the host."""
 
     def draw_episodes(self, states: EnvState, running: np.ndarray, captions: Sequence[str], columns: int) -> np.ndarray:
-        """u8[H, W, 3]: the levels of R episodes, each with the way through it, in rows of `columns`.
+        """u8[H, W, 3]: a picture of each of R episodes, in rows of `columns`, each with its caption.
 
-        `states` [T, R, ...] are those of the episode as long as `running` (bool[T, R]) says so.
+        `states` [T, R, ...] belong to the episodes where `running` (bool[T, R]) is set.
         """
+        ...
+
+
+@runtime_checkable
+class Animated(Protocol):
+    """An environment with this one more method, for moving pictures of episodes. It runs on the host."""
+
+    def draw_state(self, state: EnvState) -> np.ndarray:
+        """u8[H, W, 3]: one moment of an episode, and what the agent sees in it. All moments are of one size."""
+        ...
+
+
+@runtime_checkable
+class Playable(Protocol):
+    """An environment with these more members, for `minimax-play`: a person plays it in a terminal."""
+
+    @property
+    def keys(self) -> Mapping[str, Any]:
+        """The action of each key: left, right, up, down, or a letter."""
+        ...
+
+    def scene(self, state: EnvState) -> Scene:
+        """One moment of an episode as text. It runs on the host."""
         ...
 
 
@@ -146,8 +185,21 @@ class HeldOut(Protocol):
     def names(self) -> tuple[str, ...]: ...
 
     @property
-    def env(self) -> Environment: ...
+    def env(self) -> Environment:
+        """What the tasks are played in; mostly the environment of training itself."""
+        ...
 
     def sample(self, key: jax.Array, n_episodes: int) -> Level:
         """Levels [len(names), n_episodes, ...], one draw an episode (fixed tasks repeat the same level)."""
         ...
+
+
+@runtime_checkable
+class DrawsTraining(Protocol):
+    """A class of held-out tasks with this one more member: it knows the task "TrainingDistribution" itself.
+
+    A suite needs that only if its `env` plays levels of another shape than the environment of training. For any other
+    suite, `make_held_out` adds the task.
+    """
+
+    draws_training: ClassVar[bool]

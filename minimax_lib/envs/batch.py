@@ -92,7 +92,7 @@ class FreshLevels:
         return self._fill(key, jnp.zeros((), jnp.int32), n_rows)
 
     def init_empty(self, key: jax.Array) -> LevelStock:
-        """The stock before the first step, of an environment whose levels are drawn as rows need them."""
+        """The stock before the first step, if levels are drawn only when rows need them."""
         none = jnp.zeros((), jnp.int32)
         return LevelStock(key=key, levels=(), first=none, n_used=none)
 
@@ -137,7 +137,7 @@ class FreshLevels:
 
 @dataclasses.dataclass(frozen=True)
 class NoRestart:
-    """Nothing follows: the row goes on from its terminal state, and only its first episode means anything."""
+    """No new episode follows. The row goes on from its terminal state, and only its first episode means anything."""
 
     def init(self, key: jax.Array, n_rows: int) -> tuple[()]:
         return ()
@@ -169,8 +169,8 @@ class BatchEnv:
     @property
     def restock_every(self) -> int:
         """Steps that `step_stocked` may take between two calls of `restock`; 0 if it need not be called."""
-        # Levels of an environment that resets in groups are drawn when they are needed: a stock would cost what its
-        # groups save, and hold several large levels for each row.
+        # An environment that resets in groups draws levels when they are needed. A stock would cost what the groups
+        # save, and hold several large levels for each row.
         if isinstance(self.restart, FreshLevels) and not isinstance(self.env, ResetsInGroups):
             return self.restart.restock_every
         return 0
@@ -204,14 +204,15 @@ class BatchEnv:
     def step_stocked(self, key: jax.Array, state: BatchState, action: Any) -> tuple[BatchState, BatchTimeStep]:
         """`step` for loops that call `restock` before every `restock_every` steps, and so keep its branch outside.
 
-        Without those calls, rows go back in silence to a level that the stock has handed out before.
+        Without those calls, rows silently get a level that the stock has handed out before.
         """
         k_step, k_reset = jax.random.split(key)
         n = tree_size(state.stats)
-        # A Gaussian policy goes past the edges of a box; what it has drawn is kept as it is for its probability.
+        # A Gaussian policy may go past the edges of a box. Only the environment gets the clipped action: probabilities
+        # are those of the action before.
         flat_action = within(self.env.action_space, jax.tree.map(lambda x: x.reshape(n, *x.shape[2:]), action))
         stepped, ts = jax.vmap(self.env.step)(jax.random.split(k_step, n), state.env, flat_action)
-        # These are emitted, and cleared only in the state: on its last step, an episode's statistics are complete.
+        # On its last step, an episode's statistics are complete. They are emitted like this, and cleared in the state.
         stats = EpisodeStats(returns=state.stats.returns + ts.reward, lengths=state.stats.lengths + 1)
         if isinstance(self.restart, NoRestart):
             return dataclasses.replace(state, env=stepped, stats=stats), self._emit(ts, ts.obs, stats)
@@ -225,33 +226,33 @@ class BatchEnv:
         """(states, observations, stock) [N, ...] in which rows that are done have begun their next episode."""
         assert not isinstance(self.restart, NoRestart)
         stock, levels = self.restart.next_levels(stock, jax.vmap(self.env.get_level)(stepped), ts.done)
-        # All rows are reset, and the ended ones take the result. That moves no map where the level stays the same:
-        # `reset` hands on the level's own arrays, and XLA drops a choice between an array and itself.
+        # All rows are reset, and the ended ones take the result. If the level stays the same, no map is copied: `reset`
+        # hands on the level's own arrays, and XLA drops a choice between an array and itself.
         fresh, first = jax.vmap(self.env.reset)(jax.random.split(key, tree_size(ts.done)), levels)
         states = tree_where(ts.done, fresh, stepped)
         if isinstance(self.env, Observable):
-            # One observation a row, not that of the ended state as well: XLA leaves out what nobody reads, and
-            # `last_obs` is read only where truncated episodes bootstrap.
+            # One observation for each row, and none of the ended state. XLA leaves out what nobody reads, and only
+            # truncated episodes that bootstrap read `last_obs`.
             return states, jax.vmap(self.env.observe)(states), stock
         return states, tree_where(ts.done, first.obs, ts.obs), stock
 
     def _restart_in_groups(
         self, key: jax.Array, stock: Any, stepped: EnvState, ts: TimeStep
     ) -> tuple[EnvState, Any, Any]:
-        """The same numbers as `_restart`, but only rows that are done are reset, `resets_at_once` of them together."""
+        """The same numbers as `_restart`. But only rows that are done are reset, `resets_at_once` of them together."""
         assert isinstance(self.env, ResetsInGroups)
         assert not isinstance(self.restart, NoRestart)
         n, n_done = tree_size(ts.done), ts.done.sum(dtype=jnp.int32)
         size = min(self.env.resets_at_once, n)
         keys = jax.random.split(key, n)  # a row's key does not depend on the rows that end beside it
-        # The rows that are done come first. What fills up the last group is row n, which there is not. There is room
-        # for more than all rows: were they one group, it would be the same in all rounds, and XLA takes such work out
-        # of a loop, and does it even where there is no round.
+        # The rows that are done come first. The last group is filled up with row n, which does not exist. The list is
+        # longer than all rows: if all rows made one group, that group would be the same in every round. XLA would then
+        # take its work out of the loop, and do it even when there is no round.
         rows = jnp.nonzero(ts.done, size=n + size, fill_value=n)[0]
         observes = isinstance(self.env, Observable)
 
         def has_more(loop: tuple) -> jax.Array:
-            # As many groups on all seeds as on the one with the most. With one answer for each seed, JAX would select
+            # All seeds do as many groups as the seed with the most. If each seed had its own answer, JAX would select
             # between two states of all rows in every group.
             return axes.any_seed(loop[0] < n_done)
 

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from minimax_lib.envs.base import Environment, HeldOut, Level
-from minimax_lib.envs.held_out import NO_SUITE, TrainingDistribution
+from minimax_lib.envs.held_out import GROUPS, TRAINING_DISTRIBUTION, NamedTasks, TrainingDistribution
 
 EnvironmentMaker = Callable[..., Environment]
 HeldOutMaker = Callable[..., HeldOut]
@@ -26,15 +26,17 @@ def unchanged(env: Environment) -> Environment:
 
 @dataclasses.dataclass(frozen=True)
 class Editing:
-    """How levels are mutated and compared: what level-editing curricula need to know of an environment.
+    """How levels are mutated and compared: what ACCEL and the level buffer need to know of an environment.
 
-    `mutate(key, level, n_edits)` gives a child; two levels are equal where `identity(level)`, a pytree, is;
-    `base(env)` is an environment whose random levels are the simplest, from which ACCEL's complexity grows.
+    Check your own with `envs.conformance.check_editing`.
     """
 
     mutate: Callable[[jax.Array, Level, int], Level]
+    """`mutate(key, level, n_edits)` gives a child of the level."""
     identity: Callable[[Level], Any] = whole_level
+    """Two levels are equal where `identity(level)`, any pytree, is."""
     base: Callable[[Any], Environment] = unchanged
+    """`base(env)` is an environment whose random levels are the simplest: what ACCEL starts from."""
 
 
 EditingMaker = Callable[[Any], Editing]
@@ -50,9 +52,28 @@ class Family:
     """What it is called in files and on the command line; empty: it cannot be chosen there."""
     held_out: HeldOutMaker = TrainingDistribution
     """`held_out(env, names, **options)` builds held-out tasks."""
-    groups: TaskGroups = dataclasses.field(default_factory=lambda: NO_SUITE)
-    """Names for several held-out tasks: "validation" is played during training, "benchmark" after it; and "all"."""
+    groups: TaskGroups = dataclasses.field(default_factory=dict)
+    """Names for several held-out tasks: "validation" is played during training, "benchmark" after it; and "all".
+    A group that is missing is all tasks that are known."""
     teacher: Any = None
     """Settings whose `build(env)` returns the MDP in which levels are designed (`TeacherEnvironment`)."""
     editing: Editing | EditingMaker | None = None
     """How levels are mutated and compared, where they can be; a function of the environment if its settings matter."""
+
+    def __post_init__(self) -> None:
+        own = own_tasks(self.held_out)
+        listed = dict.fromkeys((*own, *(task for group in self.groups.values() for task in group)))
+        # Without tasks of its own, an environment is evaluated on fresh levels.
+        named = tuple(task for task in listed if task != TRAINING_DISTRIBUTION) or (TRAINING_DISTRIBUTION,)
+        everything = tuple(dict.fromkeys((*named, TRAINING_DISTRIBUTION)))
+        missing = dict.fromkeys(GROUPS, named) | {"all": everything}
+        object.__setattr__(self, "groups", missing | {name: tuple(group) for name, group in self.groups.items()})
+
+
+def own_tasks(held_out: HeldOutMaker) -> tuple[str, ...]:
+    """The tasks that a class of suites has if none are asked for; none where it does not say."""
+    if isinstance(held_out, type) and issubclass(held_out, NamedTasks):
+        return held_out.known
+    fields = dataclasses.fields(held_out) if dataclasses.is_dataclass(held_out) else ()
+    default = next((field.default for field in fields if field.name == "names"), ())
+    return default if isinstance(default, tuple) else ()

@@ -1,14 +1,25 @@
-"""Held-out tasks that every environment has."""
+"""Held-out tasks: the base of a suite, and the task that every environment has."""
 
 import dataclasses
+import zlib
+from typing import Any, ClassVar
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
-from minimax_lib.envs.base import Environment, Level
+from minimax_lib.envs.base import Environment, HeldOut, Level, sample_levels
 from minimax_lib.registry import unknown_name
 
 TRAINING_DISTRIBUTION = "TrainingDistribution"  # fresh levels of the environment's own `sample_level`
-NO_SUITE = dict.fromkeys(("validation", "benchmark", "all"), (TRAINING_DISTRIBUTION,))  # groups of tasks
+GROUPS = ("validation", "benchmark", "all")  # groups of tasks that every environment has
+SUITE = 2**32 - 1  # folded into the key that a suite gets; no split reaches this number
+
+
+def key_of(key: jax.Array, name: str) -> jax.Array:
+    """The key of one task: its levels depend on `key` and its name, not on what else is evaluated."""
+    # Not `hash`, which Python salts anew in every process.
+    return jax.random.fold_in(key, zlib.crc32(name.encode()))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,3 +38,64 @@ class TrainingDistribution:
         """Levels [len(names), n_episodes, ...]."""
         keys = jax.random.split(key, (len(self.names), n_episodes))
         return jax.vmap(jax.vmap(self.env.sample_level))(keys)
+
+
+@dataclasses.dataclass(frozen=True)
+class NamedTasks:
+    """Held-out tasks that are played in the training environment itself: the base of a suite (`HeldOut`) of your own.
+
+    A subclass lists its tasks in `known`, and its `draw` gives the level of one episode. "TrainingDistribution" is not
+    its business: `make_held_out` adds that task to every suite.
+    """
+
+    env: Any
+    names: tuple[str, ...] = ()
+    """The tasks that are asked for; none named: all."""
+
+    known: ClassVar[tuple[str, ...]] = ()
+    """All tasks that there are."""
+
+    def __post_init__(self) -> None:
+        if not self.names:
+            object.__setattr__(self, "names", self.known)
+        for name in self.names:
+            if name not in self.known:
+                raise unknown_name("held-out task", name, self.known)
+
+    def draw(self, name: str, key: jax.Array) -> Level:
+        """The level of one episode on the task; a fixed task does not use the key."""
+        raise NotImplementedError
+
+    def sample(self, key: jax.Array, n_episodes: int) -> Level:
+        """Levels [len(names), n_episodes, ...]."""
+
+        def of_task(name: str) -> Level:
+            keys = jax.random.split(key_of(key, name), n_episodes)
+            return jax.vmap(lambda key: self.draw(name, key))(keys)
+
+        return jax.tree.map(lambda *tasks: jnp.stack(tasks), *(of_task(name) for name in self.names))
+
+
+@dataclasses.dataclass(frozen=True)
+class WithTraining:
+    """The tasks of a `suite`, and "TrainingDistribution" beside them, in the order of `names` (a `HeldOut`)."""
+
+    training: Environment
+    suite: HeldOut
+    names: tuple[str, ...]
+
+    @property
+    def env(self) -> Environment:
+        return self.suite.env
+
+    def sample(self, key: jax.Array, n_episodes: int) -> Level:
+        """Levels [len(names), n_episodes, ...]."""
+        # A suite may split its key in any way, so that it gets one of its own. It gets that one with and without the
+        # training distribution: what is evaluated beside a task changes nothing about it.
+        levels = self.suite.sample(jax.random.fold_in(key, SUITE), n_episodes)
+        if self.names == self.suite.names:
+            return levels
+        training = sample_levels(self.training, key, n_episodes)
+        known = (*self.suite.names, TRAINING_DISTRIBUTION)
+        order = np.array([known.index(name) for name in self.names], np.int32)
+        return jax.tree.map(lambda x, y: jnp.concatenate([x, y[None]])[order], levels, training)

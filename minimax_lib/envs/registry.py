@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from minimax_lib.envs.base import Environment, HeldOut, Level
+from minimax_lib.envs.base import DrawsTraining, Environment, HeldOut, Level
 from minimax_lib.envs.family import (
     Editing,
     EditingMaker,
@@ -15,23 +15,44 @@ from minimax_lib.envs.family import (
     Family,
     HeldOutMaker,
     TaskGroups,
+    own_tasks,
     whole_level,
 )
 from minimax_lib.envs.foreign.craftax_family import FAMILY as CRAFTAX
 from minimax_lib.envs.foreign.gymnax_family import FAMILY as GYMNAX
-from minimax_lib.envs.held_out import TRAINING_DISTRIBUTION
+from minimax_lib.envs.held_out import TRAINING_DISTRIBUTION, NamedTasks, TrainingDistribution, WithTraining
 from minimax_lib.envs.maze.family import FAMILY as MAZE
 from minimax_lib.envs.pendulum.family import FAMILY as PENDULUM
-from minimax_lib.envs.ued import UEDEnvironment
+from minimax_lib.envs.ued import UEDEnvironment, describe
 from minimax_lib.envs.wrappers import WrappedTasks, Wrapper, unwrapped
+from minimax_lib.messages import shown
 from minimax_lib.registry import Registry, View, unknown_name
 
+
+@dataclasses.dataclass(frozen=True)
+class OwnTeacher:
+    """The teacher that is registered with the environment."""
+
+    def build(self, env: Environment) -> Any:
+        """The teacher of the levels of `env`; ValueError where none is registered."""
+        settings = teacher_of(env)
+        if settings is None:
+            known = ", ".join(name for name in TEACHERS.names() if name != AUTO)
+            raise ValueError(
+                f"no teacher is registered for {type(unwrapped(env)).__name__} (register_env(..., teacher=...)): "
+                f"choose another method, or an environment that has one: {known}"
+            )
+        return settings.build(env)
+
+
+AUTO = "auto"  # the name of `OwnTeacher`
 FAMILIES: dict[EnvironmentMaker, Family] = {family.cls: family for family in (MAZE, PENDULUM, GYMNAX, CRAFTAX)}
 ENVS: Registry[EnvironmentMaker] = View(
     "environment", lambda: {family.name: family.cls for family in FAMILIES.values() if family.name}
 )
 TEACHERS: Registry[Any] = View(
-    "environment with a teacher", lambda: {f.name: f.teacher for f in FAMILIES.values() if f.name and f.teacher}
+    "environment with a teacher",
+    lambda: {AUTO: OwnTeacher} | {f.name: f.teacher for f in FAMILIES.values() if f.name and f.teacher},
 )
 
 
@@ -45,8 +66,8 @@ def register_env(
 ) -> None:
     """Adds an environment; the arguments are the members of its `Family`.
 
-    `groups` need not name all three groups: those that are missing are the training distribution alone. A wrapper's
-    class has the tasks, the teacher and the editing of what it wraps, and is registered with its name alone.
+    `groups` need not name all three groups: one that is missing is all tasks that are known. A wrapper's class has the
+    tasks, the teacher and the editing of what it wraps, so it is registered with its name alone.
     """
     if isinstance(cls, type) and issubclass(cls, Wrapper) and (held_out or groups or teacher or editing):
         raise ValueError(
@@ -55,17 +76,45 @@ def register_env(
         )
     if name in ENVS and ENVS[name] is not cls:
         raise ValueError(f"environment {name!r} is registered already, as {ENVS[name]!r}")
+    if name == AUTO:
+        raise ValueError(f"an environment cannot be called {AUTO!r}: --runner.teacher.design {AUTO} means any of them")
     known = FAMILIES.get(cls, Family(cls))
     if known.name not in ("", name):
         raise ValueError(f"environment {cls!r} is registered already, as {known.name!r}")
+    _check_parts(name, cls, held_out, groups, teacher, editing)
+    # Other tasks have other groups. And of a family without a name, the groups are only the defaults.
+    told = known.groups if known.name and not held_out else {}
     FAMILIES[cls] = Family(
         cls,
         name,
         held_out or known.held_out,
-        {**known.groups, **(groups or {})},
+        {**told, **(groups or {})},
         teacher or known.teacher,
         editing or known.editing,  # it may have been said before, by `register_editing`
     )
+
+
+def _check_parts(name: str, cls: Any, held_out: Any, groups: Any, teacher: Any, editing: Any) -> None:
+    """ValueError in one line for a part of a family that is of the wrong kind."""
+    what = f"environment {name!r} has"
+    if not callable(cls):
+        raise ValueError(f"{what} cls={shown(cls)}: it must be a class, whose fields are the settings")
+    if held_out is not None and not callable(held_out):
+        raise ValueError(f"{what} held_out={shown(held_out)}: it must be a class, called as held_out(env, names)")
+    if groups is not None and not (
+        isinstance(groups, Mapping) and all(isinstance(g, tuple | list) for g in groups.values())
+    ):
+        raise ValueError(f"{what} groups={shown(groups)}: it must be a dict of lists of tasks")
+    is_settings = isinstance(teacher, type) and dataclasses.is_dataclass(teacher) and hasattr(teacher, "build")
+    if teacher is not None and not is_settings:
+        raise ValueError(
+            f"{what} teacher={shown(teacher)}: it must be a dataclass of settings with a method build(env)"
+        )
+    for field in dataclasses.fields(teacher) if is_settings else ():
+        if field.default is field.default_factory is dataclasses.MISSING:
+            raise ValueError(f"{what} a teacher whose setting {field.name!r} has no default: give it one")
+    if editing is not None and not (isinstance(editing, Editing) or callable(editing)):
+        raise ValueError(f"{what} editing={shown(editing)}: it must be an Editing, or a function of the environment")
 
 
 def register_editing(env_class: type, editing: Editing | EditingMaker) -> None:
@@ -80,6 +129,12 @@ def family_of(env: Environment) -> Family:
     """What belongs to `env`, or to the environment that it wraps; the defaults where nothing is registered."""
     inner = unwrapped(env)
     return FAMILIES.get(type(inner), Family(type(inner)))
+
+
+def teacher_of(env: Environment) -> Any:
+    """The settings of the teacher that is registered with `env`, all at their defaults; None where there is none."""
+    teacher = family_of(env).teacher
+    return None if teacher is None else teacher()
 
 
 def editing_of(env: Environment) -> Editing:
@@ -131,9 +186,44 @@ def make_held_out(env: Environment, names: Sequence[str], **options: Any) -> Hel
     _check_options("option of held-out tasks", family.held_out, options, but=("env", "names"))
     tasks = tuple(dict.fromkeys(task for name in names for task in family.groups.get(name, [name])))
     listed = {task: None for group in family.groups.values() for task in (*group, TRAINING_DISTRIBUTION)}
-    make = functools.partial(family.held_out, env, tasks, **options)
+    listed |= dict.fromkeys(own_tasks(family.held_out))
     unlisted = [task for task in tasks if task not in listed]
-    return _asked(make, unlisted, [*family.groups, *listed]) if unlisted else make()
+    if unlisted and isinstance(family.held_out, type) and issubclass(family.held_out, NamedTasks):
+        raise unknown_name("held-out task", unlisted[0], [*family.groups, *listed])
+
+    def suite_of(tasks: tuple[str, ...]) -> HeldOut:
+        make = functools.partial(family.held_out, env, tasks, **options)
+        return _asked(make, unlisted, [*family.groups, *listed]) if unlisted else make()
+
+    if family.held_out is TrainingDistribution or isinstance(family.held_out, DrawsTraining):
+        return suite_of(tasks)
+    # A suite is asked for its own tasks alone: it need not know the training distribution.
+    own = tuple(task for task in tasks if task != TRAINING_DISTRIBUTION)
+    if not own:
+        return TrainingDistribution(env)
+    suite = suite_of(own)
+    if set(suite.names) != set(own):
+        name = type(suite).__name__
+        raise ValueError(f"{name}.names is {', '.join(suite.names)}: it was asked for the tasks {', '.join(own)}")
+    return _with_training(env, suite, tasks)
+
+
+def _with_training(env: Environment, suite: HeldOut, tasks: tuple[str, ...]) -> HeldOut:
+    """The `tasks`, of which `suite` draws all but the training distribution; ValueError where levels do not fit."""
+    key = jax.eval_shape(jax.random.key, 0)
+    played = describe(jax.eval_shape(env.sample_level, key))
+    drawn = jax.eval_shape(lambda key: suite.sample(key, 1), key)
+    shapes = {leaf.shape[:2] for leaf in jax.tree.leaves(drawn)}
+    name = type(suite).__name__
+    if shapes != {(len(suite.names), 1)}:
+        raise ValueError(
+            f"{name}.sample(key, 1) gives arrays that begin with {sorted(shapes)}: for {len(suite.names)} tasks they "
+            f"must begin with {(len(suite.names), 1)}"
+        )
+    found = describe(jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), drawn))
+    if found != played:
+        raise ValueError(f"{name} draws levels {found}, but {type(env).__name__} plays levels {played}")
+    return WithTraining(env, suite, tasks)
 
 
 def _asked(make: Callable[[], HeldOut], unlisted: list[str], known: list[str]) -> HeldOut:

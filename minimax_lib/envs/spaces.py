@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 ACTION_MASK = "action_mask"  # the entry of a Dict of observations that says which actions are allowed
+ROUNDING = 1e-5  # of a bound, or of 1 if that is more: how far rounding may carry a float past it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +41,7 @@ class MultiDiscrete:
 
 @dataclasses.dataclass(frozen=True)
 class Box:
-    """Arrays of one shape and dtype with every entry in [low, high].
+    """Arrays of one shape and dtype with every entry in [low, high], floats up to rounding.
 
     `changes_slowly` says that few entries differ from one step to the next, as when a teacher draws a maze. A network
     may then work out what has changed, and not the whole; what it computes is the same.
@@ -66,9 +67,15 @@ class Box:
             return jnp.clip(jax.random.normal(key, self.shape, self.dtype), self.low, self.high)
         return jax.random.uniform(key, self.shape, self.dtype, self.low, self.high)
 
+    def slack(self, bound: float) -> float:
+        """How far an entry may lie past this bound: floats are rounded."""
+        is_float = np.issubdtype(np.dtype(self.dtype), np.floating) and math.isfinite(bound)
+        return ROUNDING * max(1.0, abs(bound)) if is_float else 0.0
+
     def contains(self, value: jax.Array) -> bool:
         fits = value.shape == self.shape and value.dtype == jnp.dtype(self.dtype)
-        return fits and bool(jnp.all((value >= self.low) & (value <= self.high)))
+        low, high = self.low - self.slack(self.low), self.high + self.slack(self.high)
+        return fits and bool(jnp.all((value >= low) & (value <= high)))
 
 
 @dataclasses.dataclass(frozen=True)

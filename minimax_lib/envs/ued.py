@@ -12,8 +12,8 @@ from minimax_lib.envs.batch import BatchEnv, BatchState, BatchTimeStep, FreshLev
 class TeacherEnvironment(Environment, Protocol):
     """An environment whose episodes design a level of another one (a teacher MDP, Dennis et al. 2020).
 
-    It pays nothing: what a design is worth is known when students have played it. A finished episode stays as it is,
-    whatever is done next.
+    It pays nothing, since nobody knows what a design is worth before students have played it. A finished episode stays
+    as it is, whatever is done next. Check your own with `envs.conformance.check_teacher`.
     """
 
     def to_level(self, state: EnvState) -> Level:
@@ -33,7 +33,7 @@ class UEDEnvironment:
             k_canvas, k_reset = jax.random.split(key)
             return self.teacher.to_level(self.teacher.reset(k_reset, self.teacher.sample_level(k_canvas))[0])
 
-        # Shapes and types tell whether the two fit, so that nothing needs to be played or compiled.
+        # Shapes and types tell whether the two fit. So nothing has to be played or compiled.
         designed, played = (describe(jax.eval_shape(f, jax.random.key(0))) for f in (design, self.student.sample_level))
         if designed != played:
             raise ValueError(
@@ -55,9 +55,9 @@ def describe(level: Any) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class BatchUEDEnv:
-    """Teachers that design B levels, one an episode, and A students that play each `n_evals` times: [A, B * n_evals].
+    """Teachers that design B levels, and A students that play each of them `n_evals` times: [A, B * n_evals].
 
-    Both sides are a `BatchEnv`: `teacher` [1, B], whose episodes are followed by none, and `student`.
+    Both sides are a `BatchEnv`. An episode of `teacher` [1, B] designs one level, and no other episode follows it.
     """
 
     env: UEDEnvironment

@@ -1,4 +1,4 @@
-"""Wrappers: environments that change what another one emits, and leave its levels as they are."""
+"""Wrappers: environments that change what another environment emits. Its levels stay as they are."""
 
 import dataclasses
 import math
@@ -11,6 +11,7 @@ import numpy as np
 from flax import struct
 
 from minimax_lib.envs.base import (
+    Animated,
     Drawable,
     Environment,
     EnvState,
@@ -33,7 +34,7 @@ class Wrapped(struct.PyTreeNode):
 
 @dataclasses.dataclass(frozen=True)
 class Wrapper:
-    """An environment round `env`, which by itself changes nothing: the base of the others.
+    """The base of wrappers: an environment round `env` that changes nothing by itself.
 
     A wrapper of your own overrides `opened` and `stepped`, and `seen` if it changes observations. Its levels, their
     mutations, its teacher and its held-out tasks are those of what it wraps. `observe`, `draw_episodes` and
@@ -43,11 +44,13 @@ class Wrapper:
     env: Environment
 
     def __post_init__(self) -> None:
-        # These members are optional, and `isinstance` finds them. A method of the class would always be found.
+        # These members are optional, and `isinstance` looks for them. It would always find a method of the class.
         if isinstance(self.env, Observable):
             object.__setattr__(self, "observe", self._observe)
         if isinstance(self.env, Drawable):
             object.__setattr__(self, "draw_episodes", self._draw_episodes)
+        if isinstance(self.env, Animated):
+            object.__setattr__(self, "draw_state", self._draw_state)
         if isinstance(self.env, ResetsInGroups):
             object.__setattr__(self, "resets_at_once", self.env.resets_at_once)
 
@@ -106,6 +109,10 @@ class Wrapper:
         assert isinstance(self.env, Drawable)
         return self.env.draw_episodes(states.env, running, captions, columns)
 
+    def _draw_state(self, state: Wrapped) -> np.ndarray:
+        assert isinstance(self.env, Animated)
+        return self.env.draw_state(state.env)
+
 
 def unwrapped(env: Environment) -> Environment:
     """The environment inside all wrappers."""
@@ -143,10 +150,10 @@ class WrappedTasks:
 
 @dataclasses.dataclass(frozen=True)
 class RewardWrapper(Wrapper):
-    """Adds `bonus` to every reward, and changes nothing else: the base of the wrappers that change rewards.
+    """The base of wrappers that change rewards: adds `bonus` to every reward, and changes nothing else.
 
-    Progress, and so what "solved" means, stays that of the rewards of `env`, whose return is the fact "raw_return".
-    Held-out tasks are played without this wrapper: their returns are the tasks' own.
+    Progress, and so what "solved" means, stays that of the rewards of `env`. The fact "raw_return" is their return.
+    Held-out tasks are played without this wrapper, so that returns there are the tasks' own.
     """
 
     def bonus(self, before: EnvState, state: EnvState, ts: TimeStep) -> jax.Array:
@@ -164,8 +171,8 @@ class RewardWrapper(Wrapper):
         return env
 
     def _told(self, raw_return: jax.Array, ts: TimeStep) -> tuple[jax.Array, TimeStep]:
-        # Without its own progress an environment counts as solved by its return, which is about to change. Of several
-        # such wrappers, the innermost knows the return that counts: what it says stays.
+        # An environment without progress of its own is solved by its return, which is about to change. Of several such
+        # wrappers, the innermost knows the return that counts, so that its facts stay.
         facts = {"raw_return": raw_return} | ts.facts
         return raw_return, ts.replace(progress=progress_of(ts, raw_return), facts=facts)
 
@@ -175,8 +182,8 @@ class Potential:
     """Shaping by a potential, which leaves the best policies the best: gamma * phi(s') - phi(s) (Ng et al. 1999).
 
     `phi` is a function of the state of the environment inside all wrappers, and `gamma` the discount that the agent
-    learns with. Where the episode terminates, phi(s') counts as 0. A time limit is no such end: there the sum leaves
-    gamma^T * phi(s_T), which an agent that bootstraps (ppo.bootstrap_truncated) makes up for.
+    learns with. Where the episode terminates, phi(s') counts as 0. A time limit is no such end: there, the sum is too
+    high by gamma^T * phi(s_T). An agent that bootstraps (ppo.bootstrap_truncated) makes up for that.
     """
 
     phi: Callable[[Any], jax.Array]
@@ -222,7 +229,7 @@ class StepCost(RewardWrapper):
 
 @dataclasses.dataclass(frozen=True)
 class TimeLimit(Wrapper):
-    """Truncates episodes after `limit` steps, held-out ones too; an end that comes sooner stays what it is."""
+    """Truncates episodes after `limit` steps, those of held-out tasks too. An earlier end stays as it is."""
 
     limit: int
 
@@ -246,8 +253,9 @@ class TimeLimit(Wrapper):
 class FrameStack(Wrapper):
     """Shows the last `n` observations, the oldest first, side by side along their last axis (an image's channels).
 
-    An episode opens with `n` times the first. Numbers (Discrete) become rows of numbers (MultiDiscrete), and single
-    floats rows of floats. Every part of a Dict is stacked, but for the action mask: only the latest counts.
+    An episode opens with `n` copies of the first one. A number (Discrete) becomes a row of numbers (MultiDiscrete), and
+    a single float becomes a row of floats. Every part of a Dict is stacked, except for the action mask: only the latest
+    mask counts.
     """
 
     n: int
@@ -284,7 +292,7 @@ def stacked_space(space: Space, n: int) -> Space:
     if isinstance(space, MultiDiscrete):
         return MultiDiscrete(space.sizes * n)
     *leading, width = space.shape or (1,)
-    # From one step to the next every frame moves, however slowly each of them changes.
+    # Every frame moves by one place in each step. So the stack changes fast, even if single frames do not.
     return Box(space.low, space.high, (*leading, n * width), space.dtype)
 
 

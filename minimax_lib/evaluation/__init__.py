@@ -1,1 +1,1 @@
-"""How good an agent is: held-out tasks, the worst levels, aggregates over seeds, and tables of all that."""
+"""Evaluation: held-out tasks, the worst levels, statistics over seeds, and tables of the results."""

@@ -1,4 +1,4 @@
-"""The report at the end of training: the trained beside the untrained agent, and its way through a few levels."""
+"""The report at the end of training: a comparison with the untrained agent, and a picture of a few episodes."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -31,54 +31,54 @@ def final_report(
 ) -> tuple[Scores, Scores]:
     """The scores of the untrained and of the trained agent, on the training distribution and the benchmark.
 
-    They are printed as a table. The picture `levels/agent.png` in `folder` shows the first seed's trained agent on a
-    few levels. `agent` is a single one; both parameters are of populations, [S, A, ...], of which the first student
-    counts.
+    The scores are printed as a table. The picture `levels/agent.png` in `folder` shows the first seed's trained agent
+    on a few levels. `agent` is a single one. Both parameters belong to populations, [S, A, ...]: only the first student
+    is evaluated.
     """
     seeds = range(config.seed, config.seed + config.n_seeds)
     first = [jax.tree.map(lambda x: x[:, 0], each) for each in (initial_params, params)]
     settings = dataclasses.replace(config.eval, tasks=REPORTED, n_episodes=REPORTED_EPISODES)
     untrained, trained = compare(settings.build(config.env, agent), seeds, *first)
     how = f"{REPORTED_EPISODES} {'greedy' if settings.greedy else 'sampled'} episodes on each"
-    console.print(comparison_table(f"Held-out tasks solved, {how}", untrained, trained))
+    console.print(comparison_table(f"Solved rate, {how} task", untrained, trained))
     shown = jax.tree.map(lambda x: x[0], first[1])
     console.print(draw_episodes(config.eval.build(config.env, agent), shown, folder / "levels" / "agent.png"))
     return untrained, trained
 
 
 def compare(runner: EvalRunner, seeds: Sequence[int], *several: Any) -> list[Scores]:
-    """The scores of each of several lots of parameters [S, ...], on the same levels; one compilation, one dispatch."""
-    # Each lot has the same keys: the agents meet the same levels, and differ by their parameters alone.
+    """The scores of several agents, whose parameters [S, ...] are `several`, in one compilation and one dispatch."""
+    # All agents get the same keys. So they play the same levels, and only their parameters differ.
     keys = jnp.concatenate([evaluation_keys(seeds)] * len(several))
-    params = jax.tree.map(lambda *lots: jnp.concatenate(lots), *several)
+    params = jax.tree.map(lambda *parts: jnp.concatenate(parts), *several)
     result = jax.jit(mapped(runner.evaluate, axis_name=axes.SEED))(keys, params)
-    lots = [slice(i * len(seeds), (i + 1) * len(seeds)) for i in range(len(several))]
-    return [task_scores(runner.names, seeds, jax.tree.map(lambda x, lot=lot: x[lot], result)) for lot in lots]
+    agents = [slice(i * len(seeds), (i + 1) * len(seeds)) for i in range(len(several))]
+    return [task_scores(runner.names, seeds, jax.tree.map(lambda x, agent=agent: x[agent], result)) for agent in agents]
 
 
 def draw_episodes(runner: EvalRunner, params: Any, path: Path, n_episodes: int = 3) -> str:
-    """Draws one agent's first episodes on every task, a column a task; returns a line that says where, or why not."""
+    """Draws one agent's first episodes on every task, a column a task. Returns a line that says where, or why not."""
     env, n_tasks = runner.held_out.env, len(runner.names)
     if not isinstance(env, Drawable):
         return f"no picture: {type(env).__name__} has no method to draw its episodes"
     recording = jax.device_get(jax.jit(partial(record_episodes, runner, n_episodes))(params))
-    # The rows of the recording go task by task, those of the picture episode by episode, with a column for each task.
+    # The recording's rows are ordered by task. The picture has a column for each task, so its rows go by episode.
     by_episode = np.arange(n_tasks * n_episodes).reshape(n_tasks, n_episodes).T.reshape(-1).tolist()
     states, running = jax.tree.map(lambda x: x[:, by_episode], (recording.states, recording.running))
     captions = [caption(runner.names[row // n_episodes], recording.stats, row) for row in by_episode]
     picture = env.draw_episodes(states, running, captions, columns=n_tasks)
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(picture).save(path)
-    return f"the agent's way through a few levels: {path}"
+    return f"the agent on a few levels: {path}"
 
 
 def caption(task: str, stats: Played, row: Any) -> str:
-    """What became of one episode."""
+    """How one episode ended."""
     solved, length = stats.progress[row] >= 1, stats.lengths[row]
     return f"{task}: " + (f"solved in {length} steps" if solved else f"not solved in {length} steps")
 
 
 def record_episodes(runner: EvalRunner, n_episodes: int, params: Any) -> Recording:
-    """`n_episodes` of each task, row m * n_episodes + e."""
+    """`n_episodes` episodes of each task. Row m * n_episodes + e is episode e on task m."""
     k_levels, k_play = jax.random.split(jax.random.key(PICTURE_SEED))
     return runner.episodes.record(k_play, params, runner.rows(k_levels, n_episodes))

@@ -1,7 +1,7 @@
-"""The robust protocol: win rate on the worst levels of the training distribution (CVaR; Rutherford et al. 2024).
+"""The robust protocol: solved rate on the worst levels of the training distribution (CVaR; Rutherford et al. 2024).
 
-Ranking levels by an evaluation and reporting that same evaluation would select bad luck along with bad levels. So one
-evaluation ranks the levels, and a second one, independent of it, gives the figures.
+The paper calls it the win rate. One evaluation ranks the levels, and a second, independent one gives the figures.
+With a single evaluation, the levels at the bottom would be those with bad luck as well as those that are hard.
 """
 
 import dataclasses
@@ -18,45 +18,55 @@ from minimax_lib.envs.base import Environment, Level
 from minimax_lib.episodes import Choose, WholeEpisodes, sample
 from minimax_lib.trees import mapped
 
-SHARES = (1.0, 0.1, 0.05, 0.02, 0.01, 0.001)  # of the levels, those with the lowest win rates
-MOST_DRAWS = 1000  # for each level that can be solved, before giving up
-LEVEL_SEED = 20230715  # apart from the seeds of training
-Track = Callable[[Sequence[int]], Iterable[int]]  # goes through a sequence, and may show how far it is
+SHARES = (1.0, 0.1, 0.05, 0.02, 0.01, 0.001)  # of the levels, those with the lowest solved rates
+MOST_DRAWS = 1000  # draws for each solvable level, before giving up
+LEVEL_SEED = 20230715  # not a seed of training
+Track = Callable[[Sequence[int]], Iterable[int]]  # iterates over a sequence, and may show its progress
 
 
 @dataclasses.dataclass(frozen=True)
 class RobustResult:
     """Solved rates of S seeds on the same L levels, in two independent evaluations."""
 
-    ranking: np.ndarray  # f32[S, L], what the levels are ranked by
-    reported: np.ndarray  # f32[S, L], what is averaged over the worst of them
+    ranking: np.ndarray  # f32[S, L], the rates that rank the levels
+    reported: np.ndarray  # f32[S, L], the rates that are averaged over the worst levels
 
-    def win_rates(self, share: float) -> np.ndarray:
-        """f64[S]: mean `reported` rate on the worst `share` of the levels, each seed's own (at least one level)."""
+    def solved_rates(self, share: float) -> np.ndarray:
+        """f64[S]: for each seed, the mean `reported` rate on its own worst `share` of the levels (at least one)."""
         worst = worst_levels(self.ranking, share)
         return np.take_along_axis(self.reported, worst, axis=1).mean(axis=1, dtype=np.float64)
 
 
 def worst_levels(rates: np.ndarray, share: float) -> np.ndarray:
-    """i64[S, K]: the levels with the lowest of `rates` [S, L], a ranking a seed; of equal ones the first drawn."""
-    # Many levels tie at a rate of 0. The order in which they were drawn says nothing about them, so that a stable sort
-    # picks among them without a bias.
-    n_worst = max(1, round(share * rates.shape[1]))
-    return np.argsort(rates, axis=1, kind="stable")[:, :n_worst]
+    """i64[S, K]: for each seed, the levels with the lowest of its `rates` [S, L]; of equal ones, the first drawn."""
+    # Many levels tie at a rate of 0. The order in which levels were drawn says nothing about them. So a stable sort
+    # chooses among equal levels without a bias.
+    return np.argsort(rates, axis=1, kind="stable")[:, : n_worst(share, rates.shape[1])]
+
+
+def n_worst(share: float, n_levels: int) -> int:
+    """How many of `n_levels` levels are the worst `share` of them; at least one."""
+    return max(1, round(share * n_levels))
+
+
+def shares_of(n_levels: int, shares: Sequence[float] = SHARES) -> tuple[float, ...]:
+    """Those of `shares` that are at least one of `n_levels` levels."""
+    # "The worst 0.1%" of 50 levels would be a single level, which is the worst 2%.
+    return tuple(share for share in shares if share * n_levels >= 1)
 
 
 def level_key(evaluation_seed: int) -> jax.Array:
-    """The key of the levels that all runs evaluated with this seed are played on."""
+    """The key of the levels. All runs that are evaluated with this seed play the same levels."""
     return jax.random.fold_in(jax.random.key(LEVEL_SEED), evaluation_seed)
 
 
 @dataclasses.dataclass(frozen=True)
 class RobustProtocol:
-    """How many random levels, how often each is played in an evaluation, and how many episodes run side by side."""
+    """The size of the two evaluations."""
 
-    n_levels: int = 10_000
-    n_episodes: int = 10
-    n_rows: int = 8192  # episodes in one dispatch, all seeds together: bounds the memory
+    n_levels: int = 10_000  # random levels
+    n_episodes: int = 10  # on each level, in each evaluation
+    n_rows: int = 8192  # episodes in one dispatch, of all seeds together; bounds the memory
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -65,7 +75,10 @@ class RobustProtocol:
 
 
 class RobustRunner:
-    """Plays random levels that can be solved, twice. Host side: a loop over dispatches of bounded size."""
+    """Evaluates agents twice on the same random levels, all of them solvable.
+
+    It runs on the host, as a loop over dispatches of bounded size.
+    """
 
     def __init__(self, env: Environment, agent: Agent, protocol: RobustProtocol, choose: Choose = sample):
         """`agent` is a single one."""
@@ -77,48 +90,48 @@ class RobustRunner:
 
     @property
     def knows_solvable(self) -> bool:
-        """Whether the environment tells which levels can be solved; if not, every level is played."""
+        """Whether the environment reports which levels can be solved. If not, every level is played."""
         level = jax.eval_shape(self.env.sample_level, jax.eval_shape(jax.random.key, 0))
         return "solvable" in jax.eval_shape(self.env.level_metrics, level)
 
     def evaluate(self, level_key: jax.Array, keys: jax.Array, params: Any, track: Track = iter) -> RobustResult:
-        """Both evaluations of S agents, `params` [S, ...] and `keys` key[S], on the levels of `level_key`."""
+        """Both evaluations of S agents (`params` [S, ...], `keys` key[S]) on the levels of `level_key`."""
         levels = self.draw_levels(level_key)
         n_levels, n_seeds = self.protocol.n_levels, len(keys)
-        # Dispatches of one size, so that there is one program; its rows are levels x episodes of all seeds.
+        # All dispatches have one size, so there is one program to compile. Its rows are levels x episodes x seeds.
         size = min(n_levels, max(1, self.protocol.n_rows // (n_seeds * self.protocol.n_episodes)))
         rates = np.zeros((2, n_seeds, n_levels), np.float32)
         for start in track(range(0, n_levels, size)):
-            index = np.arange(start, start + size) % n_levels  # the last dispatch plays the first levels once more
+            index = np.arange(start, start + size) % n_levels  # the last dispatch is filled up with the first levels
             some = jax.tree.map(lambda x, index=index: x[index], levels)
             for evaluation in (0, 1):
-                # No two dispatches, and neither of the two evaluations, share a key: their luck must be independent.
+                # Every dispatch of either evaluation has a key of its own: their luck must be independent.
                 own = jax.vmap(jax.random.fold_in, (0, None))(keys, 2 * start + evaluation)
                 rates[evaluation, :, start : start + size] = self._play(own, params, some)[:, : n_levels - start]
         return RobustResult(ranking=rates[0], reported=rates[1])
 
     def draw_levels(self, key: jax.Array) -> Level:
-        """numpy [n_levels, ...]: the first random levels that can be solved; ValueError if hardly any can be."""
+        """numpy [n_levels, ...]: the first random levels that can be solved. ValueError if hardly any can be."""
         wanted, kept, n_kept, n_drawn = self.protocol.n_levels, [], 0, 0
         while n_kept < wanted:
-            # As many as before even where fewer are missing: a batch of another size would be another program.
+            # Always the same number, even where fewer are missing: another batch size would be another program.
             levels, solvable = jax.device_get(self._draw(jax.random.fold_in(key, n_drawn), min(wanted, 4096)))
             kept.append(jax.tree.map(lambda x, solvable=solvable: x[solvable], levels))
             n_kept, n_drawn = n_kept + int(solvable.sum()), n_drawn + len(solvable)
             if n_drawn > MOST_DRAWS * max(n_kept, 1) + wanted:
-                raise ValueError(f"only {n_kept} of {n_drawn} random levels can be solved: {wanted} were wanted")
+                raise ValueError(f"only {n_kept} of {n_drawn} random levels can be solved: {wanted} are needed")
         return jax.tree.map(lambda *parts: np.concatenate(parts)[:wanted], *kept)
 
     def _draw_levels(self, key: jax.Array, n_levels: int) -> tuple[Level, jax.Array]:
         """(random levels [n_levels, ...], bool[n_levels] whether each can be solved)."""
         levels = jax.vmap(self.env.sample_level)(jax.random.split(key, n_levels))
-        # Unsolvable levels would fill the worst share with zeros, whichever agent plays them.
+        # Unsolvable levels would fill the worst share with zeros for any agent.
         if not self.knows_solvable:
             return levels, jnp.ones(n_levels, bool)
         return levels, jax.vmap(self.env.level_metrics)(levels)["solvable"] > 0
 
     def _solved_rates(self, key: jax.Array, params: Any, levels: Level) -> jax.Array:
-        """f32[B]: the share of `n_episodes` episodes on each of `levels` [B, ...] that one agent solves."""
+        """f32[B]: for each of `levels` [B, ...], the share of its `n_episodes` episodes that one agent solves."""
         n_episodes = self.protocol.n_episodes
         rows = jax.tree.map(lambda x: jnp.repeat(x, n_episodes, axis=0), levels)
         solved = self.episodes.play(key, params, rows).solved

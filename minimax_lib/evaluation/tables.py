@@ -1,6 +1,7 @@
-"""Results for people: tables of solved rates over tasks and seeds."""
+"""Tables of results, for people: solved rates by task and seed."""
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -8,32 +9,36 @@ import numpy as np
 from rich.table import Table
 
 from minimax_lib.evaluation.held_out import EvalResult
-from minimax_lib.evaluation.robustness import RobustResult
+from minimax_lib.evaluation.robustness import RobustResult, n_worst, shares_of
 from minimax_lib.evaluation.statistics import MIN_SEEDS, as_columns, summarise
 
 INTERVAL = "95% percentile interval of the stratified bootstrap"
+SOLVED = "solved\nrate"  # a heading in two lines, since the figures below are narrow
+FEW_LEVELS = 10  # a mean over fewer levels gets a caveat
 
 
 @dataclasses.dataclass(frozen=True)
 class Scores:
-    """What S seeds reached on M tasks: named measures, each f64[S, M], means over episodes."""
+    """Results of S seeds on M tasks: named measures, each f64[S, M], which are means over episodes."""
 
     tasks: tuple[str, ...]
     seeds: tuple[int, ...]
     measures: Mapping[str, np.ndarray]
+    n_worst: tuple[int, ...] = ()  # levels behind each task, where the tasks are shares of the levels
 
     def __getitem__(self, measure: str) -> np.ndarray:
         return self.measures[measure]
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """One row for each seed and task, for a table in long form."""
+        """A row for each seed and task, for a table in long form."""
         for i, seed in enumerate(self.seeds):
             for j, task in enumerate(self.tasks):
-                yield {"seed": seed, "maze": task} | {name: float(x[i, j]) for name, x in self.measures.items()}
+                row = {"seed": seed, "task": task} | {name: float(x[i, j]) for name, x in self.measures.items()}
+                yield row | ({"n_worst": self.n_worst[j]} if self.n_worst else {})
 
 
 def task_scores(tasks: Sequence[str], seeds: Sequence[int], result: EvalResult) -> Scores:
-    """`solved_rate`, `return` and `length` (steps) of the episodes of `result` [S, M, E]."""
+    """Means over the episodes of `result` [S, M, E]: `solved_rate`, `return`, `length` (in steps) and `facts/...`."""
     found = {"solved_rate": result.solved, "return": result.returns, "length": result.lengths}
     found |= {f"facts/{name}": values for name, values in result.facts.items()}
     measures = {name: np.asarray(x).mean(axis=-1, dtype=np.float64) for name, x in found.items()}
@@ -41,32 +46,60 @@ def task_scores(tasks: Sequence[str], seeds: Sequence[int], result: EvalResult) 
 
 
 def level_scores(shares: Sequence[float], seeds: Sequence[int], result: RobustResult) -> Scores:
-    """`solved_rate` of each seed on the worst shares of its levels."""
-    names = tuple("all levels" if share == 1 else f"worst {100 * share:g}%" for share in shares)
-    rates = np.stack([result.win_rates(share) for share in shares], axis=1)
-    return Scores(names, tuple(seeds), {"solved_rate": rates})
+    """`solved_rate` of each seed on the worst `shares` of its levels. Shares of less than one level are left out."""
+    n_levels = result.ranking.shape[1]
+    shares = shares_of(n_levels, shares)
+    rates = np.stack([result.solved_rates(share) for share in shares], axis=1)
+    counts = tuple(n_worst(share, n_levels) for share in shares)
+    return Scores(tuple(map(share_name, shares)), tuple(seeds), {"solved_rate": rates}, counts)
+
+
+def share_name(share: float) -> str:
+    """What a share of the levels is called in tables."""
+    return "all levels" if share == 1 else f"worst {100 * share:g}%"
+
+
+def levels_note(shares: Sequence[float], n_levels: int) -> str:
+    """What a reader must know about small `shares` of `n_levels` levels; empty if there is nothing to say."""
+    kept = shares_of(n_levels, shares)
+    few = [share_name(share) for share in kept if n_worst(share, n_levels) < FEW_LEVELS]
+    left_out = [share for share in shares if share not in kept]
+    notes = []
+    if few:
+        what = f"{few[0]} to {few[-1]}" if len(few) > 1 else few[0]
+        notes.append(f"{what}: fewer than {FEW_LEVELS} levels, so chance decides much of the figure.")
+    if left_out:
+        names = ", ".join(map(share_name, left_out))
+        enough = math.ceil(FEW_LEVELS / min(left_out))
+        notes.append(f"Not shown, since it would be less than one level: {names} (--n-levels {enough} is enough).")
+    return " ".join(notes)
 
 
 def pooled(parts: Sequence[Scores]) -> Scores:
-    """The seeds of all `parts`, which are on the same tasks."""
+    """The seeds of all `parts` together. The parts must be on the same tasks."""
     seeds = tuple(seed for part in parts for seed in part.seeds)
     measures = {name: np.concatenate([part[name] for part in parts]) for name in parts[0].measures}
-    return Scores(parts[0].tasks, seeds, measures)
+    return dataclasses.replace(parts[0], seeds=seeds, measures=measures)
 
 
 def score_table(title: str, scores: Scores) -> Table:
-    """A row a task: solved rate (mean, IQM, interval or single seeds), and return where it was measured."""
+    """A row a task: solved rate (mean, IQM, interval or single seeds), and return if it was measured.
+
+    Where tasks are shares of the levels, a column says how many levels each of them is.
+    """
     table = Table("task", title=title, title_justify="left", caption=seeds_note(scores), caption_justify="left")
+    levels = ["levels"] if scores.n_worst else []
     returns = ["return"] if "return" in scores.measures else []
-    for column in ("solved", "IQM", *spread_columns(len(scores.seeds)), *returns):
+    for column in (*levels, SOLVED, "IQM", *spread_columns(len(scores.seeds)), *returns):
         table.add_column(column, justify="right")
     for j, task in enumerate(scores.tasks):
-        table.add_row(task, *score_cells({name: x[:, j] for name, x in scores.measures.items()}))
+        count = [f"{scores.n_worst[j]:,}"] if scores.n_worst else []
+        table.add_row(task, *count, *score_cells({name: x[:, j] for name, x in scores.measures.items()}))
     return table
 
 
 def task_table(title: str, scores: Scores) -> Table:
-    """As `score_table`, with one more row for all tasks together."""
+    """`score_table` with one more row, for all tasks together."""
     table = score_table(title, scores)
     table.add_section()
     table.add_row("all tasks", *score_cells(scores.measures), style="bold")
@@ -74,7 +107,7 @@ def task_table(title: str, scores: Scores) -> Table:
 
 
 def score_cells(measures: Mapping[str, np.ndarray]) -> list[str]:
-    """The cells of a row of `score_table`; measures are [S] or [S, M]."""
+    """The cells of a row of `score_table`. Measures are [S] or [S, M]."""
     solved = summarise(measures["solved_rate"])
     spread = spread_cells(measures["solved_rate"], solved.interval)
     returns = [f"{measures['return'].mean():.3f}"] if "return" in measures else []
@@ -82,14 +115,14 @@ def score_cells(measures: Mapping[str, np.ndarray]) -> list[str]:
 
 
 def spread_columns(n_seeds: int) -> list[str]:
-    """The heads over `spread_cells`."""
+    """The headings of `spread_cells`."""
     if n_seeds == 1:
         return []
     return ["each seed, %"] if n_seeds < MIN_SEEDS else ["95% bootstrap\ninterval"]
 
 
 def spread_cells(rates: np.ndarray, interval: tuple[float, float] | None) -> list[str]:
-    """The interval, or where there is none the mean of each seed, in their order; no cell for a single seed."""
+    """The interval; without one, the mean of each seed, in their order. A single seed has no such cell."""
     if interval is not None:
         return [" to ".join(map(percent, interval))]
     each = as_columns(rates).mean(axis=1)
@@ -97,7 +130,7 @@ def spread_cells(rates: np.ndarray, interval: tuple[float, float] | None) -> lis
 
 
 def seeds_note(scores: Scores) -> str:
-    """The caption that says which interval the table shows, or why it shows none."""
+    """The caption: which interval the table shows, or why it shows none."""
     n_seeds = len(scores.seeds)
     if n_seeds == 1:
         return f"seed {scores.seeds[0]} alone: no interval over seeds"
@@ -112,8 +145,8 @@ def seeds_note(scores: Scores) -> str:
 
 def seed_table(scores: Scores) -> Table:
     """A row a seed: solved rate and return, means over all tasks."""
-    table = Table("seed", title="Each seed, over all tasks", title_justify="left")
-    for column in ("solved", "return"):
+    table = Table("seed", title="Each seed, mean over all tasks", title_justify="left")
+    for column in (SOLVED, "return"):
         table.add_column(column, justify="right")
     for seed, solved, returns in zip(scores.seeds, scores["solved_rate"], scores["return"], strict=True):
         table.add_row(str(seed), percent(solved.mean()), f"{returns.mean():.3f}")
@@ -121,7 +154,7 @@ def seed_table(scores: Scores) -> Table:
 
 
 def comparison_table(title: str, untrained: Scores, trained: Scores) -> Table:
-    """A row a task, and one for all of them: solved rates before and after training, means over the seeds."""
+    """A row a task, and one for all tasks: solved rates before and after training, means over the seeds."""
     table = Table("task", title=title, title_justify="left", caption_justify="left")
     table.caption = f"means over {len(trained.seeds)} seeds" if len(trained.seeds) > 1 else None
     for column in ("untrained", "trained", "return"):

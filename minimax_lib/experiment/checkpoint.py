@@ -1,4 +1,4 @@
-"""Checkpoints of a whole run: written in the background, atomic, and verified when they are read back."""
+"""Checkpoints of a whole run: written in the background, complete or absent, and verified when they are read."""
 
 import contextlib
 import dataclasses
@@ -19,43 +19,43 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 
-from minimax_lib.experiment.failures import one_line
 from minimax_lib.experiment.files import saved_updates
 from minimax_lib.experiment.provenance import sealed, words_of
+from minimax_lib.messages import one_line
 from minimax_lib.runners import hosts
 
 ASIDE = "damaged_checkpoints"
 
 
 class CheckpointError(RuntimeError):
-    """A checkpoint could not be written, or none could be read; one line."""
+    """A checkpoint could not be written, or none could be read. One line."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Restored:
-    """The newest checkpoint that could be read, and what was found on the way to it."""
+    """The newest readable checkpoint, and newer ones that are damaged."""
 
     update: int
     state: Any
-    damaged: dict[int, str]  # newer ones that could not be read: update -> why
+    damaged: dict[int, str]  # newer checkpoints that could not be read: update -> why
     record: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # as given to `save`; empty in older runs
 
 
 class Checkpoints:
-    """The checkpoints in one folder, each named by its number of updates; the newest `keep` are kept.
+    """The checkpoints in one folder, each named after its number of updates. The newest `keep` are kept.
 
-    `save` returns once the state has been copied and writes in the background, so the state may be donated right
-    away. A checkpoint appears in the folder when it is complete: a process killed while it writes leaves the ones
-    before. Every checkpoint carries a fingerprint of the state, so that a damaged one is never taken for the run.
+    `save` copies the state, returns, and writes in the background. So the state may be donated right away. A checkpoint
+    appears in the folder when it is complete: a process that is killed while it writes leaves the earlier ones. Every
+    checkpoint has a fingerprint of its state, so that a damaged one is never used.
 
-    Several processes write and read one folder together, each the part of the state that it holds. So all of them have
-    to make the same calls.
+    Several processes write and read one folder together. Each handles the part of the state that it holds, so all of
+    them must make the same calls.
     """
 
     def __init__(self, folder: Path, keep: int = 3, read_only: bool = False, config: Mapping[str, Any] | None = None):
-        """`config` is what the checkpoints belong to, and is kept with each (`provenance.configuration_of`).
+        """`config` is the configuration of the run. It is kept with each checkpoint (`provenance.configuration_of`).
 
-        `read_only`: for looking at a run that another process may own; nothing is created or cleaned up.
+        With `read_only` nothing is created or cleaned up: another process may own the run.
         """
         self.folder = folder.absolute()
         self.config = config
@@ -78,22 +78,25 @@ class Checkpoints:
         try:
             self.wait()
         except CheckpointError:
-            if error is None:  # else the error that ends the block is the one to be told
+            if error is None:  # otherwise the error that ended the block matters more
                 raise
         finally:
-            self._manager.close()
+            # Closing waits for a write that has failed, and may raise its error once more.
+            with _explained("a checkpoint could not be written"):
+                self._manager.close()
 
     def updates(self) -> list[int]:
-        """The checkpoints in the folder, oldest first. Some may be damaged, which only reading them shows."""
+        """The updates of the checkpoints in the folder, oldest first. Only reading shows whether one is damaged."""
         return saved_updates(self.folder)
 
     def save(self, update: int, state: Any, record: Mapping[str, Any] | None = None) -> None:
-        """Starts to write `state`, unless that update is saved already, and `record`: JSON, of the first process.
+        """Starts to write `state`, unless that update is saved already.
 
-        Raises CheckpointError if it cannot be written, or if the write before could not.
+        `record` is JSON and is written beside it, as the first process gives it. Raises CheckpointError if this
+        checkpoint cannot be written, or if the one before could not be.
         """
         self.wait()
-        # All processes write one checkpoint together, so all must decide alike, whatever each sees of the folder.
+        # All processes write a checkpoint together. So they must decide alike, even if they see the folder differently.
         if hosts.largest(update in self.updates()):
             return
         words = {"crc32": fingerprint(state), "record": dict(record or {}), "config": self.config}
@@ -103,24 +106,24 @@ class Checkpoints:
         )
         with _explained("a checkpoint could not be written"):
             check_space(self.folder, sum(leaf.nbytes for leaf in jax.tree.leaves(state)))
-            # Forced: the run decides when to save, and orbax's own rules for that are not asked.
+            # Forced: the run decides when to save, not orbax.
             self._manager.save(update, args=items, force=True)
 
     def check(self) -> None:
-        """Raises CheckpointError if the last write has failed, without waiting for one that is under way."""
+        """Raises CheckpointError if the last write has failed. Does not wait for one that is under way."""
         with _explained("a checkpoint could not be written"):
             self._manager.check_for_errors()
 
     def wait(self) -> None:
-        """Returns when everything is on disk; raises CheckpointError if it could not be written."""
+        """Returns when everything is on disk. Raises CheckpointError if it could not be written."""
         with _explained("a checkpoint could not be written"):
             self._manager.wait_until_finished()
 
     def restore(self, shape: Any, only: int | None = None) -> Restored | None:
-        """The newest checkpoint that is whole; None if there are none. Arrays are placed as `shape` says (`placed`).
+        """The newest checkpoint that is not damaged; None if there are none. `shape` (`placed`) says where arrays go.
 
-        Given the update `only`, no other checkpoint is tried. Raises CheckpointError if there are checkpoints and none
-        can be read.
+        If the update `only` is given, no other checkpoint is tried. Raises CheckpointError if there are checkpoints but
+        none can be read.
         """
         self.wait()
         damaged: dict[int, str] = {}
@@ -130,7 +133,7 @@ class Checkpoints:
                 try:
                     state, record = self._read(update, shape)
                     return Restored(update, state, damaged, record)
-                except Exception as error:  # whatever is wrong with this one, the one before may be whole
+                except Exception as error:  # whatever is wrong with this one, an earlier one may be good
                     damaged[update] = one_line(error)
                 update = self._newest(before=update) if only is None else -1
         if damaged:
@@ -139,23 +142,23 @@ class Checkpoints:
         return None
 
     def set_aside(self, updates: Iterable[int]) -> Path:
-        """Moves checkpoints out of the way, beside the folder, and returns where they are."""
-        # Damaged ones are not deleted: they may still be of use to a person. But their places must be free, since the
-        # resumed run will save the same updates again.
+        """Moves checkpoints to a folder beside this one, and returns that folder."""
+        # Damaged checkpoints are not deleted, since a person may still make use of them. But their names must be free:
+        # the resumed run will save the same updates again.
         aside = self.folder.with_name(ASIDE)
         if hosts.is_first():
             aside.mkdir(exist_ok=True)
             for update in updates:
                 taken = sum(path.name.partition("-")[0] == str(update) for path in aside.iterdir())
                 shutil.move(self.folder / str(update), aside / (f"{update}-{taken}" if taken else str(update)))
-        # The manager remembers what the folder held: it looks again once everything has been moved.
+        # The manager remembers what the folder held. It must look again, after everything has been moved.
         hosts.wait_for_all()
         self._manager.reload()
         return aside
 
     def _newest(self, before: int | None = None) -> int:
-        """The newest checkpoint that some process sees, or the newest `before` that one; -1 if there is none."""
-        # Processes may see the folder differently. All have to try the same ones, or they would wait for each other.
+        """The newest checkpoint that any process sees, or the newest one older than `before`; -1 if there is none."""
+        # Processes may see the folder differently. All must try the same checkpoint: else they wait for each other.
         updates = [update for update in self.updates() if before is None or update < before]
         return hosts.largest(max(updates, default=-1))
 
@@ -163,26 +166,23 @@ class Checkpoints:
         """(state, record)."""
         checkpoint = self.folder / str(update)
         handler = ocp.StandardCheckpointHandler()
-        # A process that cannot read its part must not go on to an older checkpoint alone. And not through the manager:
-        # at its barrier the others would wait for the one that has failed, and take its word to them for the barrier's.
+        # If a process cannot read its part, all fail together: it must not go on alone to an older checkpoint. The
+        # manager is not used for reading, since it has a barrier of its own. There the other processes would wait for
+        # the one that failed, and would take its message from `all_or_none` for the barrier's.
         with hosts.all_or_none():
             words = words_of(checkpoint)
-            wanted = _without_empty(shape)
-            if dataclasses.is_dataclass(shape):
-                wanted = _known_members(wanted, handler.metadata(checkpoint / "state").tree)
+            wanted = _known_members(_without_empty(shape), handler.metadata(checkpoint / "state").tree)
             found = handler.restore(checkpoint / "state", args=ocp.args.StandardRestore(wanted))
-        if dataclasses.is_dataclass(shape):
-            found = dataclasses.replace(shape, **found)
-        state = jax.tree.map(_empty_where_none, shape, found)
-        # A flipped bit may pass orbax unnoticed, and the run would go on from a wrong number.
+        state = jax.tree.map(_empty_where_none, shape, _with_all_members(shape, found))
+        # orbax may not notice a flipped bit, and the run would go on from a wrong number.
         if fingerprint(state) != words["crc32"]:
             raise CheckpointError("its content is not what was saved")
         return state, words.get("record", {})
 
 
 def placed(shape: Any) -> Any:
-    """A tree of shapes and dtypes, on this process's first device where it does not say where."""
-    # Without a place, orbax would look for the devices that the state was saved from, which may not be here.
+    """A tree of shapes and dtypes with a place for each: this process's first device, where `shape` names none."""
+    # Without a place, orbax would look for the devices of the process that saved the state. They may not exist here.
     here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
 
     def describe(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
@@ -200,15 +200,34 @@ def _empty_where_none(leaf: jax.ShapeDtypeStruct, saved: jax.Array | None) -> ja
     return jnp.zeros(leaf.shape, leaf.dtype, device=leaf.sharding) if saved is None else saved
 
 
-def _known_members(state: Any, saved: Mapping[str, Any]) -> dict[str, Any]:
-    """The members of `state`, without those that are empty and that the checkpoint does not have."""
+def _known_members(part: Any, saved: Any) -> Any:
+    """`part` of a state as a dict, without members that are empty and that the checkpoint does not have.
+
+    `saved` is the checkpoint's tree in its place.
+    """
     # A later version may give a state new members. Where they are empty, an older checkpoint still has everything.
-    members = {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}
-    return {name: member for name, member in members.items() if name in saved or jax.tree.leaves(member)}
+    if not dataclasses.is_dataclass(part) or not isinstance(saved, Mapping):
+        return part
+    members = {name: getattr(part, name) for name in _members(part)}
+    known = {name: member for name, member in members.items() if name in saved or jax.tree.leaves(member)}
+    return {name: _known_members(member, saved.get(name)) for name, member in known.items()}
+
+
+def _with_all_members(shape: Any, found: Any) -> Any:
+    """`found` in the form of `shape`, whose members are empty where `_known_members` has left some out."""
+    if not dataclasses.is_dataclass(shape) or not isinstance(found, Mapping):
+        return found
+    members = {name: _with_all_members(getattr(shape, name), member) for name, member in found.items()}
+    return dataclasses.replace(shape, **members)  # type: ignore[type-var]
+
+
+def _members(part: Any) -> list[str]:
+    """The names of the members of a dataclass that hold arrays."""
+    return [field.name for field in dataclasses.fields(part) if field.metadata.get("pytree_node", True)]
 
 
 def check_space(folder: Path, n_bytes: int) -> None:
-    """Raises OSError if `n_bytes` do not fit. A write that runs out of space half way would say so less clearly."""
+    """Raises OSError if `n_bytes` do not fit. The message is clearer than that of a write that fails half way."""
     free = shutil.disk_usage(folder).free
     if free < n_bytes:
         raise OSError(f"no space left on device: {n_bytes / 1e6:.1f} MB needed, {free / 1e6:.1f} MB free in {folder}")
@@ -217,20 +236,20 @@ def check_space(folder: Path, n_bytes: int) -> None:
 def fingerprint(state: Any) -> int:
     """CRC-32 of all numbers of a pytree of arrays, with their names, shapes and types.
 
-    It does not depend on where the numbers lie. Where several processes hold them, every one of them computes it.
+    It does not depend on which devices hold the numbers. If several processes hold them, each of these computes it.
     """
     crc = 0
     for path, leaf in jax.tree_util.tree_leaves_with_path(hosts.readable(state)):
         numbers = on_host(leaf)
-        # With names, shapes and types, so that the same numbers in other leaves do not pass for the same state.
+        # Names, shapes and types are included: the same numbers in other leaves are another state.
         crc = zlib.crc32(f"{jax.tree_util.keystr(path)} {numbers.shape} {leaf.dtype}".encode(), crc)
-        # Flat before it is viewed as bytes: NumPy gives no such view of an array without axes.
+        # Flattened first: NumPy cannot view an array without axes as bytes.
         crc = zlib.crc32(np.ascontiguousarray(numbers).reshape(-1).view(np.uint8).data, crc)
     return crc
 
 
 def on_host(leaf: Any) -> np.ndarray:
-    """The numbers of an array; of a typed key, the words that it consists of."""
+    """The numbers of an array. For a typed key, the words of which it consists."""
     is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
     return np.asarray(jax.random.key_data(leaf) if is_key else leaf)
 
@@ -246,10 +265,11 @@ def _explained(what: str) -> Iterator[None]:
 
 @functools.cache
 def hush_failed_writes() -> None:
-    """For the rest of the process, a write that fails is reported by the error that is raised, and not otherwise.
+    """From now on, the process reports a failed write only by the error that is raised.
 
-    orbax logs each error too. And where several parts of a state cannot be written, the first ends the event loop: the
-    others find it closed, tasks are never asked for their errors and coroutines never awaited, often much later.
+    orbax also logs each error. If several parts of a state cannot be written, the first failure closes the event loop.
+    Then Python warns, often much later, of a closed loop, of errors that nobody asked for and of coroutines that were
+    never awaited.
     """
     for name in ("absl", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -265,12 +285,12 @@ def hush_failed_writes() -> None:
 
 @contextlib.contextmanager
 def _hushed() -> Iterator[None]:
-    """Keeps Python from reporting the coroutines that orbax leaves behind where a file is damaged."""
+    """Keeps Python from reporting the coroutines that orbax leaves behind if a file is damaged."""
     report, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
             yield
-            gc.collect()  # now, where it is hushed
+            gc.collect()  # Python reports when it collects, so it must do that here
     finally:
         sys.unraisablehook = report

@@ -1,19 +1,19 @@
-"""Files that are written whole or not at all, and which checkpoints there are."""
+"""Files that are written completely or not at all, and the list of checkpoints in a folder."""
 
 import os
 from pathlib import Path
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Replaces `path` in one step: whoever reads it, also after a crash, sees the old text or the new one."""
-    # Beside `path`, since a file cannot be moved in one step from one file system to another.
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Replaces `path` in one step: a reader sees the old content or the new one, also after a crash."""
+    # In the same folder: a file cannot be moved in one step from one file system to another.
     partial = path.with_name(f"{path.name}.partial")
-    # A new file, and not one that is there: in somebody else's folder that may be a link to anywhere.
+    # It must be a new file. In somebody else's folder, a file of this name may be a link to anywhere.
     partial.unlink(missing_ok=True)
-    with partial.open("x", encoding="utf-8", newline="") as file:
-        file.write(text)
+    with partial.open("xb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
         file.flush()
-        # Before the new file takes its name: after a power cut, the name could otherwise stand for an empty file.
+        # Before the new file gets its name. Otherwise a power cut could leave an empty file of that name.
         os.fsync(file.fileno())
     os.replace(partial, path)
 
@@ -27,7 +27,7 @@ def append_durably(path: Path, text: str) -> None:
 
 
 def copy_aside(path: Path, folder: Path) -> Path:
-    """A copy of `path` in `folder`, under its name or, where that is taken, its name and a number; where it is."""
+    """Copies `path` into `folder`, and returns the path of the copy. If its name is taken, a number is added to it."""
     folder.mkdir(exist_ok=True)
     content, n_taken = path.read_bytes(), 0
     while True:
@@ -44,10 +44,10 @@ def copy_aside(path: Path, folder: Path) -> Path:
 
 def saved_updates(folder: Path) -> list[int]:
     """The updates of which `folder` has a complete checkpoint, oldest first; empty if there is no folder."""
-    # Only names that a run writes: digits of other scripts, or 007, would be taken for a checkpoint that is not there.
+    # Only names that a run itself writes. "007" or digits of another script would name a checkpoint that is not there.
     return sorted(int(path.name) for path in folder.glob("*") if path.name == _canonical(path.name))
 
 
 def _canonical(name: str) -> str | None:
-    """The number `name` as a run writes it; None if it is no number."""
+    """The number `name`, as a run would write it; None if it is not a number."""
     return str(int(name)) if name.isascii() and name.isdecimal() else None

@@ -1,10 +1,11 @@
-"""A run on disk: where its files are, who may write them, and whether a run may start or go on there."""
+"""The folder of a run: where its files are, which process may write them, and whether a run may start or go on."""
 
 import contextlib
 import os
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import filelock
@@ -22,15 +23,16 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 UNSET = "not set"
-PARTIAL = ".orbax-checkpoint-tmp"  # in the name of a checkpoint that is being written
+PARTIAL = ".orbax-checkpoint-tmp"  # a part of the name of a checkpoint that is being written
+NO_REASONS: Mapping[str, str] = MappingProxyType({})
 
 
 class RunRefused(ValueError):
-    """The run cannot start or go on as asked; one line. Nothing of an earlier run has been changed."""
+    """The run cannot start or go on as requested. One line. Nothing of an earlier run has been changed."""
 
 
 class FolderLost(OSError):
-    """Somebody has taken the folder away from the run under way; one line."""
+    """The folder has been deleted, moved or taken over while the run was under way. One line."""
 
 
 class RunFolder:
@@ -42,22 +44,24 @@ class RunFolder:
         self.metrics = path / "metrics.csv"
         self.evaluations = path / "eval.csv"
         self.checkpoints = path / "checkpoints"
+        self.archive = path / "archive"
         self.tensorboard = path / "tensorboard"
         self._owner = path / ".owner"
-        # A lock of the operating system and not a file that says "taken": that would outlive a killed process.
+        # A lock of the operating system. A file that says "taken" would outlive a killed process.
         self._lock = filelock.FileLock(path / ".lock", timeout=0)
-        # No other process writes the same, not even a later one with the same number.
+        # Unique: not even a later process with the same number has this signature.
         self._signature = f"{os.getpid()} {uuid.uuid4().hex}\n"
-        self._settings = ""  # the text of the configuration, once it is admitted
+        self._settings = ""  # the text of the configuration, once the run is admitted
 
     def holds_run(self) -> bool:
         """Whether there is anything to lose: a checkpoint, or measurements."""
-        # A configuration alone is not: a run that was killed before its first interval can simply be started again.
+        # A configuration alone does not count: a run that was killed before its first interval can just start again.
         return self.metrics.exists() or bool(saved_updates(self.checkpoints))
 
     def newest(self) -> str:
-        """What to say of the newest checkpoint."""
-        # Also where the write that was under way has made its place again.
+        """A phrase about the newest checkpoint, for messages."""
+        # Without config.yaml the folder was deleted. Checkpoints may still be listed there: a write that was under way
+        # then has made its folder again.
         if self._settings and not self.config.exists():
             return "its checkpoints are gone too"
         updates = saved_updates(self.checkpoints)
@@ -65,10 +69,11 @@ class RunFolder:
 
     @contextlib.contextmanager
     def owned(self) -> Iterator[None]:
-        """Makes the folder, if need be, and keeps other processes from running in it; the lock dies with the process.
+        """Makes the folder if there is none, and keeps other processes from running in it.
 
-        Raises RunRefused if a live process owns it, it cannot be written to, or it holds files and no run. A folder
-        that is refused inside the block, before `admit` has written to it, is left as it was.
+        The lock ends with the process. Raises RunRefused if a live process owns the folder, if it cannot be written to,
+        or if it holds files but no run. If the block raises RunRefused before `admit` has written anything, the folder
+        is left as it was.
         """
         with contextlib.ExitStack() as stack:
             try:
@@ -92,7 +97,7 @@ class RunFolder:
                 raise
 
     def _sign_off(self, signature: str | None) -> None:
-        """Puts back what the folder had: `signature`, or no lock at all."""
+        """Restores what the folder had before: the signature `signature`, or no lock at all."""
         if signature is not None:
             write_atomically(self._owner, signature)
             return
@@ -100,11 +105,11 @@ class RunFolder:
         Path(self._lock.lock_file).unlink(missing_ok=True)
 
     def _check_no_stranger(self) -> None:
-        """RunRefused if there are files in the folder that no run has written: some have the names of the run's own."""
+        """RunRefused if the folder holds files that no run has written: the run might overwrite some of them."""
         if self._owner.exists() or self.holds_run() or not self.path.is_dir():
             return
-        # Hidden files are none of a person's work, and desktops leave them in every folder. Half a checkpoint is what a
-        # run leaves that was writing it while its folder was deleted.
+        # Hidden files are not counted, since desktops leave them in every folder. Neither is half a checkpoint: a run
+        # that was writing it while its folder was deleted has left it.
         names = sorted(path.name for path in self.path.iterdir() if not path.name.startswith("."))
         if all(PARTIAL in path.name for path in self.checkpoints.glob("*")):
             names = [name for name in names if name != self.checkpoints.name]
@@ -115,9 +120,9 @@ class RunFolder:
             )
 
     def repaired(self) -> list[str]:
-        """Names of files that somebody has taken away from the run, which owns the folder; they are there again.
+        """Makes deleted files of the run again, and returns their names.
 
-        Raises FolderLost if the folder is another one now, or another process has come in.
+        Raises FolderLost if the whole folder was deleted or moved, or if another process has taken it over.
         """
         if not self.config.exists() and not self._owner.exists():
             raise FolderLost(f"{self.path} has been taken away while the run was under way")
@@ -137,35 +142,37 @@ class RunFolder:
             write_atomically(self.config, self._settings)
         return missing
 
-    def admit(self, config: dict[str, Any], resume: bool, free: Collection[str]) -> None:
+    def admit(
+        self, config: dict[str, Any], resume: bool, free: Collection[str], reasons: Mapping[str, str] = NO_REASONS
+    ) -> None:
         """Records the configuration, or raises RunRefused.
 
-        A folder that holds a run takes only `resume`, with a configuration that differs from the run's in nothing but
-        `free` (dotted names). A folder that holds none takes anything, so that `resume` may always be given.
+        A folder without a run takes any configuration, so `resume` may always be given. A folder with a run must be
+        resumed, and only the settings `free` (dotted names) may differ from its own. `reasons` says of settings why
+        they may not differ, where that is not plain.
         """
         if self.holds_run():
             if not resume:
                 raise RunRefused(
                     f"{self.path} already holds a run: add --resume to continue it, or choose another --name"
                 )
-            self._check_same(config, free)
-        # Written on a resume too, since settings in `free` may have changed.
+            self._check_same(config, free, reasons)
+        # It is written on a resume too, since settings in `free` may have changed.
         self._settings = yaml.safe_dump(config, sort_keys=False)
         try:
             write_atomically(self.config, self._settings)
         except OSError as error:
             raise _unwritable(self.path, error) from error
 
-    def _check_same(self, config: dict[str, Any], free: Collection[str]) -> None:
+    def _check_same(self, config: dict[str, Any], free: Collection[str], reasons: Mapping[str, str]) -> None:
         saved = self.saved_config()
-        differing = differences(completed(saved), config)
-        fixed = [f"{name} was {old} and is now {new}" for name, (old, new) in differing.items() if name not in free]
-        if fixed:
-            raise RunRefused(
-                f"cannot resume {self.path} with another configuration: {'; '.join(fixed)} "
-                f"(--config {self.config} gives the run's own)"
-            )
-        # What is left may change, and is about to be written over: not if nobody can say what it was.
+        differing = {name: pair for name, pair in differences(completed(saved), config).items() if name not in free}
+        if differing:
+            changes = [change(name, *pair) + reasons.get(name, "") for name, pair in differing.items()]
+            # Where there is a reason, it says what to do.
+            hint = "" if differing.keys() <= reasons.keys() else f" (--config {self.config} gives the run's own)"
+            raise RunRefused(f"cannot resume {self.path} with another configuration: {'; '.join(changes)}{hint}")
+        # The other settings may change, and will be overwritten. But not if nobody can read what they were.
         try:
             convert(saved.get("plugins", ()), tuple[str, ...], "plugins")
             from_dict(saved | {"plugins": []})
@@ -187,10 +194,10 @@ class RunFolder:
 
 @contextlib.contextmanager
 def locked_folder(path: Path) -> Iterator[None]:
-    """A block in which no other process gets the lock on the folder itself; BlockingIOError if one has it.
+    """A block in which this process holds a lock on the folder itself; BlockingIOError if another process has it.
 
-    It holds although the lock file is deleted. Where there are no such locks (Windows, some network file systems) it
-    does nothing, and the lock file is all there is.
+    This lock still holds if the lock file is deleted. Windows and some network file systems have no such locks: there
+    it does nothing, and the lock file is the only protection.
     """
     if fcntl is None:
         yield
@@ -208,17 +215,22 @@ def locked_folder(path: Path) -> Iterator[None]:
 
 
 def completed(saved: dict[str, Any]) -> dict[str, Any]:
-    """`saved` with the settings that have been added since, at their defaults: as the run would be started today."""
+    """`saved` with the defaults of settings that later versions have added: as the run would be started today."""
     try:
-        # Without its plugins: those that are needed have been imported by whoever resumes the run.
+        # Its plugins are left out: whoever resumes the run has imported those that are needed.
         return to_dict(from_dict(saved | {"plugins": []})) | {"plugins": saved.get("plugins", [])}
     except ValueError:
         return saved
 
 
+def change(name: str, old: Any, new: Any) -> str:
+    """A phrase that says how a setting differs."""
+    return f"{name} was {old} and is now {new}"
+
+
 def differences(saved: dict[str, Any], given: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Dotted name -> (saved, given value) of all settings that differ, `given` as it would be after saving it."""
-    # What was saved has gone through YAML, which makes lists of tuples: `given` has to go the same way.
+    """Dotted name -> (saved, given value) of all settings that differ."""
+    # What was saved has been through YAML, which turns tuples into lists. `given` must go the same way.
     old, new = flat(saved), flat(yaml.safe_load(yaml.safe_dump(given)))
     names = [*new, *(name for name in old if name not in new)]
     pairs = {name: (old.get(name, UNSET), new.get(name, UNSET)) for name in names}

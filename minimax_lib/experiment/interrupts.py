@@ -13,10 +13,10 @@ SHOW_CURSOR = b"\x1b[?25h"  # the live line hides it
 
 
 class StopRequest:
-    """A context in which the first SIGINT or SIGTERM is only noted, in `signal`; a later SIGINT is a KeyboardInterrupt.
+    """A context that notes the first SIGINT or SIGTERM in `signal`. A later SIGINT raises KeyboardInterrupt.
 
-    Where that has not ended the context in `PATIENCE` seconds, or at the next signal, the process says `last_words` and
-    ends. Outside the main thread, where Python delivers no signals, it notes nothing.
+    If the context has not ended `PATIENCE` seconds after that, or at the next signal, the process prints `last_words`
+    and ends. Outside the main thread Python delivers no signals, and the context notes nothing.
     """
 
     def __init__(self, last_words: str = "interrupted") -> None:
@@ -26,8 +26,8 @@ class StopRequest:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            # Python runs handlers between two of its own steps, which may be far apart: XLA, and a disk that does not
-            # answer, keep the main thread for as long as they like. The bytes arrive whatever that thread does.
+            # Python runs signal handlers in the main thread, between two of its own steps. XLA, or a disk that does not
+            # answer, may hold that thread for any time. Bytes on the wakeup socket arrive in spite of that.
             received, self._bytes = socket.socketpair()
             self._bytes.setblocking(False)
             self._before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -46,13 +46,13 @@ class StopRequest:
         if self.signal is None:
             self.signal = signal.Signals(number)
             line = f"\n{self.signal.name}: saving at the end of this interval (Ctrl-C leaves at once)\n"
-            os.write(2, line.encode())  # past Python's buffers, which the interrupted code may be using
-        # A second SIGTERM asks for nothing new. A second Ctrl-C is a person who does not want to wait.
+            os.write(2, line.encode())  # not through Python's buffers, which the interrupted code may be using
+        # A second SIGTERM asks for nothing new. A second Ctrl-C comes from a person who does not want to wait.
         elif number == signal.SIGINT:
             raise KeyboardInterrupt
 
     def _watch(self, received: socket.socket) -> None:
-        """Ends the process if a second Ctrl-C has not done so; returns when the context ends."""
+        """Ends the process if a second Ctrl-C has not done so. Returns when the context ends."""
         with received:
             n_signals = 0
             while True:
@@ -70,7 +70,7 @@ class StopRequest:
 
 
 def leave_at_once(line: str) -> None:
-    """Prints `line` and ends the process as Ctrl-C does, whatever its threads are doing."""
+    """Prints `line` and ends the process with Ctrl-C's exit status, whatever its threads are doing."""
     if os.isatty(1):
         os.write(1, SHOW_CURSOR)
     os.write(2, f"{line}\n".encode())
@@ -78,5 +78,5 @@ def leave_at_once(line: str) -> None:
 
 
 def exit_status(number: signal.Signals) -> int:
-    """The exit status that shells give to a process that a signal has ended: 130 for SIGINT, 143 for SIGTERM."""
+    """The exit status of a process that a signal has ended, as shells count it: 130 for SIGINT, 143 for SIGTERM."""
     return 128 + number

@@ -1,4 +1,4 @@
-"""A run under way: the loop over log intervals, and what happens on the host between two dispatches."""
+"""A run under way: the loop over log intervals, and the work of the host between two dispatches."""
 
 import dataclasses
 import functools
@@ -16,12 +16,14 @@ import numpy as np
 from minimax_lib import axes
 from minimax_lib.config import Config
 from minimax_lib.evaluation.held_out import EvalResult, EvalRunner, evaluation_keys
+from minimax_lib.experiment import archive
 from minimax_lib.experiment.checkpoint import Checkpoints
 from minimax_lib.experiment.files import copy_aside
 from minimax_lib.experiment.folder import RunFolder
 from minimax_lib.experiment.interrupts import StopRequest, exit_status
+from minimax_lib.experiment.level_pictures import LevelPictures
 from minimax_lib.experiment.progress import Progress, Standing
-from minimax_lib.experiment.writers.base import Row, Writer
+from minimax_lib.experiment.writers.base import PictureWriter, Row, Writer
 from minimax_lib.experiment.writers.csv import OLD_TABLES, CsvWriter, parsed
 from minimax_lib.runners import hosts
 from minimax_lib.runners.devices import DeviceMesh
@@ -31,30 +33,30 @@ from minimax_lib.trees import mapped
 
 T = TypeVar("T")
 
-ROWS = "rows"  # in the record of a checkpoint: how many rows each table had
+ROWS = "rows"  # a key in the record of a checkpoint: the number of rows of each table
 
 
 class RunStopped(RuntimeError):
-    """The run ended before its last update; the message is one line. What its folder holds can be resumed."""
+    """The run ended before its last update. The message is one line. The run can be resumed from its folder."""
 
     def __init__(self, message: str, status: int = 1):
         super().__init__(message)
-        self.status = status  # of the process
+        self.status = status  # the exit status of the process
 
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """Where a process takes a run up."""
+    """The point from which a process continues a run."""
 
     state: RunnerState
     update: int
     is_fresh: bool  # from the beginning, not from a checkpoint
-    compiling: "Future[None] | None" = None  # None: nothing is left to do
+    compiling: "Future[None] | None" = None  # None: no update is left, so nothing is compiled
     record: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # what the checkpoint holds beside the state
 
 
 class Run(Protocol):
-    """What the loop needs of the run."""
+    """The parts of a run that the loop needs."""
 
     config: Config
     folder: RunFolder
@@ -63,7 +65,7 @@ class Run(Protocol):
 
 
 class Training:
-    """A run under way: its state, and what happens on the host between two dispatches."""
+    """A run under way: its state, and the work of the host between two dispatches."""
 
     def __init__(
         self,
@@ -74,9 +76,9 @@ class Training:
         checkpoints: Checkpoints,
         curves: Sequence[Writer],
     ):
-        """Opens the tables without the rows that come after `start`, which are about to be written again.
+        """Opens the tables without the rows after `start`, which will be written again.
 
-        What else is wrong with them is said, and the files as they were are kept.
+        Anything else that is wrong with a table is reported, and the file as it was is kept.
         """
         self.config, self.folder, self.program, self.held_out = run.config, run.folder, run.program, run.held_out
         self.stop, self.progress, self.checkpoints = stop, progress, checkpoints
@@ -85,16 +87,18 @@ class Training:
         self.metrics: list[Writer] = [*curves]
         self.evaluations: list[Writer] = [*curves]
         self.tables: list[CsvWriter] = []
+        self.pictures = LevelPictures(run.config, run.folder, progress.say) if run.config.pictures_every else None
+        self.curves = curves
         self.began = self.first_interval = time.perf_counter()
         if hosts.is_first():
-            # A run without a checkpoint keeps no rows at all, not even those of update 0: they are about to be written.
+            # A run without a checkpoint keeps no rows, not even those of update 0: they will be written again.
             clock, update = (-1, -1) if start.is_fresh else (clock_of(start.state), start.update)
             if start.is_fresh:
                 self._keep_rows_of_lost_checkpoints()
             metrics = self._open(self.folder.metrics, "clock", clock, ("update", "seed", "env_steps", "seconds"))
             self.metrics.append(metrics)
             self.evaluations.append(self._open(self.folder.evaluations, "update", update, ("seed",)))
-            # The table's seconds go on from those of the processes before.
+            # The seconds in the table continue from those of earlier processes.
             self.began -= float(metrics.kept[-1]["seconds"]) if metrics.kept else 0.0
 
     def _open(self, path: Path, key: str, last: int, numbers: Sequence[str]) -> CsvWriter:
@@ -104,24 +108,25 @@ class Training:
         return table
 
     def _keep_rows_of_lost_checkpoints(self) -> None:
-        """Copies tables that hold more than what a run writes before its first checkpoint."""
+        """Copies the tables if they hold more rows than a run writes before its first checkpoint."""
         rows = parsed(self.folder.metrics, ("update",)).rows
         if rows and float(rows[-1]["update"]) >= self.config.checkpoint_every:
             tables = [path for path in (self.folder.metrics, self.folder.evaluations) if path.exists()]
             copies = [copy_aside(path, self.folder.path / OLD_TABLES) for path in tables]
             self.progress.say(
                 f"there is no checkpoint of the {int(float(rows[-1]['update'])):,} updates in {self.folder.metrics}: "
-                f"the run begins anew, and the tables as they were are kept in {copies[0].parent}"
+                f"the run begins again, and the tables as they were are kept in {copies[0].parent}"
             )
 
     def run(self) -> RunnerState:
-        """The state after the last update; RunStopped if the run ends before it."""
+        """The state after the last update. RunStopped if the run ends before it."""
         self._compile()
         if self.start.is_fresh:
+            self._draw()
             self._evaluate()
         else:
             self.progress.say(f"{self.folder.path} goes on from update {self.update:,}")
-        # The time left is reckoned from here, without the compilation.
+        # The time left is estimated from here on, without the compilation.
         self.first_interval = time.perf_counter()
         while self.update < self.config.n_updates and not self._stopping():
             self._interval()
@@ -129,59 +134,66 @@ class Training:
         return self.state
 
     def _stopping(self) -> int:
-        """The number of a signal that some process has been sent; 0 for none."""
-        # A scheduler may signal a single process: all have to leave at the same update, since they save together.
+        """The number of a signal that some process has received; 0 for none."""
+        # A scheduler may signal one process only. But all must leave at the same update, since they save together.
         return hosts.largest(self.stop.signal or 0)
 
     def _compile(self) -> None:
-        """Waits until the program is compiled and loaded, so that the intervals are timed without that."""
+        """Waits until the program is compiled and loaded, so that this time does not count in the first interval."""
         self.progress.doing("compiling")
         if self.start.compiling:
             self.start.compiling.result()
-        # The state is at this target already, so that nothing is trained.
+        # The state has reached this target already, so nothing is trained.
         self.state, _ = finished(lambda: self.program.run(self.state, self.update))
 
     def _interval(self) -> None:
-        """Trains up to the next multiple of `log_every` and does what is due there."""
+        """Trains up to the next multiple of `log_every`, then logs, evaluates and saves what is due there."""
         before = self.update
-        # A multiple, not `log_every` further on: intervals end where they do in a run that was never interrupted.
+        # The target is a multiple of `log_every`, so that intervals end at the same updates in an interrupted run.
         target = min(self.config.n_updates, (before // self.config.log_every + 1) * self.config.log_every)
         self.progress.doing("training")
         began = time.perf_counter()
-        # Bounded: a curriculum that trains seldom, or never, must not keep the host from logging and hearing signals.
+        # The steps are bounded: the host must log and hear signals even if the curriculum seldom or never trains.
         self.state, report = finished(lambda: self.program.run(self.state, target, 10 * self.config.log_every))
         seconds = time.perf_counter() - began
         self.update = int(np.min(hosts.readable(self.state.students.n_updates)))
-        # Rows are written before the checkpoint that covers them: a resumed run drops what is later than its
-        # checkpoint, and could not write what is missing before it.
+        # Rows are written before the checkpoint that covers them. A resumed run drops rows that are later than its
+        # checkpoint, but it could not write rows that are missing before it.
         self._check(report)
         self._log(report, seconds)
+        # Before the evaluation: while that is running on the device, pictures are drawn on the host.
+        if self.config.pictures_every and self._due(self.config.pictures_every, before):
+            self._draw()
+        self._hand_on_pictures(wait=False)
         if self.held_out and self._due(self.config.eval.every, before):
             self._evaluate()
+        # Before the checkpoint: a run that goes on from there does not come to this update again.
+        if self.config.archive_every and self._due(self.config.archive_every, before):
+            self._archive()
         if self._due(self.config.checkpoint_every, before):
             self._save()
-        # A write fails in the background: this asks, so that a full disk ends the run and not only its checkpoints.
+        # Checkpoints are written in the background. Without this check, a run would go on with a full disk.
         self.checkpoints.check()
 
     def _due(self, every: int, before: int) -> bool:
-        """Whether the run has come past a multiple of `every` since update `before`, or to its end."""
-        # Not `update % every == 0`: the ends of intervals need not be multiples of `every`.
+        """Whether the run has passed a multiple of `every` since update `before`, or has reached its end."""
+        # `update % every == 0` would be wrong: intervals need not end at multiples of `every`.
         return self.update // every > before // every or self.update >= self.config.n_updates
 
     def _check(self, report: Report) -> None:
-        """Raises RunStopped where the run cannot go on: some numbers are not finite."""
+        """Raises RunStopped if some numbers are not finite: the run cannot go on."""
         for bad, what in ((report.nonfinite, "loss"), (report.broken_curriculum, "teacher")):
             if np.any(bad):
                 seed = self.config.seed + np.flatnonzero(bad)[0]
                 self._break_off(f"the {what} of seed {seed} is not finite at update {self.update:,}")
 
     def _break_off(self, why: str) -> None:
-        # The message names the newest checkpoint, which may still be on its way to the disk.
+        # The message names the newest checkpoint, which may still be under way to the disk.
         self.checkpoints.wait()
         raise RunStopped(f"error: {why}; {self.folder.newest()}")
 
     def _log(self, report: Report, seconds: float) -> None:
-        """Writes the interval's rows and moves the progress line."""
+        """Writes the rows of the interval and updates the progress line."""
         env_steps, before = self.program.env_steps(self.state), self.env_steps
         self.env_steps = env_steps
         speed = float((env_steps - before).sum()) / seconds
@@ -199,7 +211,7 @@ class Training:
         self.progress.stands(self._standing(speed, metrics))
 
     def _standing(self, speed: float, metrics: dict[str, np.ndarray]) -> Standing:
-        # Evaluations and checkpoints included: what is left has its share of them.
+        # Evaluations and checkpoints are included, because the time that is left contains some of them too.
         n_done = self.update - self.start.update
         per_update = (time.perf_counter() - self.first_interval) / n_done if n_done else math.nan
         return Standing(
@@ -212,26 +224,60 @@ class Training:
         )
 
     def _evaluate(self) -> None:
-        """One row a seed and task in eval.csv, if the run is evaluated at all."""
+        """Writes a row for each seed and task to eval.csv, if the run is evaluated at all."""
         if self.held_out is None:
             return
         self.progress.doing("evaluating")
         result = finished(functools.partial(self.held_out.evaluate, self.update, self.state.students.params))
         rows = self.held_out.rows(self.update, result)
         self._write(self.evaluations, rows)
-        solved = np.mean([row["solved"] for row in rows])
-        self.progress.say(f"update {self.update:,}: {solved:.0%} of the held-out episodes solved")
+        solved = np.mean([row["solved_rate"] for row in rows])
+        self.progress.say(f"update {self.update:,}: solved rate {solved:.0%} on held-out tasks")
+
+    def _draw(self) -> None:
+        """Starts to draw levels and episodes, where pictures are asked for. Waits for those that were begun before."""
+        if self.pictures:
+            self._hand_on_pictures(wait=True)
+            self._check_folder()
+            self.pictures.begin(self.update, self.state)
+
+    def _hand_on_pictures(self, wait: bool) -> None:
+        """Gives pictures that are drawn to the writers that take pictures."""
+        found = self.pictures.taken(wait) if self.pictures else None
+        if found:
+            for writer in self.curves:
+                if isinstance(writer, PictureWriter):
+                    writer.write_pictures(found[0], self.config.seed, found[1])
 
     def _save(self) -> None:
-        """Starts to write a checkpoint; RunStopped, and nothing written, if a parameter is not finite."""
+        """Starts to write a checkpoint. If a parameter is not finite, nothing is written: RunStopped."""
+        # A run that goes on from this checkpoint does not draw earlier updates again.
+        self._hand_on_pictures(wait=True)
         self.progress.doing("saving")
         self._check_folder()
-        # A finite loss is not enough: the update that follows from it may still have overflowed.
+        self._check_parameters()
+        self.checkpoints.save(self.update, self.state, {ROWS: {table.path.name: table.n_rows for table in self.tables}})
+
+    def _archive(self) -> None:
+        """Keeps the parameters of all seeds and students. If one is not finite, nothing is written: RunStopped."""
+        self.progress.doing("archiving")
+        self._check_folder()
+        self._check_parameters()
+        params = hosts.readable(self.state.students.params)
+        if not hosts.is_first():
+            return
+        about = {"seeds": list(seeds(self.config)), "config": self.checkpoints.config}
+        moved = archive.keep(self.folder.archive, self.update, params, about)
+        if moved:
+            self.progress.say(f"the archive of update {self.update:,} was another one: it is kept in {moved}")
+
+    def _check_parameters(self) -> None:
+        """Raises RunStopped if a parameter is not finite."""
+        # A finite loss is not enough: the update that it led to may have overflowed.
         learnt = {"": self.state.students.params, "teacher's ": learnt_parameters(self.state.curriculum)}
         for whose, params in learnt.items():
             if not np.all(hosts.readable(all_finite(params, self.config.n_seeds))):
                 self._break_off(f"the {whose}parameters are not finite at update {self.update:,}")
-        self.checkpoints.save(self.update, self.state, {ROWS: {table.path.name: table.n_rows for table in self.tables}})
 
     def _write(self, writers: Sequence[Writer], rows: Sequence[Row]) -> None:
         """Gives the same rows to all writers."""
@@ -240,7 +286,7 @@ class Training:
             writer.write(rows)
 
     def _check_folder(self) -> None:
-        """FolderLost in the first process, which writes, if the folder is not the run's any more."""
+        """FolderLost in the first process, which does the writing, if the folder is not the run's any more."""
         if hosts.is_first():
             missing = self.folder.repaired()
             if missing:
@@ -260,7 +306,7 @@ class Training:
 
 
 class HeldOutEvaluation:
-    """Evaluates the first student of every seed; the same update of the same run is always evaluated alike."""
+    """Evaluates the first student of every seed. The same update of the same run always has the same result."""
 
     def __init__(self, eval_runner: EvalRunner, config: Config, mesh: DeviceMesh):
         self.names = eval_runner.names
@@ -270,23 +316,24 @@ class HeldOutEvaluation:
         def evaluate_update(update: jax.Array, params: Any) -> EvalResult:
             return evaluated(evaluation_keys(self.seeds, update), params)
 
-        # The update is an argument: as a constant it would make another program of every evaluation.
+        # The update is an argument. As a constant, it would make every evaluation another program to compile.
         self._evaluate = mesh.compiled(evaluate_update)
 
     def lower(self, params: Any) -> jax.stages.Lowered:
-        """`evaluate`, traced for parameters like these (shapes will do); compiling this compiles `evaluate` too."""
+        """`evaluate`, traced for parameters like these; shapes are enough. Compiling this compiles `evaluate` too."""
         return self._evaluate.lower(np.int32(0), params)
 
     def evaluate(self, update: int, params: Any) -> EvalResult:
-        """The result [S, M, E] for `params` [S, A, ...]; the update serves as the seed of the evaluation."""
+        """The result [S, M, E] for `params` [S, A, ...]. The update is the seed of the evaluation."""
         return self._evaluate(np.int32(update), params)
 
     def rows(self, update: int, result: EvalResult) -> list[Row]:
-        """One row a seed and task: the means over the episodes."""
-        found = {"return": result.returns, "solved": result.solved} | {f"facts/{k}": x for k, x in result.facts.items()}
+        """A row for each seed and task: means over the episodes."""
+        found = {"return": result.returns, "solved_rate": result.solved}
+        found |= {f"facts/{name}": fact for name, fact in result.facts.items()}
         means = {name: np.asarray(x, np.float32).mean(axis=-1) for name, x in found.items()}
         return [
-            {"update": update, "seed": seed, "maze": name} | {k: mean[i, m] for k, mean in means.items()}
+            {"update": update, "seed": seed, "task": name} | {k: mean[i, m] for k, mean in means.items()}
             for i, seed in enumerate(self.seeds)
             for m, name in enumerate(self.names)
         ]
@@ -304,7 +351,7 @@ def seeds(config: Config) -> range:
 
 
 def clock_of(state: RunnerState) -> int:
-    """Steps of the runner so far, which are the same for all seeds."""
+    """Steps of the runner so far. All seeds have taken the same number."""
     return int(np.max(hosts.readable(state.clock)))
 
 
@@ -313,7 +360,7 @@ all_finite = jax.jit(finite, static_argnums=1)
 
 def begun(work: Callable[[], T]) -> "Future[T]":
     """The future result of `work`, which runs in a thread of its own."""
-    # `shutdown` without waiting: the thread ends by itself when the work is done.
+    # `shutdown` does not wait here. The thread ends by itself when the work is done.
     worker = ThreadPoolExecutor(max_workers=1)
     try:
         return worker.submit(work)
@@ -322,8 +369,8 @@ def begun(work: Callable[[], T]) -> "Future[T]":
 
 
 def finished(work: Callable[[], T]) -> T:
-    """What `work` returns, once it is computed.
+    """The result of `work`, once it is computed.
 
-    It runs in another thread: Python handles signals in the main one, which could not do so inside XLA.
+    The work runs in another thread. Python handles signals in the main thread, and cannot do so while that is in XLA.
     """
     return begun(lambda: jax.block_until_ready(work())).result()

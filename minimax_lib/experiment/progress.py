@@ -1,4 +1,4 @@
-"""What a run says to people while it goes on."""
+"""What a run prints while it goes on."""
 
 import dataclasses
 import math
@@ -16,7 +16,7 @@ PLAIN_SECONDS = 5.0
 
 @dataclasses.dataclass(frozen=True)
 class Standing:
-    """Where a run stands."""
+    """How far a run is, for the progress line."""
 
     update: int
     n_updates: int
@@ -34,23 +34,23 @@ class Standing:
         if math.isfinite(self.training_return):
             parts.append(f"return {self.training_return:.3f}")
         if math.isfinite(self.solved_rate):
-            parts.append(f"solved {self.solved_rate:.0%}")
+            parts.append(f"solved rate {self.solved_rate:.0%}")
         return "  ".join(parts)
 
 
 def duration(seconds: float) -> str:
-    """As in 1:02:03, or 2:03."""
+    """A time as 1:02:03, or 2:03 if it is less than an hour."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 class Progress:
-    """One live line in a terminal; elsewhere plain lines, at most one in `PLAIN_SECONDS` seconds."""
+    """One live line in a terminal. Elsewhere plain lines, at most one in `PLAIN_SECONDS` seconds."""
 
     def __init__(self, console: Console):
         self._console = console
-        # Elsewhere, rich would show nothing of a transient line: plain lines take its place.
+        # Outside a terminal, rich would show nothing of a transient line. Plain lines take its place.
         self._live = Live(console=console, refresh_per_second=8, transient=True) if console.is_terminal else None
         self._activity = ""
         self._standing: Standing | None = None
@@ -64,20 +64,20 @@ class Progress:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if self._live:
             self._live.stop()
-        # The end of a run may have been held back by `PLAIN_SECONDS`.
+        # The last line may have been held back by `PLAIN_SECONDS`.
         self._print_plain()
 
     def doing(self, activity: str) -> None:
-        """What the run is busy with: compiling, training, evaluating, saving."""
+        """Shows what the run is doing: compiling, training, evaluating, saving."""
         self._activity = activity
         if self._live:
             self._show(self._live)
-        # Plain lines tell of activities only until the first interval is done: after it, the updates say enough.
+        # Plain lines name activities only until the first interval is done. After that, the updates say enough.
         elif self._printed_at < 0:
             self._print(f"{activity} ...")
 
     def stands(self, standing: Standing) -> None:
-        """How far the run is."""
+        """Shows how far the run is."""
         self._standing = standing
         if self._live:
             self._show(self._live)
@@ -85,8 +85,8 @@ class Progress:
             self._print_plain()
 
     def say(self, line: str) -> None:
-        """A line that stays."""
-        # What was held back by `PLAIN_SECONDS` comes first: a log reads in the order in which things happened.
+        """Prints a line that stays."""
+        # What was held back by `PLAIN_SECONDS` comes first, so that a log reads in the order of events.
         self._print_plain()
         self._print(line)
 
@@ -95,12 +95,12 @@ class Progress:
         live.update(Spinner("dots", text))
 
     def _print_plain(self) -> None:
-        """Where there is no live line: how far the run is, unless that has been printed."""
+        """Prints how far the run is, if there is no live line and it has not been printed yet."""
         if self._standing and not self._live:
             self._print(str(self._standing))
             self._standing = None
             self._printed_at = time.monotonic()
 
     def _print(self, line: str) -> None:
-        # Lines hold paths and messages: brackets in them are no markup, and a long one must not be broken in two.
+        # Lines hold paths and messages. Brackets in them are not markup, and a long line must not be broken.
         self._console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -1,5 +1,6 @@
-"""Which configuration a checkpoint belongs to, and what else it says in words. Read without orbax, slow to import."""
+"""The part of a checkpoint that is not arrays, above all its configuration. Read without orbax: that imports slowly."""
 
+import dataclasses
 import json
 import zlib
 from collections.abc import Collection, Mapping
@@ -8,40 +9,59 @@ from typing import Any
 
 from minimax_lib.config import Config, to_dict
 from minimax_lib.config.tree import Tree, flat
+from minimax_lib.config.wandb import Wandb
 from minimax_lib.experiment.files import saved_updates
-from minimax_lib.experiment.folder import completed, differences
+from minimax_lib.experiment.folder import NO_REASONS, change, completed, differences
 from minimax_lib.messages import shortened
 
 WORDS = "integrity"  # the part of a checkpoint that is not arrays
-MOST_BYTES = 1_000_000  # that is read of it: it is some thousand
+MOST_BYTES = 1_000_000  # larger files are refused; a real one has some thousand
 MOST_SHOWN = 5  # differences in a message
 
-# Settings that do not alter what is learnt: a resumed run may change them.
+# Settings that do not alter what is learnt. A resumed run may change them.
 FREE = frozenset({"name", "log_dir", "resume", "compilation_cache", "plugins"}) | frozenset(
-    {"log_every", "checkpoint_every", "keep_checkpoints", "eval.every", "report", "tensorboard"}
+    {"log_every", "checkpoint_every", "keep_checkpoints", "eval.every", "report", "tensorboard", "archive_every"}
+    | {"pictures_every"}
+    | {f"wandb.{field.name}" for field in dataclasses.fields(Wandb)}
 )
-# Free too, unless what each device has of its own would not fit (`ExperimentRunner`).
+# These are free too, unless levels that belong to one device would not fit (`ExperimentRunner`).
 LAYOUT = frozenset({"n_devices", "n_seed_devices"})
 
 
 def free_settings(config: Config) -> frozenset[str]:
     """Dotted names of the settings that a resumed run may change, because they do not alter what it learns.
 
-    The number of updates is one of them unless a learning rate is scheduled over it.
+    The number of updates is one of them, unless a learning rate is scheduled over it.
     """
-    # By the end of the name: teachers have a schedule of their own.
-    scheduled = [value for name, value in flat(to_dict(config)).items() if name.endswith("lr_final")]
     free = FREE | LAYOUT
-    return free if any(value is not None for value in scheduled) else free | {"n_updates"}
+    return free if schedules(config) else free | {"n_updates"}
+
+
+def reasons_fixed(config: Config) -> dict[str, str]:
+    """Dotted names of settings that a resumed run may not change -> why, and what to do, where that is not plain."""
+    why = [f"{name} is {value}" for name, value in schedules(config).items()]
+    if not why:
+        return {}
+    return {
+        "n_updates": f" ({' and '.join(why)}: the learning rate falls over all of n_updates, so that a run of another "
+        "length differs from its first update on; keep n_updates, or train the longer run under another --name)"
+    }
+
+
+def schedules(config: Config) -> dict[str, float]:
+    """Dotted names and values of the learning rates that fall over the length of the run."""
+    # Found by the end of the name: teachers have a schedule of their own.
+    settings = flat(to_dict(config)).items()
+    return {name: value for name, value in settings if name.endswith("lr_final") and value is not None}
 
 
 def sealed(words: Mapping[str, Any]) -> dict[str, Any]:
-    """`words`, which are JSON, with a fingerprint of them."""
+    """`words`, which must be JSON, with their fingerprint."""
     return {**words, "words_crc32": _crc(words)}
 
 
 def words_of(checkpoint: Path) -> dict[str, Any]:
-    """What was `sealed` with the checkpoint in the folder `checkpoint`; OSError or ValueError if that is damaged."""
+    """What was `sealed` with the checkpoint in the folder `checkpoint`. OSError or ValueError if it is damaged."""
     path = checkpoint / WORDS / "metadata"  # named by orbax
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist")
@@ -55,7 +75,7 @@ def words_of(checkpoint: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is nested too deep") from None
     if not isinstance(words, dict):
         raise ValueError(f"{path} is not what was saved")
-    # Checkpoints of earlier versions have none.
+    # Checkpoints of earlier versions have no fingerprint.
     crc = words.pop("words_crc32", None)
     if crc is not None and crc != _crc(words):
         raise ValueError(f"{path} is not what was saved")
@@ -63,23 +83,23 @@ def words_of(checkpoint: Path) -> dict[str, Any]:
 
 
 def configuration_of(checkpoints: Path, only: int | None = None) -> tuple[int, Tree | None] | None:
-    """(update, configuration) of the newest checkpoint, or of `only`, that can be read; None if there is none.
+    """(update, configuration) of the newest readable checkpoint, or of the checkpoint `only`; None if there is none.
 
-    The configuration is None where the checkpoint is of a version that did not keep it.
+    The configuration is None if the checkpoint is from a version that did not keep it.
     """
     for update in reversed(saved_updates(checkpoints) if only is None else [only]):
         try:
             config = words_of(checkpoints / str(update)).get("config")
         except (OSError, ValueError):
-            continue  # damaged: whoever reads the whole checkpoint will say so
+            continue  # damaged, as reading the whole checkpoint will report
         return update, config if isinstance(config, dict) else None
     return None
 
 
-def edited(own: Tree, config: Tree, free: Collection[str]) -> list[str]:
-    """What `config` says differently from the configuration `own` of a checkpoint, but for `free` settings."""
-    pairs = differences(completed(own), config).items()
-    changes = [shortened(f"{name} was {old} and is now {new}", 150) for name, (old, new) in pairs if name not in free]
+def edited(own: Tree, config: Tree, free: Collection[str], reasons: Mapping[str, str] = NO_REASONS) -> list[str]:
+    """How `config` differs from the configuration `own` of a checkpoint, apart from the settings `free`."""
+    pairs = {name: pair for name, pair in differences(completed(own), config).items() if name not in free}
+    changes = [shortened(change(name, *pair), 150) + reasons.get(name, "") for name, pair in pairs.items()]
     return [*changes[:MOST_SHOWN], f"and {len(changes) - MOST_SHOWN} more"] if len(changes) > MOST_SHOWN else changes
 
 

@@ -1,4 +1,4 @@
-"""A whole run: what a configuration describes, in a folder of its own, from its start or its newest checkpoint."""
+"""A whole run of a configuration, in a folder of its own, from the start or from the newest checkpoint."""
 
 import contextlib
 import dataclasses
@@ -6,11 +6,13 @@ import importlib.util
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import jax
+import numpy as np
+from PIL import Image
 from rich.console import Console
 
 from minimax_lib.config import Config, to_dict
@@ -18,15 +20,18 @@ from minimax_lib.config.tree import flat
 from minimax_lib.evaluation.held_out import EvalRunner
 from minimax_lib.evaluation.report import final_report
 from minimax_lib.experiment.checkpoint import CheckpointError, Checkpoints, placed
-from minimax_lib.experiment.failures import XLA_ERRORS, one_line, training_failure
+from minimax_lib.experiment.failures import XLA_ERRORS, training_failure
 from minimax_lib.experiment.folder import RunFolder, RunRefused, completed, differences
+from minimax_lib.experiment.hardware import say_hardware
 from minimax_lib.experiment.interrupts import StopRequest, exit_status
 from minimax_lib.experiment.loop import HeldOutEvaluation, RunStopped, Start, Training, begun, finished
+from minimax_lib.experiment.parameters import named
 from minimax_lib.experiment.progress import Progress
-from minimax_lib.experiment.provenance import configuration_of, edited, free_settings
-from minimax_lib.experiment.writers.base import Writer
+from minimax_lib.experiment.provenance import configuration_of, edited, free_settings, reasons_fixed
+from minimax_lib.experiment.writers.base import PictureWriter, Writer
 from minimax_lib.experiment.writers.tensorboard import TensorBoardWriter
-from minimax_lib.messages import printable, shown
+from minimax_lib.experiment.writers.wandb import WandbWriter, check_installed
+from minimax_lib.messages import one_line, printable, shown
 from minimax_lib.runners import hosts
 from minimax_lib.runners.build import make_agent, make_program, mesh_of
 from minimax_lib.runners.devices import keeps_own
@@ -34,37 +39,45 @@ from minimax_lib.runners.hosts import Hosts
 from minimax_lib.runners.seeds import Program
 from minimax_lib.runners.training import RunnerState
 
-# These say how a process is started, and are not recorded: a run may go on in fewer processes than it began in.
+# Settings of how a process is started. They are not recorded, since a run may go on in fewer processes.
 MOMENTARY: dict[str, Any] = {"resume": False, "distributed": False, "hosts": Hosts()}
 
 
 class ExperimentRunner:
     """Trains what a configuration describes, in a folder of its own.
 
-    Everything random is in the state, and what is written follows from the state. So a run that was killed and resumed
-    ends with the files of a run that was not, but for the columns that measure time.
+    Everything random is in the state, and everything that is written follows from the state. So a run that was killed
+    and resumed ends with the same files as a run that was not, apart from the columns that measure time.
     """
 
     def __init__(self, config: Config, program: Program | None = None, eval_runner: EvalRunner | None = None):
-        """`program` and `eval_runner` replace what the configuration asks for."""
+        """`program` and `eval_runner` replace those of the configuration."""
         if config.tensorboard and importlib.util.find_spec("tensorboardX") is None:
             raise ValueError(
-                "tensorboard is on and tensorboardX is not installed: pip install 'minimax-lib[tensorboard]'"
+                'tensorboard is on and tensorboardX is not installed: pip install "minimax-ued[tensorboard]"'
             )
+        if config.wandb.on:
+            check_installed()
         self.config = config
-        self.settings = to_dict(dataclasses.replace(config, **MOMENTARY))  # that the run is known by
+        self.settings = to_dict(dataclasses.replace(config, **MOMENTARY))  # as they are recorded
         self.folder = RunFolder(config.run_folder)
         self.mesh = mesh_of(config)
         self.program = program or make_program(config)
+        if config.archive_every:
+            try:
+                named(self.program.shape.students.params)
+            except ValueError as error:
+                raise ValueError(f"archive_every is {config.archive_every}: {error}") from None
         self.held_out: HeldOutEvaluation | None = None
         if config.eval.every:
             eval_runner = eval_runner or config.eval.build(config.env, make_agent(config).agent)
             self.held_out = HeldOutEvaluation(eval_runner, config, self.mesh)
 
     def run(self) -> int:
-        """The exit status, after the training; an error is one line on stderr.
+        """Trains, and returns the exit status. An error is one line on stderr.
 
-        0: finished, now or already. 1: broke off. 2: refused, nothing has changed. 130, 143: saved on SIGINT, SIGTERM.
+        0: finished, now or earlier. 1: failed on the way. 2: refused, and nothing has changed. 130 and 143: ended by
+        SIGINT or SIGTERM, and saved.
         """
         try:
             self.train()
@@ -75,27 +88,28 @@ class ExperimentRunner:
             print(stopped, file=sys.stderr)
             return stopped.status
         except KeyboardInterrupt:
-            # A dispatch under way cannot be called back: Python would wait for its thread before it leaves.
+            # A dispatch that is under way cannot be cancelled, and Python would wait for its thread before it leaves.
             print(f"interrupted; {self.folder.newest()}", file=sys.stderr, flush=True)
             os._exit(exit_status(signal.SIGINT))
         return 0
 
     def train(self) -> RunnerState:
-        """The state after the last update. A report follows, if it is asked for and anything was left to train.
+        """The state after the last update. If anything was trained, the report follows, unless it is turned off.
 
-        Raises RunRefused before anything has changed, RunStopped later.
+        Raises RunRefused before anything has changed, and RunStopped after that.
         """
         with contextlib.ExitStack() as stack:
-            # Outermost: whichever part of the run ends the process, the line is printed.
+            # The outermost context: the line is printed whichever part of the run ends the process.
             if hosts.is_one_of_several():
                 stack.enter_context(hosts.last_words(self._last_words()))
             self._enter_folder(stack)
-            state, trained = self._train()
-            if trained and self.config.report:
-                try:
-                    self._report(state)
-                except XLA_ERRORS as error:
-                    say_report_failed(error)
+            with self._curves() as curves:
+                state, trained = self._train(curves)
+                if trained and self.config.report:
+                    try:
+                        self._report(state, curves)
+                    except XLA_ERRORS as error:
+                        say_report_failed(error)
         return state
 
     def _last_words(self) -> str:
@@ -103,8 +117,8 @@ class ExperimentRunner:
         return f"{who} left before the end, as all do when one is lost; --resume continues {self.folder.path}"
 
     def _enter_folder(self, stack: contextlib.ExitStack) -> None:
-        """The first process takes the folder for all; RunRefused in every process if it cannot."""
-        # The folder has one lock: a second process of the same run would find it taken by the first.
+        """The first process takes the folder for all processes. If it cannot, RunRefused in every process."""
+        # The folder has one lock. A second process of the same run would find that the first has it.
         refused = None
         if hosts.is_first():
             try:
@@ -113,7 +127,7 @@ class ExperimentRunner:
             except RunRefused as error:
                 refused = error
         if hosts.largest(bool(refused)):
-            raise refused or RunRefused("the first process of the run refuses it, and says why")
+            raise refused or RunRefused("the first process of the run has refused it, and says why")
 
     def _admit(self) -> None:
         if self.config.resume and self.folder.holds_run():
@@ -123,13 +137,14 @@ class ExperimentRunner:
             self._check_devices(own or saved)
             if found and own:
                 self._check_not_edited(found[0], own, saved)
-        self.folder.admit(self.settings, self.config.resume, free_settings(self.config))
+        self.folder.admit(self.settings, self.config.resume, free_settings(self.config), reasons_fixed(self.config))
 
     def _check_not_edited(self, update: int, own: dict[str, Any], saved: dict[str, Any]) -> None:
-        """RunRefused where the configuration is that of config.yaml but not `own`, which the checkpoint belongs to."""
-        # What differs from config.yaml too was not edited there: the folder refuses it, and says so.
+        """RunRefused if config.yaml (`saved`) has been edited since the checkpoint, whose configuration is `own`."""
+        # Settings that differ from config.yaml too were not edited there. The folder itself refuses those.
         given = differences(completed(saved), self.settings)
-        changes = edited(own, self.settings, free_settings(self.config) | given.keys())
+        free = free_settings(self.config) | given.keys()
+        changes = edited(own, self.settings, free, reasons_fixed(self.config))
         if changes:
             raise RunRefused(
                 f"cannot resume {self.folder.path} with another configuration: {'; '.join(changes)} "
@@ -137,7 +152,7 @@ class ExperimentRunner:
             )
 
     def _check_devices(self, saved: dict[str, Any]) -> None:
-        """RunRefused where what each device has of its own (levels) would not fit the devices that there are now."""
+        """RunRefused if devices have levels of their own, and another number of devices would divide a batch now."""
         counts = {name: saved.get(name, 1) for name in ("n_devices", "n_seed_devices")}
         for name, count in counts.items():
             if type(count) is not int or count < 1:
@@ -147,22 +162,23 @@ class ExperimentRunner:
         saved_rows = counts["n_devices"] // counts["n_seed_devices"]
         if saved_rows != self.mesh.n_rows and keeps_own(self.program.runner):
             raise RunRefused(
-                f"cannot resume {self.folder.path}: {saved_rows} devices shared a batch, each with levels of its own, "
+                f"cannot resume {self.folder.path}: {saved_rows} devices divided a batch, each with levels of its own, "
                 f"and now {self.mesh.n_rows} would (choose n_devices={saved_rows * self.mesh.n_groups})"
             )
 
-    def _train(self) -> tuple[RunnerState, bool]:
-        """The state after the last update, and whether there was one left to do."""
+    def _train(self, curves: Sequence[Writer]) -> tuple[RunnerState, bool]:
+        """The state after the last update, and whether anything was trained."""
         try:
-            # In this order: a signal is only noted until the last checkpoint is on disk. And a process that fails alone
-            # leaves (`_leaving_alone`) before it would wait, at the end of `Checkpoints`, for a write with the others.
+            # The order matters. `StopRequest` is outermost, so that signals are only noted until the last checkpoint is
+            # on disk. `_leaving_alone` is innermost: a process that fails alone leaves before the end of `Checkpoints`,
+            # where it would wait for the others.
             with (
                 StopRequest(f"interrupted; --resume continues {self.folder.path}") as stop,
                 Progress(Console(quiet=not hosts.is_first())) as progress,
                 Checkpoints(self.folder.checkpoints, self.config.keep_checkpoints, config=self.settings) as checkpoints,
-                self._curves() as curves,
                 self._leaving_alone(),
             ):
+                say_hardware(progress.say, self.config.n_devices, self.config.model)
                 progress.doing("starting")
                 start = self._start(checkpoints, progress)
                 if start.update >= self.config.n_updates:
@@ -176,7 +192,7 @@ class ExperimentRunner:
         return f"error: {training_failure(error, flat(self.settings))}; {self.folder.newest()}"
 
     def _start(self, checkpoints: Checkpoints, progress: Progress) -> Start:
-        """Where the newest checkpoint left the run; its beginning if there is none. RunRefused if none can be read."""
+        """The newest checkpoint, or the beginning of the run if there is none. RunRefused if none can be read."""
         shape = self.program.shape
         try:
             restored = checkpoints.restore(placed(shape))
@@ -185,7 +201,7 @@ class ExperimentRunner:
         if restored is None:
             if self.config.resume:
                 progress.say(f"there is nothing to resume in {self.folder.path.absolute()}: the run begins there")
-            # Compiling takes the longest, and begins first: it needs only the shapes of the state, not the state.
+            # Compiling takes longest and begins first. It needs only the shapes of the state.
             compiling = self._compile(shape)
             return Start(finished(lambda: self.program.init(self.config.seed)), 0, is_fresh=True, compiling=compiling)
         for update, why in restored.damaged.items():
@@ -198,11 +214,11 @@ class ExperimentRunner:
         return start
 
     def _compile(self, state: RunnerState) -> "Future[None]":
-        """Starts to compile training and evaluation for states like `state`, of which the shapes will do."""
+        """Starts to compile training and evaluation for states like `state`; its shapes are enough."""
 
         def work() -> None:
-            # Tracing is Python, and takes turns. XLA compiles without Python's lock, so that the first program is
-            # compiled while the second is traced.
+            # Tracing holds Python's lock, but compiling in XLA does not. So the first program is compiled while the
+            # second is traced.
             with ThreadPoolExecutor() as compilers:
                 jobs = [compilers.submit(self.program.lower(state).compile)]
                 if self.held_out:
@@ -214,10 +230,10 @@ class ExperimentRunner:
 
     @contextlib.contextmanager
     def _leaving_alone(self) -> Iterator[None]:
-        """A block in which a process that fails alone leaves at once, if the run has several processes.
+        """A block for runs of several processes: a process that fails alone leaves at once.
 
-        Anything that needs the others would never end. They notice that it is lost, and leave too. What all processes
-        agree on (RunRefused, RunStopped) is raised as usual.
+        Otherwise it would wait for ever for the other processes. They notice that it is lost, and leave too. RunRefused
+        and RunStopped, which all processes agree on, are raised as usual.
         """
         try:
             yield
@@ -231,29 +247,52 @@ class ExperimentRunner:
 
     @contextlib.contextmanager
     def _curves(self) -> Iterator[list[Writer]]:
-        """The writers beside the tables."""
-        if not self.config.tensorboard or not hosts.is_first():
-            yield []
-            return
-        with contextlib.closing(TensorBoardWriter(self.folder.tensorboard)) as curves:
-            yield [curves]
+        """The writers that a run has besides its tables, in the first process."""
+        with contextlib.ExitStack() as stack:
+            curves: list[Writer] = []
+            if self.config.tensorboard and hosts.is_first():
+                curves.append(stack.enter_context(contextlib.closing(TensorBoardWriter(self.folder.tensorboard))))
+            if self.config.wandb.on and hosts.is_first():
+                to_wandb = WandbWriter(self.folder, self.config.wandb, self.settings, say_at_once)
+                curves.append(stack.enter_context(contextlib.closing(to_wandb)))
+            try:
+                yield curves
+            except KeyboardInterrupt:
+                stack.pop_all()  # who interrupts twice does not want to wait
+                raise
 
-    def _report(self, state: RunnerState) -> None:
-        """Prints the report on the finished training, in the first process. An error in it does not fail the run."""
-        # All processes ask for the parameters, which may be spread over them. The untrained ones follow from the seed,
-        # so that a resumed run has them too.
+    def _report(self, state: RunnerState, curves: Sequence[Writer]) -> None:
+        """Prints the report on the finished training, in the first process. If the report fails, the run does not."""
+        # The parameters may be spread over all processes, so all of them must ask for them. Untrained parameters follow
+        # from the seed, so a resumed run has them too.
         trained = self.mesh.on_one_device(state.students.params)
         untrained = self.mesh.on_one_device(self.program.init(self.config.seed).students.params)
         if hosts.is_first():
             agent = make_agent(self.config).agent
             try:
                 final_report(self.config, agent, untrained, trained, self.folder.path, Console())
+                self._show_agent(curves)
             except Exception as error:
                 say_report_failed(error)
-        # Processes shut down together: the others would wait there for the report no longer than `hosts.lost_timeout`.
+        # At shutdown, the others would wait for the first process no longer than `hosts.lost_timeout`. Here they wait
+        # until the report is done.
         hosts.wait_for_all()
+
+    def _show_agent(self, curves: Sequence[Writer]) -> None:
+        """Gives the picture of the report, if there is one, to the writers that take pictures."""
+        takers = [writer for writer in curves if isinstance(writer, PictureWriter)]
+        path = self.folder.path / "levels" / "agent.png"
+        if takers and path.exists():
+            picture = np.asarray(Image.open(path).convert("RGB"))
+            for writer in takers:
+                writer.write_pictures(self.config.n_updates, self.config.seed, {"agent": picture})
+
+
+def say_at_once(line: str) -> None:
+    """Prints a line on stderr."""
+    print(printable(line), file=sys.stderr, flush=True)
 
 
 def say_report_failed(error: BaseException) -> None:
-    """Says so; the run itself is not touched by it."""
+    """Prints one line. The run itself is not affected."""
     print(f"the report failed, the run is finished and saved: {one_line(error)}", file=sys.stderr)

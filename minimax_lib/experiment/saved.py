@@ -2,20 +2,28 @@
 
 import dataclasses
 import difflib
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 
 from minimax_lib.config import Config, from_dict, to_dict
 from minimax_lib.config.files import read_yaml
 from minimax_lib.config.runs import harmless
+from minimax_lib.experiment.archive import archived, read
 from minimax_lib.experiment.files import saved_updates
 from minimax_lib.experiment.folder import RunFolder
+from minimax_lib.experiment.parameters import about_params, named
 from minimax_lib.experiment.provenance import configuration_of, edited, free_settings
 from minimax_lib.registry import unknown_name
 from minimax_lib.runners.build import make_runner, mesh_of
 from minimax_lib.runners.devices import whole_state
+
+if TYPE_CHECKING:
+    from minimax_lib.experiment.checkpoint import Restored
+
+MOST_SHOWN = 12  # checkpoints in a message
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +33,7 @@ class Run:
     folder: RunFolder
     config: Config
     update: int | None  # None: the newest that can be read
+    archive: Path | None = None  # the file with the parameters of `update`, where there is no checkpoint of it
 
     @property
     def results(self) -> Path:
@@ -46,15 +55,28 @@ def find_run(path: Path, checkpoint: int | Literal["latest"], plugins_are_given:
         raise no_such_run(path)
     if not folder.config.exists():
         raise ValueError(f"{path} is not the folder of a run: it has no {folder.config.name}")
-    updates = saved_updates(folder.checkpoints)
-    if not updates:
+    updates, files = saved_updates(folder.checkpoints), archived(folder.archive)
+    if not updates and not files:
         raise ValueError(f"{path} holds no checkpoint: there is nothing to evaluate yet")
-    if checkpoint != "latest" and checkpoint not in updates:
-        raise ValueError(f"{path} has no checkpoint {checkpoint}: choose from {', '.join(map(str, updates))}, latest")
-    only = None if checkpoint == "latest" else checkpoint
+    if checkpoint == "latest":
+        # A checkpoint that is damaged is passed over. So the newest one is only known when it has been read.
+        only = None if updates else max(files)
+    elif checkpoint in updates or checkpoint in files:
+        only = checkpoint
+    else:
+        raise ValueError(f"{path} has no checkpoint {checkpoint!r}: choose from {_choices(updates, files)}, latest")
+    file = None if only is None or only in updates else files[only]
     config = config_of(folder, plugins_are_given)
-    check_not_edited(folder, config, only)
-    return Run(folder, config, only)
+    check_not_edited(folder, config, only, file)
+    return Run(folder, config, only, file)
+
+
+def _choices(updates: Sequence[int], files: Iterable[int]) -> str:
+    """The updates of which a run has a checkpoint or an archive, for a message."""
+    every = sorted({*updates, *files})
+    if len(every) <= MOST_SHOWN:
+        return ", ".join(map(str, every))
+    return ", ".join(map(str, every[: MOST_SHOWN // 2])) + ", ..., " + ", ".join(map(str, every[-MOST_SHOWN // 2 :]))
 
 
 def config_of(folder: RunFolder, plugins_are_given: bool) -> Config:
@@ -68,15 +90,20 @@ def config_of(folder: RunFolder, plugins_are_given: bool) -> Config:
     return config
 
 
-def check_not_edited(folder: RunFolder, config: Config, only: int | None) -> None:
-    """ValueError where the checkpoint that will be taken belongs to another configuration than `config`."""
-    found = configuration_of(folder.checkpoints, only)
-    if found is None or found[1] is None:
+def check_not_edited(folder: RunFolder, config: Config, only: int | None, archive: Path | None = None) -> None:
+    """ValueError where the checkpoint, or `archive`, that will be taken belongs to another configuration."""
+    if archive is not None:
+        own = about_params(archive).get("config")
+        found = (only, own if isinstance(own, dict) else None)
+    else:
+        found = configuration_of(folder.checkpoints, only) or (None, None)
+    if found[1] is None:
         return  # of an earlier version: config.yaml is all there is
     changes = edited(found[1], to_dict(config), free_settings(config))
     if changes:
+        what = "checkpoint" if archive is None else "archive"
         raise ValueError(
-            f"{folder.config} has been edited: the checkpoint of update {found[0]} belongs to another configuration, "
+            f"{folder.config} has been edited: the {what} of update {found[0]} belongs to another configuration, "
             f"{'; '.join(changes)}"
         )
 
@@ -91,6 +118,16 @@ def no_such_run(path: Path) -> ValueError:
 
 def restore(run: Run, console: Console) -> tuple[int, Any]:
     """(number of updates, parameters [S, A, ...]) of the run's checkpoint; CheckpointError if it cannot be read."""
+    if run.archive is not None:
+        return archived_params(run)
+    restored = restored_state(run)
+    for update, why in restored.damaged.items():
+        console.print(damage(restored, update, why), soft_wrap=True)
+    return restored.update, restored.state.students.params
+
+
+def restored_state(run: Run) -> "Restored":
+    """The run's checkpoint, the whole state of it; CheckpointError if it cannot be read."""
     from minimax_lib.experiment.checkpoint import CheckpointError, Checkpoints, placed  # slow: not before the checks
 
     # The shapes are those of the run's own devices, but all is read onto one: there may be fewer devices here.
@@ -99,6 +136,29 @@ def restore(run: Run, console: Console) -> tuple[int, Any]:
         restored = checkpoints.restore(placed(shape), run.update)
     if restored is None:
         raise CheckpointError(f"{run.folder.path} holds no checkpoint any more")
-    for update, why in restored.damaged.items():
-        console.print(f"the checkpoint of update {update} is damaged ({why}): taking {restored.update}", soft_wrap=True)
-    return restored.update, restored.state.students.params
+    return restored
+
+
+def archived_params(run: Run) -> tuple[int, Any]:
+    """(number of updates, parameters [S, A, ...]) in the archive of `run`; CheckpointError if it cannot be read."""
+    from minimax_lib.experiment.checkpoint import CheckpointError  # slow: not before the checks
+
+    assert run.archive is not None
+    try:
+        update, params, about = read(run.archive)
+    except ValueError as error:
+        raise CheckpointError(str(error)) from None
+    shape = whole_state(make_runner(run.config), run.config.n_seeds, mesh_of(run.config)).students.params
+    if about.get("seeds") != list(run.seeds) or _forms(params) != _forms(shape):
+        raise CheckpointError(f"{run.archive} does not hold the parameters of this run")
+    return update, params
+
+
+def _forms(params: Any) -> dict[str, tuple[Any, ...]]:
+    """(type, shape) of each array, by name."""
+    return {name: (x.dtype, x.shape) for name, x in named(params).items()}
+
+
+def damage(restored: "Restored", update: int, why: str) -> str:
+    """What to say of a newer checkpoint that could not be read."""
+    return f"the checkpoint of update {update} is damaged ({why}): taking {restored.update}"

@@ -6,21 +6,24 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from minimax_lib.envs.spaces import ACTION_MASK, Space
-from minimax_lib.models.distributions import Gaussian, distribution, masked, n_deviations, n_outputs
-from minimax_lib.models.initializers import GAIN_LINEAR, GAIN_TANH, orthogonal
+from minimax_lib.envs.spaces import Space
+from minimax_lib.models.distributions import Gaussian, distribution
+from minimax_lib.models.initializers import GAIN_TANH, orthogonal
+from minimax_lib.models.network import Network
 from minimax_lib.models.projection import Projection
 
 if TYPE_CHECKING:
     import distrax
 
 
-class ActorCritic(nn.Module):
+class ActorCritic(Network):
     """Policy and value of sequences of observations.
 
-    `torso` maps observations to `Features`; `memory` has `init_carry` and works on sequences (see `memory`). The policy
-    starts uniform (a Gaussian: in the middle of its box, with half the box's width for its standard deviation), all
-    biases at zero. Standard deviations are parameters of their own, the same for every observation.
+    `torso` maps observations to `Features`. `memory` has `init_carry` and works on sequences (see `memory`).
+
+    All biases start at zero. A discrete policy starts uniform. A Gaussian starts in the middle of its box, with half
+    the box's width as its standard deviation. Standard deviations are parameters of their own: they are the same for
+    every observation.
     """
 
     torso: nn.Module
@@ -28,8 +31,8 @@ class ActorCritic(nn.Module):
     action_space: Space
     head_width: int
     n_values: int = 1
-    dtype: Any = jnp.float32  # of the activations; what comes out is f32
-    gaussian: Gaussian = "plain"  # what the policy draws real numbers from
+    dtype: Any = jnp.float32  # of the activations; outputs are f32
+    gaussian: Gaussian = "plain"  # the distribution of real-valued actions
 
     def distribution(self, parameters: jax.Array) -> "distrax.Distribution":
         """The action distribution that parameters [..., n] describe."""
@@ -43,24 +46,13 @@ class ActorCritic(nn.Module):
     def __call__(self, obs: Any, carry: Any, first: jax.Array) -> tuple[jax.Array, jax.Array, Any]:
         """(parameters of the action distribution f32[T, R, n], values f32[T, R, K], carry after the last step).
 
-        The values are K estimates of the same thing: their mean is the value.
+        The values are K estimates of the same number. Their mean is the value.
 
-        `obs` [T, R, ...]; `carry` [R, ...] is the memory before the first step; where `first` (bool[T, R]) is set, the
-        observation opens an episode and the memory is cleared before it is used.
+        `obs` is [T, R, ...]. `carry` [R, ...] is the memory before the first step. Where `first` (bool[T, R]) is set,
+        the observation opens an episode, and the memory is cleared before it is used.
         """
         hidden, carry = self.memory(self.torso(obs), carry, first)
-        # One product for both heads, although each of them starts as an orthogonal matrix of its own.
+        # One product computes both heads. Each head starts as an orthogonal matrix of its own.
         heads = Projection(2 * self.head_width, orthogonal(GAIN_TANH, n_blocks=2), self.dtype, name="heads")(hidden)
         policy, value = jnp.split(nn.tanh(heads), 2, axis=-1)
-        # Zero weights make the first policy uniform. Without a dtype, these two layers compute in that of their
-        # parameters, so that half precision ends here.
-        policy = nn.Dense(n_outputs(self.action_space), kernel_init=nn.initializers.zeros, name="policy")(policy)
-        values = nn.Dense(self.n_values, kernel_init=orthogonal(GAIN_LINEAR), name="value")(value)
-        policy = policy.reshape(*first.shape, -1)
-        # In the parameters, and not only where actions are drawn: losses and scores see the policy that acts.
-        if isinstance(obs, dict) and ACTION_MASK in obs:
-            policy = masked(self.action_space, policy, obs[ACTION_MASK])
-        if n := n_deviations(self.action_space):
-            deviations = self.param("log_deviation", nn.initializers.zeros, (n,))
-            policy = jnp.concatenate([policy, jnp.broadcast_to(deviations, (*first.shape, n))], axis=-1)
-        return policy, values.reshape(*first.shape, -1), carry
+        return self.policy_head(policy, obs, first), self.value_head(value, first), carry

@@ -1,4 +1,7 @@
-"""From an action space to a distribution over it. Only here and in `squashed` is distrax imported, once it is used."""
+"""Distributions over action spaces.
+
+Only this module and `squashed` import distrax, and only when it is needed.
+"""
 
 import itertools
 import math
@@ -14,7 +17,7 @@ if TYPE_CHECKING:
     import distrax
 
 Gaussian = Literal["plain", "squashed"]
-IMPOSSIBLE = -1e9  # logit of an action that is not allowed: its probability is exactly 0, and no gradient is NaN
+IMPOSSIBLE = -1e9  # logit of a forbidden action: its probability is exactly 0, and no gradient is NaN
 
 
 def parts_of(space: Space, path: str = "") -> list[tuple[str, Any]]:
@@ -31,12 +34,12 @@ def parts_of(space: Space, path: str = "") -> list[tuple[str, Any]]:
 
 
 def n_outputs(space: Space) -> int:
-    """How many numbers a network gives for a policy: a logit for each discrete action, a mean for each real number."""
+    """How many outputs of a network a policy needs: a logit for each discrete action, a mean for each real number."""
     return sum(_n_outputs(part) for _, part in parts_of(space))
 
 
 def n_deviations(space: Space) -> int:
-    """How many standard deviations a policy has: one for each real number, whatever the observation."""
+    """How many standard deviations a policy has: one for each real number, the same for all observations."""
     return sum(math.prod(part.shape) for _, part in parts_of(space) if isinstance(part, Box))
 
 
@@ -45,7 +48,7 @@ def _n_outputs(part: Any) -> int:
 
 
 def check_policy(observation_space: Space, action_space: Space, gaussian: Gaussian = "plain") -> None:
-    """ValueError for an action space without a policy, and for a mask of actions that does not fit it."""
+    """ValueError if there is no policy for the action space, or if the mask of actions does not fit it."""
     for name, part in parts_of(action_space):
         if isinstance(part, Box) and gaussian == "squashed" and not part.is_bounded:
             where = f"the action {name!r}" if name else "the action"
@@ -56,7 +59,7 @@ def check_policy(observation_space: Space, action_space: Space, gaussian: Gaussi
 def masked(space: Space, outputs: jax.Array, mask: Any) -> jax.Array:
     """`outputs` [..., n_outputs] with the logits of the actions that `mask` forbids set to `IMPOSSIBLE`.
 
-    `mask` is bool[..., n], True where an action is allowed; for a Dict of actions, a dict of masks.
+    `mask` is bool[..., n], True where an action is allowed. For a Dict of actions, it is a dict of masks.
     """
     if not isinstance(space, Dict):
         return jnp.where(mask, outputs, IMPOSSIBLE)
@@ -71,21 +74,23 @@ def masked(space: Space, outputs: jax.Array, mask: Any) -> jax.Array:
 def distribution(space: Space, parameters: jax.Array, gaussian: Gaussian = "plain") -> "distrax.Distribution":
     """The distribution over `space` that `parameters` [..., n_outputs + n_deviations] describe.
 
-    Discrete, MultiDiscrete: logits. Box: means, in half-widths of the box from its centre where it is bounded, and
-    behind the outputs of all parts the logarithms of the standard deviations, in the same unit. A plain Gaussian goes
-    past the edges of its box (`spaces.within` clips what it draws); a squashed one is the tanh of a Gaussian.
+    For Discrete and MultiDiscrete, the parameters are logits. For a Box, they are means. The logarithms of the standard
+    deviations come last, after the outputs of all parts. If the Box is bounded, both are in units of half its width,
+    and the means count from its centre.
+
+    A plain Gaussian may leave its box (`spaces.within` clips the action). A squashed one is the tanh of a Gaussian.
     """
     outputs, deviations = jnp.split(parameters, [n_outputs(space)], axis=-1)
     return _distribution(space, outputs, deviations, gaussian)
 
 
 def _distribution(space: Any, outputs: jax.Array, deviations: jax.Array, gaussian: Gaussian) -> "distrax.Distribution":
-    import distrax  # half a second, which a mistyped flag need not wait for
+    import distrax  # here, since it takes half a second: a mistyped flag is refused without it
 
     if isinstance(space, Discrete):
         return distrax.Categorical(logits=outputs)
     if isinstance(space, MultiDiscrete):
-        # Numbers with fewer choices than others have logits for them all, and choose the surplus never.
+        # All numbers get as many logits as the one with the most choices. The surplus is never chosen.
         most = max(n_choices(space))
         pieces = _split(outputs, n_choices(space))
         rows = [
@@ -117,6 +122,6 @@ def _of_box(space: Box, outputs: jax.Array, deviations: jax.Array, gaussian: Gau
 
 
 def _split(x: jax.Array, sizes: Any) -> list[jax.Array]:
-    """Pieces of the last axis."""
+    """Pieces of the last axis, of these sizes."""
     ends = list(itertools.accumulate(sizes))
     return jnp.split(x, ends[:-1], axis=-1)

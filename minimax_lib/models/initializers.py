@@ -16,12 +16,12 @@ def orthogonal(gain: float = 1.0, n_blocks: int = 1) -> Initializer:
     """Weights with orthonormal columns (or rows, if these are fewer), times `gain` (Saxe et al. 2014).
 
     They are uniformly distributed (Haar). All axes but the last count as rows. With `n_blocks`, the columns are that
-    many independent orthogonal blocks side by side, as the gates of a recurrent cell need them.
+    many independent orthogonal blocks side by side: the gates of a recurrent cell need this.
     """
 
     def init(key: jax.Array, shape: Sequence[int], dtype: Any = jnp.float32) -> jax.Array:
         n_rows, n_columns = math.prod(shape[:-1]), shape[-1] // n_blocks
-        # Drawn upright and then turned: `polar_factor` takes no more columns than rows.
+        # Drawn with at least as many rows as columns, as `polar_factor` needs it, and then turned.
         tall = (n_blocks, max(n_rows, n_columns), min(n_rows, n_columns))
         blocks = polar_factor(jax.random.normal(key, tall, jnp.float32))
         rows_first = (1, 0, 2) if n_rows >= n_columns else (2, 0, 1)
@@ -35,13 +35,14 @@ def polar_factor(x: jax.Array) -> jax.Array:
 
     The polar factor of a Gaussian matrix is Haar distributed.
     """
-    # By products of matrices only, since batched QR hangs on the CPU backend. Accelerators round the factors of a
-    # product unless they are told not to, and the columns would be orthonormal only as far as that goes.
+    # Only with products of matrices, because batched QR hangs on the CPU backend. By default, accelerators round the
+    # factors of a product. The columns would be orthonormal only up to that rounding.
     with jax.default_matmul_precision("float32"):
-        # With many rows the columns are far from dependent, and nearly all of the work goes to the small matrix x^T x.
-        # Its condition number is the square of that of x. For square x, f32 is too coarse for that.
+        # With many rows, nearly all of the work goes to the small matrix x^T x. Its condition number is the square of
+        # that of x. That is harmless with many rows, where the columns are far from dependent. For square x, f32 is too
+        # coarse.
         if x.shape[-2] >= 4 * x.shape[-1]:
-            # One cubic step takes away the rounding errors of the root.
+            # One cubic step removes the rounding errors of the root.
             return _towards_orthonormal(x @ inverse_root(x.mT @ x), n_fast=0, n_exact=1)
         x = x / jnp.linalg.norm(x, axis=(-2, -1), keepdims=True)  # all singular values at most 1
         return _towards_orthonormal(x, n_fast=10, n_exact=8)
@@ -50,8 +51,8 @@ def polar_factor(x: jax.Array) -> jax.Array:
 def _towards_orthonormal(x: jax.Array, n_fast: int, n_exact: int) -> jax.Array:
     """x [..., rows, columns] after Newton-Schulz iterations, which bring all its singular values towards 1.
 
-    First a quintic, which lifts small ones quickly (Jordan et al. 2024, Muon). It does not converge to 1, but to values
-    around it. Then the cubic, which converges to exactly 1.
+    First a quintic, which quickly makes small ones larger (Jordan et al. 2024, Muon). It does not converge to 1, but to
+    values around it. Then a cubic, which converges to exactly 1.
     """
 
     def quintic(_: int, x: jax.Array) -> jax.Array:

@@ -1,7 +1,7 @@
 """Diagonal linear recurrences over sequences, x[t] = factor * x[t - 1] + inputs[t], that start anew with each episode.
 
-The gradient of such a recurrence is the same recurrence, from the last step to the first. So the states are all that
-has to be kept for it.
+The gradient of such a recurrence is the same recurrence, from the last step to the first. So the backward pass needs
+only the states.
 """
 
 import jax
@@ -29,7 +29,7 @@ def _states(
 
 def steps_one_by_one(n_steps: int) -> bool:
     """Whether the recurrence is a loop over the steps: for a single step, and on a CPU."""
-    # A parallel scan does more work in fewer rounds. On a CPU it took four times as long as the loop.
+    # A parallel scan does more work in fewer rounds. On a CPU, it took four times as long as the loop.
     return n_steps == 1 or on_cpu()
 
 
@@ -46,9 +46,9 @@ def one_by_one(factor: jax.Array, inputs: jax.Array, first: jax.Array, start: ja
 
 def all_at_once(factor: jax.Array, inputs: jax.Array, first: jax.Array, start: jax.Array, reverse: bool) -> jax.Array:
     """The states, by a parallel scan. It composes the steps x -> a * x + b pair by pair."""
-    # A start of an episode is a step with a = 0: nothing that lies before it gets through.
+    # The start of an episode is a step with a = 0, so that no earlier state passes it.
     factors = _cleared(first, jnp.broadcast_to(factor, inputs.shape))
-    # The state before the first step goes into that step's input, since the scan knows steps alone.
+    # The scan has no start state, so that state is added to the input of the first step.
     opening = -1 if reverse else 0
     inputs = inputs.at[opening].add(factors[opening] * start)
 
@@ -69,9 +69,9 @@ def _forward(factor: jax.Array, inputs: jax.Array, first: jax.Array, start: jax.
 
 
 def _backward(residuals: tuple, gradient: jax.Array) -> tuple[jax.Array, jax.Array, None, jax.Array]:
-    """Gradients of factor, inputs, (none of) first, and start. They are not conjugated, as is usual in JAX."""
+    """Gradients of factor, inputs, (none of) first, and start. As is usual in JAX, they are not conjugated."""
     factor, first, start, states = residuals
-    # In reverse, gradients come from the step after. Where that step opens an episode, none may pass.
+    # In reverse, a gradient comes from the step after. If that step opens an episode, no gradient may pass.
     next_first = jnp.concatenate([first[1:], jnp.ones_like(first[:1])])
     inputs_gradient = _states(factor, gradient, next_first, jnp.zeros_like(start), reverse=True)
     before = _cleared(first, jnp.concatenate([start[None], states[:-1]]))

@@ -1,4 +1,4 @@
-"""The parts of an observation, and how a network reads each: what it is divided by, and how many layers it has."""
+"""The parts of an observation, and how a network reads each: the number that divides it, and how many layers it has."""
 
 import dataclasses
 import functools
@@ -21,30 +21,30 @@ Leaf = Discrete | MultiDiscrete | Box
 class Part:
     """One part of an observation."""
 
-    path: tuple[str, ...]  # the names that lead to it; none if it is the whole observation
+    path: tuple[str, ...]  # the names that lead to it; () if it is the whole observation
     space: Leaf
     scale: float = 1.0  # a Box is divided by it
-    depth: int = 0  # convolutions of an image, dense layers of any other Box; 0: it is flattened
+    depth: int = 0  # number of convolutions of an image, or of dense layers of another Box; 0: it is only flattened
 
     @property
     def name(self) -> str:
-        """What it is called in settings, in messages and among the parameters."""
+        """Its name in settings, in messages and among the parameters."""
         return ".".join(self.path) or "observation"
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one observation of it."""
+        """The shape of this part of one observation."""
         if isinstance(self.space, Box):
             return self.space.shape
         return () if isinstance(self.space, Discrete) else (len(self.space.sizes),)
 
     def of(self, obs: Any) -> jax.Array:
-        """Its array in an observation [...]."""
+        """The array of this part in an observation [...]."""
         return functools.reduce(operator.getitem, self.path, obs)
 
     @property
     def is_convolved(self) -> bool:
-        """Whether it is an image that is not just flattened."""
+        """Whether it is an image that goes through convolutions."""
         return is_image(self.space) and self.depth > 0
 
     @property
@@ -54,10 +54,10 @@ class Part:
 
     @property
     def goes_by_changes(self) -> bool:
-        """Whether its features may be worked out where it changes.
+        """Whether its features may be computed only where it changes.
 
-        That is right for one convolution only: a second one sees more than one window. Floats are left out: sums over
-        changes would carry an infinity or NaN on to every later step.
+        This is correct for one convolution only: a second one sees more than one window. It is not done for floats: an
+        infinity or a NaN would stay in the sum over changes at every later step.
         """
         if not (is_image(self.space) and self.depth == 1):
             return False
@@ -70,14 +70,14 @@ def is_image(space: Space) -> TypeGuard[Box]:
 
 
 def is_integer_image(space: Space) -> bool:
-    """Whether they are images of integers; bools are none."""
+    """Whether observations are images of integers; bools do not count as integers."""
     return is_image(space) and jnp.issubdtype(jnp.dtype(space.dtype), jnp.integer)
 
 
 def leaf_spaces(space: Space, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Leaf]]:
-    """The parts of an observation and the names that lead to each; one part, and no name, if `space` is not a Dict.
+    """The parts of an observation, each with the names that lead to it. No Dict: one part, without a name.
 
-    The mask of actions beside them is none: it tells what is allowed, not what is seen.
+    The mask of actions is not a part: it says what is allowed, not what is seen.
     """
     if not isinstance(space, Dict):
         return [(path, space)]
@@ -90,9 +90,11 @@ def parts_of(
 ) -> tuple[Part, ...]:
     """The parts of an observation, in their order.
 
-    `scales` and `depths` are of parts by name. Of the others, an image of integers is divided by `image_scale`, and an
-    image has one convolution. ValueError for names of no part, and of parts that are embedded, for parts without a
-    number in them, and where there is no part at all.
+    `scales` and `depths` are given by the name of a part. A part that is not named there has these defaults: an image
+    of integers is divided by `image_scale`, anything else by 1. An image has one convolution, anything else no layer.
+
+    ValueError for a name of no part, for the name of an embedded part, for a part that holds no number, and for an
+    observation without parts.
     """
     parts = [Part(path, leaf) for path, leaf in leaf_spaces(space)]
     _check_names(parts)
@@ -109,8 +111,8 @@ def parts_of(
 def _check_names(parts: Sequence[Part]) -> None:
     if not parts:
         raise ValueError(
-            f"the observation has no part besides {ACTION_MASK!r}: a network needs one, a constant Box of shape (1,) "
-            "if there is nothing to see"
+            f"the observation has no part besides {ACTION_MASK!r}: a network needs one (if there is nothing to see, a "
+            "constant Box of shape (1,))"
         )
     names = [part.name for part in parts]
     for part in parts:
@@ -134,7 +136,7 @@ def _check_given(setting: str, given: Mapping[str, float], parts: Sequence[Part]
 
 
 def check_kernel(parts: Sequence[Part], size: int) -> None:
-    """ValueError for an image that is too small for its convolutions with a square kernel."""
+    """ValueError for an image that is too small for its convolutions with a square kernel of side `size`."""
     for part in parts:
         if not part.is_convolved:
             continue
@@ -153,10 +155,10 @@ def check_kernel(parts: Sequence[Part], size: int) -> None:
 
 
 def by_name(setting: str, words: Sequence[str], kind: Callable[[str], Number], example: str) -> dict[str, Number]:
-    """The number of each part that `words` name, as in image=255; ValueError for what is written differently."""
+    """The number that `words` give for each part, as in image=255. ValueError for a word in another form."""
     found: dict[str, Number] = {}
     for word in words:
-        # From the right: names may have any character in them.
+        # Split at the last "=": a name may contain any character.
         name, _, text = word.rpartition("=")
         try:
             number = kind(text)

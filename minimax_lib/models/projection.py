@@ -1,7 +1,8 @@
-"""Dense layers on sequences, and the one place that knows in which of two ways their features come.
+"""Dense layers on sequences, for both forms of features.
 
-Most features are arrays. Those of images that change slowly are not worked out at all: their product with a matrix is
-(`slow_images`), which on a CPU is far less work. Whoever multiplies features does it by what is defined here.
+Most features are arrays. The features of images that change slowly are never computed. Only their product with a matrix
+is (`slow_images`), which is far less work on a CPU. Only this module knows both forms: other modules multiply features
+with the functions below.
 """
 
 from collections.abc import Sequence
@@ -26,15 +27,15 @@ def side_by_side(parts: Sequence[jax.Array | SlowImage]) -> Features:
 
 
 def multiplied(features: Features, kernel: jax.Array) -> tuple[jax.Array, jax.Array | None]:
-    """What is left to multiply with what: (features, kernel), or (their product, None) where it is done already.
+    """(their product, None) for features that change slowly; (features, kernel), not multiplied yet, for an array.
 
-    A recurrence joins the product of an array with its own. The product by changes it cannot join.
+    A recurrence can join the product of an array with its own product, but not the product of slow features.
     """
     return (project(features, kernel), None) if isinstance(features, SlowFeatures) else (features, kernel)
 
 
 class Projection(nn.Module):
-    """A dense layer: [T * R, width] of features [T, R, F], all in one product that needs no transposes."""
+    """A dense layer: [T * R, width] of features [T, R, F], as one product that needs no transposes."""
 
     width: int
     kernel_init: Initializer

@@ -1,8 +1,9 @@
-"""Gated recurrent networks over sequences, with a backward pass that does the large products all at once.
+"""Gated recurrent networks over sequences, with a backward pass that computes the gradients of kernels all at once.
 
-Differentiating a `lax.scan` adds to the gradient of the kernels in every step: a product too thin to be fast, and a
-pass over the whole kernel. Here the backward scan only yields the gradients of what enters each step; those of the
-kernels are one product over all steps and rows after it. On a CPU that takes a third off the recurrence.
+The derivative of a `lax.scan` adds to the gradients of the kernels in every step. That is a product too thin to be
+fast, and a pass over the whole kernel. Here, the backward scan computes only the gradients of what enters each step.
+The gradients of the kernels follow as one product over all steps and rows. On a CPU, the recurrence takes a third less
+time.
 """
 
 import functools
@@ -19,36 +20,36 @@ from minimax_lib.trees import tree_where
 class Weights(struct.PyTreeNode):
     """Parameters of a gated network with H units and G = n_gates * H columns.
 
-    Their type is also that of the products and of what is kept for the backward pass. The carry and the arithmetic of
-    the gates are always f32.
+    The products, and what is kept for the backward pass, have the same type as the parameters. The carry and the
+    arithmetic of the gates are always f32.
     """
 
-    input_kernel: jax.Array | None  # [F, G]; None where the features come projected
+    input_kernel: jax.Array | None  # [F, G]; None if the features are already projected
     recurrent_kernel: jax.Array  # [H, G]
     bias: jax.Array  # [G]
     recurrent_bias: jax.Array | None = None  # [H], added to the last H columns of the product; None: zeros
 
 
 class Cell(Protocol):
-    """One step of a gated network, and its derivative. Carries have a field `hidden`; all arrays are [R, ...]."""
+    """One step of a gated network, and its derivative. A carry has a field `hidden`. All arrays are [R, ...]."""
 
     n_gates: int
-    is_additive: bool  # `forward` needs no more than the sum of `inputs` and `product`: no recurrent bias
+    is_additive: bool  # `forward` only needs the sum of `inputs` and `product`; there is no recurrent bias
 
     def forward(self, inputs: jax.Array, product: jax.Array, carry: Any) -> tuple[Any, Any]:
         """(carry after the step, what `backward` needs).
 
-        `inputs` [R, G] is what the observation contributes to the gates, `product` [R, G] what `carry.hidden` does,
-        with the recurrent bias.
+        `inputs` [R, G] is the observation's part of the gates. `product` [R, G] is that of `carry.hidden`, with the
+        recurrent bias.
         """
         ...
 
     def backward(self, saved: Any, gradient: Any) -> tuple[jax.Array, Any]:
-        """(gradient of the inputs, gradient of the carry except for what comes through the product)."""
+        """(gradient of the inputs, gradient of the carry without the part that comes through the product)."""
         ...
 
     def product_gradient(self, saved: Any, inputs_gradient: jax.Array) -> jax.Array:
-        """The gradient of the product, from that of the inputs; also on stacked steps [T, R, ...]."""
+        """The gradient of the product, from the gradient of the inputs. Works on stacked steps [T, R, ...] too."""
         ...
 
 
@@ -60,8 +61,8 @@ def cleared(first: jax.Array, carry: Any) -> Any:
 def projects_ahead(weights: Weights, n_steps: int) -> bool:
     """Whether the inputs of all steps are multiplied at once, before the scan.
 
-    They are if the kernel is too large to be read in every step, and on an accelerator if there is more than one step.
-    On a CPU, a small product in the scan is faster than one before it, whose result goes to memory and back.
+    Yes if the kernel is too large to be read in every step. On an accelerator, also if there is more than one step. On
+    a CPU, a small product in the scan is faster than one before it, whose result goes to memory and back.
     """
     assert weights.input_kernel is not None
     n_features, n_units = weights.input_kernel.shape[0], weights.recurrent_kernel.shape[0]
@@ -72,10 +73,10 @@ def projects_ahead(weights: Weights, n_steps: int) -> bool:
 def recur(
     cell: Cell, unroll: int | None, weights: Weights, features: jax.Array, first: jax.Array, carry: Any
 ) -> tuple[jax.Array, Any]:
-    """(hidden [T, R, H], carry after the last step) for `features` [T, R, F], or [T, R, G] if they come projected.
+    """(hidden [T, R, H], carry after the last step) of `features` [T, R, F], or [T, R, G] if already projected.
 
-    Where `first` (bool[T, R]) is set, the carry is cleared before the step. `unroll` is that of `lax.scan`; None stands
-    for what suits the backend.
+    Where `first` (bool[T, R]) is set, the carry is cleared before the step. `unroll` is that of `lax.scan`. With None,
+    the backend decides.
     """
     (hidden, carry), _ = _forward(cell, unroll, weights, features, first, carry)
     return hidden, carry
@@ -88,14 +89,15 @@ def _forward(
     if kernel is not None and projects_ahead(weights, len(features)):
         contributions, kernel = features @ kernel, None
     joint = None
-    # For a single step too: XLA moves the joining of the kernels out of a rollout's loop.
+    # Also for a single step: XLA moves this concatenation out of a rollout's loop.
     if kernel is not None and cell.is_additive:
         joint = jnp.concatenate([kernel, weights.recurrent_kernel])
     recurrent_bias = _of_all_columns(weights)
 
     def products(contribution: jax.Array, hidden: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """What the observation adds to the gates, and what the memory does."""
-        # One product of all columns is faster than two of fewer. What it returns as the memory's part is then both.
+        """The observation's part of the gates, and the memory's part."""
+        # One product of all columns is faster than two of fewer. Then the second part holds both, and the first the
+        # bias.
         if joint is not None:
             return weights.bias[None], jnp.concatenate([contribution, hidden], axis=-1) @ joint
         inputs = (contribution if kernel is None else contribution @ kernel) + weights.bias[None]
@@ -107,7 +109,7 @@ def _forward(
         carry = cleared(first_t, carry)
         inputs, product = as_type(jnp.float32, products(contribution, carry.hidden.astype(dtype)))
         after, saved = cell.forward(inputs, product, carry)
-        # In half precision, what is kept for the backward pass takes half the memory. The carry goes on in f32.
+        # In half precision, what is kept for the backward pass takes half the memory. The carry stays f32.
         return after, as_type(dtype, (after.hidden, saved))
 
     last, (hidden, saved) = jax.lax.scan(step, carry, (contributions, first), unroll=unroll or steps_at_once(8))
@@ -119,12 +121,12 @@ def _backward(cell: Cell, unroll: int | None, residuals: tuple, gradients: tuple
     weights, features, first, carry, hidden, saved = residuals
     kernel, dtype = weights.input_kernel, weights.bias.dtype
     hidden_gradients, last_gradient = gradients
-    # Without the barrier, XLA copies the whole kernel in every step in order to transpose it.
+    # Without the barrier, XLA transposes the kernel in every step, by a copy of all of it.
     transposed = jax.lax.optimization_barrier(weights.recurrent_kernel.T)
 
     def step(gradient: Any, x: tuple) -> tuple[Any, jax.Array]:
         hidden_gradient, first_t, saved_t = x
-        # The hidden state of a step is handed out, and it goes on into the next step: two gradients arrive.
+        # The hidden state is an output, and it enters the next step. So it gets two gradients.
         gradient = gradient.replace(hidden=gradient.hidden + hidden_gradient)
         saved_t = as_type(jnp.float32, saved_t)
         inputs_gradient, before = cell.backward(saved_t, gradient)
@@ -136,7 +138,7 @@ def _backward(cell: Cell, unroll: int | None, residuals: tuple, gradients: tuple
     steps = (hidden_gradients, first, saved)
     n = unroll or steps_at_once(8)
     carry_gradient, inputs_gradients = jax.lax.scan(step, last_gradient, steps, reverse=True, unroll=n)
-    # What entered the product of a step is what came out of the step before, so that it need not be kept as well.
+    # The input of a step's product is the hidden state after the step before. So it is not stored a second time.
     hidden_before = cleared(first, jnp.concatenate([carry.hidden[None].astype(dtype), hidden[:-1]]))
     product_gradients = cell.product_gradient(saved, inputs_gradients)
     weight_gradients = Weights(
@@ -149,13 +151,13 @@ def _backward(cell: Cell, unroll: int | None, residuals: tuple, gradients: tuple
             else sum_over_steps(product_gradients[..., -len(weights.recurrent_bias) :])
         ),
     )
-    # Without a kernel, the features came projected: they are the inputs.
+    # Without a kernel, the features were already projected: they are the inputs.
     features_gradient = inputs_gradients if kernel is None else inputs_gradients @ kernel.T
     return weight_gradients, features_gradient, None, carry_gradient
 
 
 def _of_all_columns(weights: Weights) -> jax.Array | None:
-    """[G], the recurrent bias with zeros for the columns that have none; None where there is no such bias."""
+    """[G], the recurrent bias, with zeros for the columns that have none. None if there is no recurrent bias."""
     if weights.recurrent_bias is None:
         return None
     return jnp.pad(weights.recurrent_bias, (len(weights.bias) - len(weights.recurrent_bias), 0))

@@ -1,4 +1,4 @@
-"""S5: layers of linear state spaces with a diagonal complex state (Smith et al. 2022), as a memory that forgets."""
+"""S5: layers of linear state spaces with a diagonal complex state (Smith et al. 2022), cleared between episodes."""
 
 import dataclasses
 import functools
@@ -27,10 +27,10 @@ MAX_REAL_PART = -1e-4  # a state whose eigenvalue became positive would grow wit
 class StateSpace:
     """The linear system x' = diag(eigenvalues) x + B u, y = Re(C x) + D u, and how it is cut into steps."""
 
-    state_size: int  # eigenvalues, which come in conjugate pairs: one of each pair is computed with
-    n_blocks: int  # of the block-diagonal matrix whose eigenvalues they are at the start
+    state_size: int  # number of eigenvalues; they come in conjugate pairs, and only one of each pair is stored
+    n_blocks: int  # the first eigenvalues are those of a block-diagonal matrix with so many blocks
     discretisation: Discretisation
-    dt_min: float  # the steps' lengths start between these two
+    dt_min: float  # the lengths of steps start between dt_min and dt_max
     dt_max: float
 
     @property
@@ -59,7 +59,7 @@ class S5Memory(nn.Module):
 
     @nn.compact
     def __call__(self, features: Features, carry: S5Carry, first: jax.Array) -> tuple[jax.Array, S5Carry]:
-        # [T * R, W] everywhere but in the recurrence, so that products of matrices need no transposes.
+        # [T * R, W] everywhere except in the recurrence, so that products of matrices need no transposes.
         x = Projection(self.width, orthogonal(), self.dtype, name="input")(features)
         last = []
         for i in range(self.n_layers):
@@ -83,13 +83,13 @@ class S5Layer(nn.Module):
         """([T * R, W], state c64[R, n_pairs] after the last step) for `x` [T * R, W] and `first` [T, R]."""
         layer_norm = nn.LayerNorm(dtype=self.dtype, name="norm")
         inputs = layer_norm(x) if self.norm == "before" else x
-        # f32 whatever `dtype` is: there is no complex type of half precision.
+        # Always f32, because there is no complex type in half precision.
         outputs, state = LinearSystem(self.space, name="system")(inputs.astype(jnp.float32), state, first)
         x = x + self._gated(outputs.astype(self.dtype))
         return (layer_norm(x) if self.norm == "after" else x), state
 
     def _gated(self, y: jax.Array) -> jax.Array:
-        """[n, W]: the gated linear units of y [n, W], or its GELU alone where `glu` is "none"."""
+        """[n, W]: the gated linear units of y [n, W], or only its GELU if `glu` is "none"."""
         activated = nn.gelu(y)
         if self.glu == "none":
             return activated
@@ -106,8 +106,8 @@ class LinearSystem(nn.Module):
 
     All parameters are real. B and the conjugate of C are stored as their real parts, followed by their imaginary parts.
 
-    Smith et al. draw B and C at random and then change to the basis of the eigenvectors. Here they are drawn in that
-    basis at once. It is orthonormal, and Gaussian entries are Gaussian in any such basis.
+    Smith et al. draw B and C at random, and then change to the basis of the eigenvectors. Here they are drawn in that
+    basis. The result has the same distribution: the basis is orthonormal, and Gaussian entries stay Gaussian in it.
     """
 
     space: StateSpace
@@ -118,15 +118,15 @@ class LinearSystem(nn.Module):
         width, n_pairs = inputs.shape[-1], self.space.n_pairs
         normal = nn.initializers.normal
         factor, scale = self._discretised()
-        # Inputs are real, so B u takes one real product of twice the width. So does Re(C x): it is the sum of the parts
-        # of x times the parts of the conjugate of C, which is why C is stored that way.
+        # Inputs are real, so B u is one real product of twice the width. So is Re(C x): it is the sum of the real and
+        # imaginary parts of x times those of the conjugate of C. That is why the conjugate of C is stored.
         b = self.param("b", normal(1.0 / math.sqrt(2 * width)), (width, 2 * n_pairs))
         # The variance of C is that of the published runs; Smith et al. have 1 / state_size.
         c = self.param("c", normal(1.0 / math.sqrt(self.space.state_size * width)), (2 * n_pairs, width))
         d = self.param("d", normal(1.0), (width,))
         driven = as_complex(inputs @ as_real(scale[None] * as_complex(b))).reshape(*first.shape, n_pairs)
         states = linear_recurrence(factor, driven, first, state)
-        outputs = 2.0 * (as_real(states.reshape(-1, n_pairs)) @ c)  # the conjugate half of the state adds as much
+        outputs = 2.0 * (as_real(states.reshape(-1, n_pairs)) @ c)  # the conjugate half of the state adds the same
         return outputs + d[None] * inputs, states[-1]
 
     def _discretised(self) -> tuple[jax.Array, jax.Array]:
@@ -135,15 +135,15 @@ class LinearSystem(nn.Module):
         eigenvalues = hippo_eigenvalues(space.state_size // space.n_blocks)
         real = self.param("eigenvalues_real", each_block(eigenvalues.real, space.n_blocks), shape)
         imaginary = self.param("eigenvalues_imag", each_block(eigenvalues.imag, space.n_blocks), shape)
-        # Lengths of steps are learnt as logarithms, so that they stay positive.
+        # The logarithms of the steps' lengths are learnt, so that the lengths stay positive.
         log_steps = self.param("log_steps", uniform(math.log(space.dt_min), math.log(space.dt_max)), shape)
         stable = jax.lax.complex(jnp.minimum(real, MAX_REAL_PART), imaginary)
         return DISCRETISATIONS[space.discretisation](stable, jnp.exp(log_steps))
 
 
 def zero_order_hold(eigenvalues: jax.Array, steps: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(factor of the state, factor of B u), where the input is constant during a step."""
-    # `expm1`, since for slow states exp(...) is close to 1, and subtracting 1 would cost most of its digits.
+    """(factor of the state, factor of B u), if the input is constant during a step."""
+    # For slow states, exp(...) is close to 1. exp(...) - 1 would lose most of its digits, and `expm1` does not.
     return jnp.exp(eigenvalues * steps), jnp.expm1(eigenvalues * steps) / eigenvalues
 
 
@@ -163,10 +163,10 @@ def hippo_eigenvalues(size: int) -> np.ndarray:
 
     HiPPO-N is the normal part of HiPPO-LegS (Gu et al. 2022, S4D): -1/2 on the diagonal, otherwise skew-symmetric.
     """
-    # numpy, on the host: they depend on the size alone, and the compiled initialisation decomposes no matrix.
+    # In numpy, on the host: they depend only on the size, so the compiled program need not decompose a matrix.
     roots = np.sqrt(2.0 * np.arange(size) + 1.0)
     lower = np.tril(np.outer(roots, roots), -1) / 2.0
-    # i times a skew-symmetric matrix is Hermitian. Its eigenvalues are real, and come in pairs of opposite sign.
+    # i times a skew-symmetric matrix is Hermitian. Its eigenvalues are real and come in pairs of opposite sign.
     imaginary = np.linalg.eigvalsh(1j * (lower - lower.T))
     return -0.5 + 1j * imaginary[size // 2 :]
 
@@ -182,10 +182,10 @@ def uniform(low: float, high: float) -> Initializer:
 
 
 def as_complex(x: jax.Array) -> jax.Array:
-    """c64[..., n] of f32[..., 2 * n]: real parts, then imaginary ones."""
+    """c64[..., n] from f32[..., 2 * n]: real parts, then imaginary parts."""
     return jax.lax.complex(*jnp.split(x, 2, axis=-1))
 
 
 def as_real(x: jax.Array) -> jax.Array:
-    """f32[..., 2 * n] of c64[..., n]: real parts, then imaginary ones."""
+    """f32[..., 2 * n] from c64[..., n]: real parts, then imaginary parts."""
     return jnp.concatenate([x.real, x.imag], axis=-1)

@@ -1,4 +1,4 @@
-"""Settings of the networks; the defaults are the published student (Jiang et al. 2023)."""
+"""Settings of the networks. The defaults are those of the published student (Jiang et al. 2023)."""
 
 import dataclasses
 import math
@@ -15,44 +15,44 @@ from minimax_lib.models.parts import Part, by_name, check_kernel, is_integer_ima
 from minimax_lib.models.s5 import GLU, Discretisation, Norm, S5Memory, StateSpace
 from minimax_lib.models.torso import Torso
 
-# Layers are written out in the program, and the matrix of an S5 layer's states is worked out on the host.
+# Every layer adds to the compile time. The eigenvalues of an S5 layer are those of a matrix, computed on the host.
 MOST_LAYERS, MOST_STATES = 100, 4096
 
 
 @dataclasses.dataclass(frozen=True)
 class NetworkSettings:
-    """What all networks share: the layers before and after the memory."""
+    """The settings that all networks have: those of the layers before and after the memory."""
 
     conv_filters: int = 16
-    """Filters of the convolution over an image; further convolutions (depths) have twice as many."""
+    """Filters of the first convolution over an image. Further convolutions (depths) have twice as many."""
     kernel_size: int = 3
-    """Side of the convolutions' square kernels, in cells; no padding."""
+    """Side of the convolutions' square kernels, in cells. There is no padding."""
     image_scale: float = 10.0
-    """Images of integers are divided by it, but for those with a scale of their own (scales)."""
+    """Images of integers are divided by it, except for those with a scale of their own (scales)."""
     scales: tuple[str, ...] = ()
-    """What parts of the observation are divided by, as in image=255 speed=8 (inner.image=255 for a part of a part, or
-    observation=255 for an observation without parts). Where nothing is said: image_scale for images of integers, 1
-    for all else."""
+    """Numbers that divide parts of the observation, as in image=255 speed=8. A part of a part is written
+    inner.image=255, an observation without parts observation=255. By default, images of integers are divided by
+    image_scale, and all other parts by 1."""
     depths: tuple[str, ...] = ()
-    """Layers over parts of the observation, as in image=2 speed=1: convolutions for an image (each with a ReLU), dense
-    ReLU layers of vector_width units for anything else, 0 to hand it on flattened. Where nothing is said: 1 for
-    images, 0 for all else."""
+    """Number of layers over parts of the observation, as in image=2 speed=1. An image has convolutions with ReLUs, any
+    other part dense ReLU layers of vector_width units. With 0, a part is only flattened. By default, images have 1
+    layer, and all other parts have 0."""
     vector_width: int = 64
     """Units of each dense layer over a part of the observation (depths)."""
     embedding_width: int = 5
-    """Units of the embedding of a discrete observation (the facing, the time step); each number has its own."""
+    """Units of the embedding of a discrete observation (a direction, the time step). Each number has its own."""
     head_width: int = 32
-    """Tanh units of the policy's head, and of the value's."""
+    """Tanh units of the policy's head, and of the value's head."""
     n_values: int = 1
-    """Estimates of the value; their mean is the value, their spread what the score value_disagreement is made of."""
+    """Number of estimates of the value. Their mean is the value, their spread the score value_disagreement."""
 
     gaussian: Gaussian = "plain"
-    """What real-valued actions are drawn from: a plain Gaussian, whose actions are clipped to their bounds, or a
-    squashed one, the tanh of a Gaussian, which stays within them."""
+    """Distribution of real-valued actions. plain: a Gaussian, whose actions are clipped to their bounds. squashed: the
+    tanh of a Gaussian, which stays within the bounds."""
 
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """What the network computes in. With bfloat16, activations take half the memory and are off by up to 0.4% each;
-    parameters, the memory's carry and what comes out of the network stay float32."""
+    """Type of the network's activations. With bfloat16, they take half the memory, and each is off by up to 0.4%.
+    Parameters, the memory's carry and the outputs stay float32."""
 
     def __post_init__(self) -> None:
         for name in ("conv_filters", "kernel_size", "vector_width", "embedding_width", "head_width", "n_values"):
@@ -69,7 +69,7 @@ class NetworkSettings:
                 raise ValueError(f"model.depths has {name}={depth}: it must be at most {MOST_LAYERS}")
 
     def build(self, observation_space: Space, action_space: Space) -> ActorCritic:
-        """The network for these spaces; ValueError where it cannot take them."""
+        """The network for these spaces; ValueError if the settings do not fit them."""
         check_policy(observation_space, action_space, self.gaussian)
         parts = parts_of(observation_space, self.image_scale, self._scales, self._depths)
         check_kernel(parts, self.kernel_size)
@@ -80,8 +80,8 @@ class NetworkSettings:
         )
 
     def _check_used(self, parts: tuple[Part, ...]) -> None:
-        """ValueError for a setting of how parts are read that has been changed, where no part is read by it."""
-        default = type(self)  # of which every setting's default is an attribute
+        """ValueError if image_scale or vector_width was changed, but applies to no part of the observation."""
+        default = type(self)  # a dataclass keeps every default as an attribute of the class
         by_scale = [part for part in parts if is_integer_image(part.space)]
         if self.image_scale != default.image_scale and all(part.name in self._scales for part in by_scale):
             raise ValueError(
@@ -117,7 +117,7 @@ class LSTM(NetworkSettings):
     memory_width: int = 256
     """Units of the memory."""
     unroll: int | None = None
-    """Steps of the recurrence in one iteration of the compiled loop; None: 1 on a CPU, 8 elsewhere."""
+    """Steps of the recurrence in one iteration of the compiled loop. None: 1 on a CPU, 8 elsewhere."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -142,22 +142,22 @@ class S5(NetworkSettings):
     """A network with a stack of S5 layers (Smith et al. 2022)."""
 
     memory_width: int = 256
-    """Units of the linear layer before the S5 layers, and of each of these."""
+    """Units of the linear layer before the S5 layers, and of each S5 layer."""
     n_layers: int = 2
-    """S5 layers."""
+    """Number of S5 layers."""
     state_size: int = 256
     """Eigenvalues of each layer's linear system, in conjugate pairs."""
     n_blocks: int = 2
-    """Blocks that the states start in, each with the eigenvalues of a HiPPO-N matrix of its size."""
+    """Number of blocks of a layer's first eigenvalues. Each block has those of a HiPPO-N matrix of its size."""
     glu: GLU = "half1"
-    """Gated linear units of a layer. With g = gelu(y), half1: g sigmoid(W g), half2: y sigmoid(W g),
-    full: (V g) sigmoid(W g), none: g."""
+    """Gated linear units of a layer. With g = gelu(y), half1 is g sigmoid(W g), half2 is y sigmoid(W g), full is
+    (V g) sigmoid(W g), and none is g."""
     norm: Norm = "after"
-    """Layer norm before a layer's linear system, after its sum with what it was given, or none."""
+    """Place of a layer's norm: before its linear system, after its output was added to its input, or none."""
     discretisation: Discretisation = "zoh"
-    """How the linear system is cut into steps: zero-order hold, or bilinear."""
+    """How the linear system is cut into steps: zero-order hold (zoh) or bilinear."""
     dt_min: float = 0.001
-    """Learnt lengths of a step start between dt_min and dt_max, log-uniformly."""
+    """Lengths of steps are learnt. They start between dt_min and dt_max, log-uniformly."""
     dt_max: float = 0.1
     """See dt_min."""
 
@@ -169,7 +169,7 @@ class S5(NetworkSettings):
         if self.state_size % pairs:
             nearest = max(round(self.state_size / pairs), 1) * pairs
             raise ValueError(
-                f"model.state_size is {self.state_size}: model.n_blocks is {self.n_blocks}, so that it must be a "
+                f"model.state_size is {self.state_size}: model.n_blocks is {self.n_blocks}, so it must be a "
                 f"multiple of {pairs} (try {nearest})"
             )
         for name, most in (("n_layers", MOST_LAYERS), ("state_size", MOST_STATES)):
@@ -191,7 +191,7 @@ class FeedForward(NetworkSettings):
     """A network without memory."""
 
     dense_width: int = 256
-    """ReLU units of the dense layer in the memory's place; 0 for none."""
+    """ReLU units of the dense layer that stands in the memory's place. 0: no such layer."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -202,6 +202,6 @@ class FeedForward(NetworkSettings):
 
 
 def at_least(bound: int, name: str, value: int) -> None:
-    """ValueError where the setting is below the bound."""
+    """ValueError if the setting is below the bound."""
     if value < bound:
         raise ValueError(f"model.{name} is {value}: it must be at least {bound}")

@@ -1,12 +1,12 @@
 """Linear maps of convolved images that change little from one step to the next, as when a teacher draws a maze.
 
-A dense layer on the features f of such an image is by far the largest product of its network, yet from step to step
-only the windows around a few cells change. With f of every window before the first step taken as zero,
+A dense layer on the features f of such an image is by far the largest product of its network. But from step to step,
+only the windows around a few cells change. Take f_w of every window w as zero before the first step. Then
 
     f[t] @ kernel = sum over s <= t and windows w that changed at s of (f_w[s] - f_w[s - 1]) @ kernel_w
 
-which is exact for all images and costs what they change: the sum is done window by window, in tiles of its changes.
-Nothing bounds the number of changes, and what is saved for the backward pass are the images alone.
+This is exact for all images, and its cost grows with the number of changes. The sum is computed window by window, in
+tiles of TILE changes. The number of changes has no bound. Only the images are saved for the backward pass.
 """
 
 import itertools
@@ -24,7 +24,7 @@ TILE = 128  # changes of one window in one product
 
 
 def changes_are_cheap(n_steps: int) -> bool:
-    """Whether a loop over small products may be faster than one large one: not for a single step, not on a GPU."""
+    """Whether a loop over small products may be faster than one large product: only for several steps on a CPU."""
     return n_steps > 1 and on_cpu()
 
 
@@ -46,7 +46,7 @@ class Convolution(struct.PyTreeNode):
 
 
 class SlowImage(struct.PyTreeNode):
-    """The features of sequences of images, not computed yet."""
+    """The features of sequences of images, which are not computed yet."""
 
     image: jax.Array  # integers or bools [T, R, h, w, c]
     convolution: Convolution
@@ -65,7 +65,7 @@ class SlowImage(struct.PyTreeNode):
 
 
 class SlowFeatures(struct.PyTreeNode):
-    """Features [T, R, F], side by side as those of an array: what `project` takes."""
+    """Features [T, R, F] that `project` takes: those of all parts, side by side."""
 
     parts: tuple[jax.Array | SlowImage, ...]  # f32[T, R, n], or images
 
@@ -76,15 +76,15 @@ class SlowFeatures(struct.PyTreeNode):
 
 
 class Changes(struct.PyTreeNode):
-    """When one window changed; steps and rows are counted together, n = t * R + r."""
+    """The steps at which one window changed. Steps and rows are counted together: n = t * R + r."""
 
-    windows: jax.Array  # [T * R, size * size * c], what was in it
-    order: jax.Array  # i32[tiles, TILE], the n where it differs from the step before, then T * R
+    windows: jax.Array  # [T * R, size * size * c], the content of the window
+    order: jax.Array  # i32[tiles, TILE], each n where it differs from the step before; filled up with T * R
     n_tiles: jax.Array  # i32[], tiles that are not empty
     n_rows: int = struct.field(pytree_node=False)
 
     def features(self, convolution: Convolution, index: jax.Array) -> jax.Array:
-        """f32[TILE, C]: by how much its features changed at `index`, 0 where that is T * R."""
+        """f32[TILE, C]: the change of the window's features at `index`; 0 where `index` is T * R."""
         after = convolution.features(self.windows.at[index].get(mode="clip"))
         before = convolution.features(self.windows.at[index - self.n_rows].get(mode="clip"))
         change = after - jnp.where((index >= self.n_rows)[:, None], before, 0.0)
@@ -92,7 +92,7 @@ class Changes(struct.PyTreeNode):
 
 
 def changes(slow: SlowImage, w: jax.Array) -> Changes:
-    """Those of window `w` (i32[], counted row by row)."""
+    """The changes of window `w` (i32[]; windows are counted row by row)."""
     n_steps, n_rows, *image_shape = slow.image.shape
     n, size = n_steps * n_rows, slow.convolution.size
     y, x = jnp.divmod(w, slow.n_windows[1])
@@ -109,7 +109,7 @@ def changes(slow: SlowImage, w: jax.Array) -> Changes:
 
 
 def contribution(slow: SlowImage, kernel: jax.Array, offset: int) -> jax.Array:
-    """f32[T, R, G]: features times the rows of `kernel` (f32[F, G]) from `offset` on."""
+    """f32[T, R, G]: the image's features times the rows of `kernel` (f32[F, G]) from `offset` on."""
     n_steps, n_rows = slow.image.shape[:2]
     n_filters = slow.convolution.kernel.shape[1]
 
@@ -131,7 +131,10 @@ def contribution(slow: SlowImage, kernel: jax.Array, offset: int) -> jax.Array:
 def gradients(
     slow: SlowImage, kernel: jax.Array, offset: int, gradient: jax.Array, kernel_gradient: jax.Array
 ) -> tuple[Convolution, jax.Array]:
-    """(that of the convolution, `kernel_gradient` with its rows from `offset` on) from that of the contribution."""
+    """(gradient of the convolution, `kernel_gradient` with the rows from `offset` on filled in).
+
+    `gradient` f32[T, R, G] is that of the contribution.
+    """
     gradient = running_sum(gradient, reverse=True).reshape(-1, kernel.shape[1])
     n_filters = slow.convolution.kernel.shape[1]
 
@@ -155,7 +158,7 @@ def gradients(
 
 
 def running_sum(x: jax.Array, reverse: bool = False) -> jax.Array:
-    """Sums over the steps up to each (with `reverse`: from each on) of x [T, ...]; on a CPU, faster than `cumsum`."""
+    """For each step, the sum of x [T, ...] up to it (with `reverse`: from it on). On a CPU, faster than `cumsum`."""
 
     def step(total: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         return total + x, total + x
@@ -171,7 +174,7 @@ def project(features: SlowFeatures, kernel: jax.Array) -> jax.Array:
 
 @jax.custom_batching.sequential_vmap
 def forward(features: SlowFeatures, kernel: jax.Array) -> jax.Array:
-    """`project`; one seed after the other under vmap, since each has loops of its own length."""
+    """`project`. Under vmap, seeds run one after the other, since the loops of each seed have their own length."""
     total = jnp.zeros((*features.shape[:2], kernel.shape[1]), jnp.float32)
     for part, offset in with_offsets(features):
         if isinstance(part, SlowImage):
@@ -183,7 +186,7 @@ def forward(features: SlowFeatures, kernel: jax.Array) -> jax.Array:
 
 @jax.custom_batching.sequential_vmap
 def backward(features: SlowFeatures, kernel: jax.Array, gradient: jax.Array) -> tuple[list, jax.Array]:
-    """(gradient of each part, of the convolution where it is an image; gradient of the kernel)."""
+    """(gradient of each part, gradient of the kernel). For an image, the first is the gradient of its convolution."""
     kernel_gradient, parts = jnp.zeros_like(kernel), list[Any]()
     for part, offset in with_offsets(features):
         if isinstance(part, SlowImage):
@@ -197,7 +200,7 @@ def backward(features: SlowFeatures, kernel: jax.Array, gradient: jax.Array) -> 
 
 
 def with_offsets(features: SlowFeatures) -> list[tuple[jax.Array | SlowImage, int]]:
-    """Each part, and which feature its first one is."""
+    """Each part, with the index of its first feature."""
     ends = itertools.accumulate(part.shape[-1] for part in features.parts)
     return list(zip(features.parts, [0, *ends], strict=False))
 

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# No float32 is between this and 1 that would say much more, and its inverse tanh is still finite (7.3).
+# Close to 1, where the inverse tanh is still finite (7.3).
 LARGEST = 1.0 - 1e-6
 # E[f(z)] of a standard normal z is sum(weight * f(sqrt(2) node)) / sqrt(pi); exact for polynomials up to degree 63.
 NODES, WEIGHTS = np.polynomial.hermite.hermgauss(32)
@@ -27,12 +27,12 @@ class Squashed(distrax.Normal):
         return action, self.log_prob(action)
 
     def log_prob(self, value: jax.Array) -> jax.Array:
-        """The log density. What lies at a bound or past it counts as just inside."""
+        """The log density. A value at a bound or beyond it counts as just inside."""
         z = jnp.arctanh(jnp.clip((value - self._centre) / self._half, -LARGEST, LARGEST))
         return super().log_prob(z) - log_slope(z) - jnp.log(self._half)
 
     def entropy(self) -> jax.Array:
-        """In nats: E[-log p]; there is no closed form, so that the expectation is taken by Gauss-Hermite quadrature."""
+        """E[-log p], in nats. There is no closed form, so the expectation is computed by Gauss-Hermite quadrature."""
         nodes, weights = (
             jnp.asarray(x, jnp.float32).reshape(-1, *(1,) * self.loc.ndim)
             for x in (np.sqrt(2) * NODES, WEIGHTS / np.sqrt(np.pi))
@@ -41,7 +41,7 @@ class Squashed(distrax.Normal):
         return super().entropy() + slope + jnp.log(self._half)
 
     def mode(self) -> jax.Array:
-        """Where the Gaussian's mode goes: half of the actions are below it. (The density may be highest at a bound.)"""
+        """The Gaussian's mode, squashed. Half of the actions lie below it. (The density may be highest at a bound.)"""
         return self._squashed(self.loc)
 
     median = mode
@@ -54,5 +54,5 @@ class Squashed(distrax.Normal):
 
 
 def log_slope(z: jax.Array) -> jax.Array:
-    """log(1 - tanh(z)^2), without the loss of digits at large z."""
+    """log(1 - tanh(z)^2), without losing digits at large z."""
     return 2.0 * (jnp.log(2.0) - z - jax.nn.softplus(-2.0 * z))

@@ -17,11 +17,11 @@ from minimax_lib.models.slow_images import Convolution, SlowImage, changes_are_c
 
 
 class Torso(nn.Module):
-    """Features [..., F] of observations: what each part gives, side by side, in the order of `parts`.
+    """Features [..., F] of observations: those of each part, side by side, in the order of `parts`.
 
-    An image (a Box of rank 3, [height, width, channels], of whatever type) goes through convolutions, any other Box is
-    flattened and goes through dense layers; with a depth of 0, it is no more than flattened. Each number of a Discrete
-    or MultiDiscrete goes through an embedding of its own. Bools are 0 and 1.
+    An image goes through convolutions. An image is a Box of rank 3, [height, width, channels], of any type. Any other
+    Box is flattened and goes through dense layers. With a depth of 0, a Box is only flattened. Each number of a
+    Discrete or MultiDiscrete has an embedding of its own. Bools become 0 and 1.
     """
 
     parts: tuple[Part, ...]
@@ -37,7 +37,7 @@ class Torso(nn.Module):
 
     def _encode(self, part: Part, values: jax.Array) -> jax.Array | SlowImage:
         encoder = self._encoder(part)
-        # A rollout asks for one step at a time, where there is nothing to compare with.
+        # A rollout computes one step at a time. There, no earlier step is at hand to compare with.
         if part.goes_by_changes and changes_are_cheap(n_steps=len(values)):
             return encoder.by_changes(values)
         leading = values.shape[: values.ndim - len(part.shape)]
@@ -56,16 +56,16 @@ class Torso(nn.Module):
 
 
 def module_name(name: str) -> str:
-    """What the parameters of a part are called: as the part, with a _ behind what flax keeps for itself."""
+    """The name of a part's module: that of the part, with an _ added if `Torso` itself has a member of that name."""
     return f"{name}_" if name in KEPT else name
 
 
-# A module cannot have a submodule with the name of one of its methods or fields: a part may well be called "path".
+# A flax module cannot have a submodule with the name of one of its methods or fields, and a part may be called "path".
 KEPT = frozenset(dir(Torso)) | frozenset(field.name for field in dataclasses.fields(Torso))
 
 
 class Embeddings(nn.Module):
-    """Numbers [n, k] -> [n, k * width], each by a table of its own: number i is one of 0 .. sizes[i] - 1."""
+    """[n, k * width] of numbers [n, k]. Each number has a table of its own; number i is one of 0 .. sizes[i] - 1."""
 
     sizes: tuple[int, ...]
     width: int
@@ -73,7 +73,7 @@ class Embeddings(nn.Module):
 
     @nn.compact
     def __call__(self, numbers: jax.Array) -> jax.Array:
-        # The tables stand one below the other, so that one gather reads them all.
+        # The tables are stacked, so that one gather reads them all.
         table = self.param("embedding", self._tables, (sum(self.sizes), self.width))
         offsets = np.cumsum([0, *self.sizes[:-1]], dtype=np.int32)
         return table.astype(self.dtype)[numbers + offsets[None]].reshape(len(numbers), -1)
@@ -85,16 +85,16 @@ class Embeddings(nn.Module):
 
 
 class VectorEncoder(nn.Module):
-    """`depth` dense ReLU layers of `width` units over what is flattened from [n, ...]; with none, just that."""
+    """Inputs [n, ...] are flattened, then go through `depth` dense ReLU layers of `width` units."""
 
     width: int
-    scale: float  # what comes in is divided by it
+    scale: float  # inputs are divided by it
     depth: int = 0
     dtype: Any = jnp.float32
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        # Before it is rounded to `dtype`, so that the quotient is as good as that allows.
+        # Divided before it is rounded to `dtype`, so that only the quotient is rounded.
         x = (x if self.scale == 1.0 else x / self.scale).astype(self.dtype).reshape(len(x), -1)
         for i in range(self.depth):
             x = nn.relu(Projection(self.width, orthogonal(GAIN_RELU), self.dtype, name=f"dense_{i}")(x))
@@ -102,10 +102,11 @@ class VectorEncoder(nn.Module):
 
 
 class ImageEncoder(nn.Module):
-    """ReLUs of `depth` convolutions without padding, stride 1, over images [n, h, w, c]; flattened.
+    """Images [n, h, w, c] go through `depth` convolutions with ReLUs, and are then flattened. No padding, stride 1.
 
-    The first has `n_filters` filters, the others twice as many. Each is written as one product of two matrices, all
-    windows by the kernel: inside a loop, as in training, XLA's convolution is ten times slower on the CPU.
+    The first convolution has `n_filters` filters, the others twice as many. Each is written as one product of two
+    matrices: all windows times the kernel. On a CPU, XLA's own convolution is ten times slower inside a loop, as in
+    training.
     """
 
     n_filters: int
@@ -133,7 +134,7 @@ class ImageEncoder(nn.Module):
         return conv.features(patches.reshape(-1, patches.shape[-1]))
 
     def by_changes(self, image: jax.Array) -> SlowImage:
-        """The same features of sequences of images [T, R, h, w, c], which are computed later, where they change.
+        """The same features for sequences of images [T, R, h, w, c], computed later and only where the images change.
 
         For one convolution only.
         """
@@ -155,7 +156,7 @@ class Filters(nn.Module):
 
 
 def windows(image: jax.Array, size: int) -> jax.Array:
-    """All size x size windows of images [..., h, w, c], row by row, each flattened: [..., n, size * size * c]."""
+    """[..., n, size * size * c]: all size x size windows of images [..., h, w, c], row by row, each flattened."""
     height, width, n_channels = image.shape[-3:]
     down, across = height - size + 1, width - size + 1
     shifted = [image[..., y : y + down, x : x + across, :] for y in range(size) for x in range(size)]

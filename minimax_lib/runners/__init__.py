@@ -1,6 +1,6 @@
-"""Runners: a curriculum, students and an environment as pure `init` and `step`, and what wraps them.
+"""Runners: a curriculum, students and an environment as pure `init` and `step`, for many seeds and devices.
 
-The named runners are imported when they are first used, as are the two that stand above this package.
+The names below are imported when they are first used. Two of them belong to packages that import this one.
 """
 
 import importlib

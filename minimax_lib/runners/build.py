@@ -14,6 +14,7 @@ from minimax_lib.curricula.scores import SCORES, Score
 from minimax_lib.curricula.settings import RolloutSettings
 from minimax_lib.envs.base import Environment
 from minimax_lib.envs.batch import BatchEnv, FreshLevels
+from minimax_lib.models.network import check_network
 from minimax_lib.reward_normalization import RewardNormalization
 from minimax_lib.runners.devices import DeviceMesh, DeviceRunner
 from minimax_lib.runners.seeds import Program, SeedRunner
@@ -30,10 +31,10 @@ def runner_of(
     n_evals: int = 1,
     rewards: RewardNormalization | None = None,
 ) -> Runner:
-    """The runner that trains `agent` with `curriculum`; ValueError where the batch does not suit the agent.
+    """The runner that trains `agent` with `curriculum`. ValueError if the agent cannot learn from such batches.
 
-    `continues` and `n_rollouts` are for episodes that may outlast a rollout, `n_evals` are the rows of each level: see
-    `Runner` and `BatchEnv`.
+    `continues` and `n_rollouts` are for episodes that may be longer than a rollout (see `Runner`). `n_evals` is the
+    number of rows of each level (see `BatchEnv`).
     """
     plan = curriculum.plan
     check_scores(plan.scores, n_evals, rewards)
@@ -43,43 +44,43 @@ def runner_of(
 
 
 def check_scores(scores: Sequence[Score], n_evals: int, rewards: RewardNormalization | None) -> None:
-    """ValueError where a score cannot be had of batches with `n_evals` rows a level, or of normalised rewards."""
+    """ValueError if a score cannot be computed with `n_evals` rows a level, or from normalised rewards."""
     for score in scores:
         name = next((name for name in SCORES.names() if SCORES[name] is score), "of your own")
         if n_evals < score.n_evals:
             raise ValueError(
-                f"runner.n_evals is {n_evals}: the score {name!r} compares several episodes on the same level, so that "
-                f"it must be at least {score.n_evals} (the runner sfl plays whole episodes for it)"
+                f"runner.n_evals is {n_evals}: it must be at least {score.n_evals}, since the score {name!r} compares "
+                "several episodes on the same level (the runner sfl plays whole episodes for it)"
             )
         if rewards and score.mixes_scales:
             raise ValueError(
                 f"runner.normalize_rewards is True: the score {name!r} compares returns with values, which would then "
-                "be on two scales, choose another, as positive_value_loss"
+                "be on two scales; choose another, such as positive_value_loss"
             )
 
 
 def trained_with(env: Environment, agent: AgentPop, settings: RolloutSettings) -> Runner:
-    """The runner of the settings of a method; ValueError where they do not suit the length of episodes."""
+    """The runner of a method's settings. ValueError if they do not suit the length of episodes."""
     s = settings
     curriculum = s.build(env, agent, s.n_parallel)  # type: ignore[attr-defined]
     rewards = RewardNormalization() if s.normalize_rewards else None
     if isinstance(curriculum.plan.restart, FreshLevels):
         if (s.rollouts_per_batch or 1) > 1:
             raise ValueError(
-                f"runner.rollouts_per_batch is {s.rollouts_per_batch}: levels are always fresh here, and a batch is "
-                "one rollout (runner.continue_episodes lets episodes go on)"
+                f"runner.rollouts_per_batch is {s.rollouts_per_batch}: it must be 1, since levels are always fresh "
+                "here (runner.continue_episodes lets episodes go on in the next rollout)"
             )
         continues = env.max_steps > s.n_steps if s.continue_episodes is None else s.continue_episodes
         if continues and s.n_evals > 1:
             raise ValueError(
-                f"runner.n_evals is {s.n_evals} with runner.continue_episodes: rows that go on get levels of their "
-                "own, so that none would be played twice"
+                f"runner.n_evals is {s.n_evals} with runner.continue_episodes: it must be 1, since rows that go on get "
+                "levels of their own, and none is played twice"
             )
         return runner_of(env, agent, curriculum, s.n_steps, continues=continues, n_evals=s.n_evals, rewards=rewards)
     if s.continue_episodes:
         raise ValueError(
-            "runner.continue_episodes is True: this curriculum restarts its levels in every batch, "
-            "runner.rollouts_per_batch says for how many rollouts it keeps them"
+            "runner.continue_episodes is True: it must be False, since this curriculum restarts its levels in every "
+            "batch (runner.rollouts_per_batch says for how many rollouts it keeps them)"
         )
     n_rollouts = s.n_rollouts(env.max_steps)
     if s.n_steps * n_rollouts == 1 < env.max_steps:
@@ -90,8 +91,8 @@ def trained_with(env: Environment, agent: AgentPop, settings: RolloutSettings) -
     if n_updates and n_updates % n_rollouts:
         nearest = n_rollouts * max(1, round(n_updates / n_rollouts))
         raise ValueError(
-            f"n_updates is {n_updates}: a batch has {n_rollouts} rollouts, each with an update, so that it must be a "
-            f"multiple of {n_rollouts} (try {nearest})"
+            f"n_updates is {n_updates}: it must be a multiple of {n_rollouts}, the rollouts of a batch, each of which "
+            f"is followed by an update (try {nearest})"
         )
     return runner_of(env, agent, curriculum, s.n_steps, n_rollouts=n_rollouts, n_evals=s.n_evals, rewards=rewards)
 
@@ -102,36 +103,37 @@ def DRRunner(env: Environment, agent: AgentPop, n_parallel: int, n_steps: int) -
 
 
 def PLRRunner(env: Environment, agent: AgentPop, settings: PLR) -> Runner:
-    """Trains on levels that come back: PLR, robust PLR, parallel PLR or REPAIRED."""
+    """Trains on replayed levels: PLR, robust PLR, parallel PLR or REPAIRED."""
     return trained_with(env, agent, settings)
 
 
 def ACCELRunner(env: Environment, agent: AgentPop, settings: ACCEL) -> Runner:
-    """Trains on replayed levels and grows the buffer by their mutations: ACCEL or parallel ACCEL."""
+    """Trains on replayed levels and adds their mutations to the buffer: ACCEL or parallel ACCEL."""
     return trained_with(env, agent, settings)
 
 
 def PAIREDRunner(env: Environment, agent: AgentPop, settings: PAIRED) -> Runner:
-    """Trains students on what a teacher designs, and the teacher on what they make of it."""
+    """Trains students on levels that a teacher designs, and the teacher on the students' results."""
     return trained_with(env, agent, settings)
 
 
 def make_agent(config: Any) -> AgentPop:
     """The students of a configuration."""
     model = config.model.build(config.env.observation_space, config.env.action_space)
+    check_network(model, config.model)
     return AgentPop(PPOAgent(model, config.ppo, config.n_updates), config.runner.n_students)
 
 
 def make_runner(config: Any) -> Runner:
     """The runner of a configuration, for one device.
 
-    Everything that does not fit together is refused here, before any compilation.
+    ValueError if its settings do not fit together: they are all checked here, before anything is compiled.
     """
     n = config.n_row_devices
     settings: RolloutSettings = config.runner
     if n == 1:
         return trained_with(config.env, make_agent(config), settings)
-    # Outside the `try`: its messages name the setting and the number of devices already.
+    # Not inside the `try`: these messages already name the setting and the number of devices.
     part = settings.per_device(n)
     try:
         return trained_with(config.env, make_agent(config), part)
@@ -145,9 +147,9 @@ def mesh_of(config: Any) -> DeviceMesh:
 
 
 def make_program(config: Any) -> Program:
-    """The training of a configuration, on all of its seeds and devices; ValueError where there are too few devices."""
+    """The training of a configuration, on all of its seeds and devices. ValueError if there are too few devices."""
     mesh = mesh_of(config)
-    # Asked here and not where a mesh is made: `evaluate` describes the mesh of a run that another machine has trained.
+    # Checked here and not in `mesh_of`: `evaluate` describes the mesh of a run that was trained on another machine.
     mesh.check_devices()
     if mesh.n_devices == 1:
         return SeedRunner(make_runner(config), config.n_seeds)

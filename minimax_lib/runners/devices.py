@@ -2,9 +2,9 @@
 
 The seeds are divided among groups of devices, and the rows of a batch among the devices of a group.
 
-Each device runs the same step as one device alone does, on its share of the rows. What the students (and a teacher)
-learn is the same on all devices of a group, since gradients are averaged. Whatever else a curriculum remembers, such as
-a level buffer, is the device's own and never leaves it.
+Each device runs the step that a single device would run, on its share of the rows. Gradients are averaged, so all
+devices of a group learn the same parameters, of students and of a teacher. Everything else that a curriculum remembers,
+such as a level buffer, belongs to one device and never leaves it.
 """
 
 import dataclasses
@@ -42,37 +42,37 @@ class DeviceMesh:
         return self.n_groups * self.n_rows
 
     def check_devices(self) -> None:
-        """ValueError where there are fewer devices, or where several processes would not use all of theirs."""
+        """ValueError if there are fewer devices, or if several processes would not use all of theirs."""
         n = jax.device_count()
         if self.n_devices > n:
             raise ValueError(f"n_devices is {self.n_devices}: there are {n} ({jax.devices()[0].device_kind})")
-        # The devices that are left out may be all that a process has: it would have no part in the run.
+        # The devices that are left out may be all that a process has. It would then have no part in the run.
         if jax.process_count() > 1 and self.n_devices < n:
             raise ValueError(
-                f"n_devices is {self.n_devices}: the {jax.process_count()} processes have {n} devices, use all of them"
+                f"n_devices is {self.n_devices}: it must be {n}, all devices of the {jax.process_count()} processes"
             )
 
     @functools.cached_property
     def jax_mesh(self) -> Mesh:
-        """The devices by `SEED_GROUP` and, where several share a batch, `DEVICE`."""
-        # Made only when asked for: `whole_state` describes runs of more devices than this machine may have.
-        # There is no axis of one device: its index would be folded into the keys (`axes.device_key`), and a seed that
-        # has a device to itself would not be the run that it is alone.
+        """JAX's mesh, with the axis `SEED_GROUP` and, if several devices divide a batch, the axis `DEVICE`."""
+        # Made only on demand: `whole_state` may describe a run of more devices than this machine has.
+        # A group of one device has no axis `DEVICE`. Its index would be folded into the keys (`axes.device_key`), and a
+        # seed with a device of its own would differ from the same seed alone.
         shape = {axes.SEED_GROUP: self.n_groups} | ({axes.DEVICE: self.n_rows} if self.n_rows > 1 else {})
-        # JAX's default, Explicit, would make the sharding a part of every array's type.
+        # With JAX's default, Explicit, the sharding would be a part of every array's type.
         auto = (AxisType.Auto,) * len(shape)
         devices = jax.devices()[: self.n_devices]
         return jax.make_mesh(tuple(shape.values()), tuple(shape), axis_types=auto, devices=devices)
 
     @property
     def everywhere(self) -> NamedSharding:
-        """The sharding of an array that every device has a full copy of."""
+        """The sharding of an array of which every device has a full copy."""
         return NamedSharding(self.jax_mesh, P())
 
     def per_seed(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`function` of trees that lead with S, run by each group on its own seeds.
+        """`function` of trees that lead with S, where each group computes its own seeds.
 
-        All devices of a group compute the same: rows are not divided here.
+        Rows are not divided here: all devices of a group compute the same.
         """
         if self.n_devices == 1:
             return function
@@ -80,24 +80,24 @@ class DeviceMesh:
         return jax.shard_map(function, mesh=self.jax_mesh, in_specs=seeds, out_specs=seeds, check_vma=False)
 
     def compiled(self, function: Callable[..., Any]) -> jax.stages.Wrapped:
-        """`function`, compiled, with results that every device has a full copy of."""
-        # Every process can read such results without an exchange with the others.
+        """`function`, compiled. Every device has a full copy of the results."""
+        # So every process can read them without an exchange with the others.
         return jax.jit(function) if self.n_devices == 1 else jax.jit(function, out_shardings=self.everywhere)
 
     def on_one_device(self, tree: Any) -> Any:
-        """`tree` with its numbers on the host, where there is a mesh. All processes have to call this."""
+        """`tree`, with its numbers on the host if there are several devices. All processes must call this."""
         return tree if self.n_devices == 1 else jax.device_get(hosts.readable(tree))
 
     # ------------------------------------------------------------------------------------------ layout of the state
 
     def own(self, state: RunnerState) -> RunnerState:
-        """For every leaf, whether it is a device's own: it then has an axis of the group's devices, behind S."""
+        """For every leaf, whether each device has its own. Such a leaf has an axis of the group's devices after S."""
         return state.replace(
             clock=False,
-            # The seed is common too: each device folds its index into the key of every step (`axes.device_key`).
+            # The seed is common: each device folds its index into the key of every step (`axes.device_key`).
             seed=False,
             students=jax.tree.map(lambda _: False, state.students),
-            # A teacher learns from averaged gradients as the students do; `is_leaf` keeps its state in one piece.
+            # A teacher's state is common, since its gradients are averaged too. `is_leaf` keeps it in one piece.
             curriculum=jax.tree.map(self._own_part, state.curriculum, is_leaf=is_learner),
             start=jax.tree.map(self._own_part, state.start),
             rewards=self._own_rewards(state.rewards),
@@ -106,12 +106,12 @@ class DeviceMesh:
     def _own_rewards(self, rewards: Any) -> Any:
         if not jax.tree.leaves(rewards):
             return rewards
-        # The moments are sums over all devices; the episodes under way are the device's.
+        # The moments are sums over all devices. The episodes under way belong to one device.
         moments = jax.tree.map(lambda _: False, rewards.moments)
         return rewards.replace(moments=moments, returns=jax.tree.map(self._own_part, rewards.returns))
 
     def _own_part(self, part: Any) -> Any:
-        # Without devices that divide the rows, a state has the layout that it has on one device.
+        # If devices do not divide the rows, a state has the same layout as on one device.
         return jax.tree.map(lambda _: self.n_rows > 1 and not is_learner(part), part)
 
     def specs(self, state: RunnerState) -> RunnerState:
@@ -123,7 +123,7 @@ class DeviceMesh:
         return jax.tree.map(lambda spec: NamedSharding(self.jax_mesh, spec), self.specs(state))
 
     def laid_out(self, shape: RunnerState) -> RunnerState:
-        """Shapes and types of a whole state with the places of its leaves; unchanged where there is only one device."""
+        """`shape`, the shapes and types of a whole state, with the sharding of each leaf; unchanged for one device."""
         if self.n_devices == 1:
             return shape
         return jax.tree.map(
@@ -131,14 +131,14 @@ class DeviceMesh:
         )
 
     def of_device(self, state: RunnerState) -> RunnerState:
-        """The part of one device, in the form in which one device alone has it; for use inside `shard_map`."""
-        # A device sees only its own part there, so that the axis of devices has length one.
+        """The part of one device, in the form of a state on a single device. For use inside `shard_map`."""
+        # Inside `shard_map` a device sees only its own part, so the axis of devices has length one.
         return jax.tree.map(lambda own, x: x[:, 0] if own else x, self.own(state), state)
 
     def of_mesh(self, state: RunnerState, n_rows: int = 1) -> RunnerState:
-        """The reverse of `of_device`, for `n_rows` devices that all have what `state` says.
+        """The reverse of `of_device`, for `n_rows` devices that all have the numbers of `state`.
 
-        Inside `shard_map`, `n_rows` is one: `shard_map` itself puts the parts of the devices together.
+        Inside `shard_map`, `n_rows` is one: `shard_map` itself joins the parts of the devices.
         """
 
         def repeated(x: jax.Array) -> jax.Array:
@@ -148,9 +148,9 @@ class DeviceMesh:
 
 
 class DeviceRunner:
-    """A `Program` on the devices of a mesh; `runner` is that of one device.
+    """A `Program` on the devices of a mesh. `runner` is the runner of one device.
 
-    A leaf that is a device's own is [S, n_rows, ...], the others are [S, ...].
+    Leaves of which each device has its own are [S, n_rows, ...]. The others are [S, ...].
     """
 
     def __init__(self, runner: Runner, n_seeds: int, mesh: DeviceMesh):
@@ -159,7 +159,7 @@ class DeviceRunner:
         self.runner = runner
         self.n_seeds = n_seeds
         self.mesh = mesh
-        # Only its pure `run_until` is used. The step knows of other devices by the names of axes alone.
+        # Only its pure `run_until` is used. The step knows other devices only by the names of axes.
         self._local = SeedRunner(runner, n_seeds // mesh.n_groups)
         state = whole_state(runner, n_seeds, mesh)
         self.shape = mesh.laid_out(state)
@@ -167,9 +167,9 @@ class DeviceRunner:
         seeds: Any = P(axes.SEED_GROUP)
         common: Any = P()
         starting = self._on_mesh(self._start, in_specs=seeds, out_specs=specs)
-        # Keys are made inside the program: outside it, a process cannot place them on the devices of another.
+        # Keys are made inside the program. Outside it, a process could not place them on the devices of another.
         self._init = jax.jit(lambda seed: starting(seed_keys(seed, n_seeds)), out_shardings=shardings)
-        # Reports have no axis of devices: the step has averaged over the devices of a group, so any copy will do.
+        # Reports have no axis of devices. The step has averaged over the devices of a group, so any copy is right.
         report = Report(metrics=seeds, n_steps=common, nonfinite=seeds, broken_curriculum=seeds)
         running = self._on_mesh(self._run_until, in_specs=(specs, common, common), out_specs=(specs, report))
         self._run = jax.jit(running, donate_argnums=0, out_shardings=(shardings, mesh.everywhere))
@@ -179,7 +179,7 @@ class DeviceRunner:
         return self._init(np.int32(seed))
 
     def lower(self, state: RunnerState) -> jax.stages.Lowered:
-        # NumPy numbers of one type, here and in `run`: other types are another program, which would be compiled again.
+        # The same types of numbers as in `run`. Other types would be another program, to be compiled again.
         return self._run.lower(state, np.int32(0), np.int32(0))
 
     def run(self, state: RunnerState, target_updates: int, max_steps: int = MAX_STEPS) -> tuple[RunnerState, Report]:
@@ -189,13 +189,13 @@ class DeviceRunner:
         return counted_env_steps(self.runner, state, self.mesh.n_rows)
 
     def _on_mesh(self, function: Callable[..., Any], in_specs: Any, out_specs: Any) -> Callable[..., Any]:
-        # With `check_vma`, JAX adds up the gradients of replicated parameters by itself; the mean that the step then
-        # takes would be n times too large. Without it nobody checks that replicas agree: `tests/test_devices.py` does.
+        # With `check_vma`, JAX itself adds up the gradients of replicated parameters, and the mean that the step takes
+        # would be n times too large. Without it, JAX does not check that replicas agree: `tests/test_devices.py` does.
         return jax.shard_map(function, mesh=self.mesh.jax_mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 
     def _start(self, keys: jax.Array) -> RunnerState:
-        # All devices of a group start from the same key, so that what is learnt is equal on them from the start. A
-        # curriculum that divides something asks for the `axes.device_index`.
+        # All devices of a group start from the same key, so their parameters are equal from the start. A curriculum
+        # that divides something among devices uses `axes.device_index`.
         return self.mesh.of_mesh(mapped(self.runner.init)(keys))
 
     def _run_until(
@@ -207,13 +207,13 @@ class DeviceRunner:
 
 def keeps_own(runner: Runner) -> bool:
     """Whether a device remembers anything that the others do not."""
-    # Any mesh that divides the rows answers this. It is only described, so that two devices need not be there.
+    # Any mesh that divides rows gives the answer. Two devices need not exist, since the mesh is only described.
     state = jax.eval_shape(runner.init, jax.random.key(0))
     return any(jax.tree.leaves(DeviceMesh(n_rows=2).own(state)))
 
 
 def whole_state(runner: Runner, n_seeds: int, mesh: DeviceMesh) -> RunnerState:
-    """Shapes and types of the whole state on a mesh, for which no device is needed."""
+    """Shapes and types of the whole state on a mesh. The devices need not exist."""
 
     def start() -> RunnerState:
         return mesh.of_mesh(mapped(runner.init)(seed_keys(0, n_seeds)), mesh.n_rows)

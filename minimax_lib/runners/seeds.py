@@ -13,47 +13,47 @@ from minimax_lib.runners import hosts
 from minimax_lib.runners.training import Runner, RunnerState
 from minimax_lib.trees import mapped
 
-# A curriculum that never trains would keep the device for ever: after so many steps, control returns to the host.
+# After so many steps, control returns to the host. A curriculum that never trains would otherwise run for ever.
 MAX_STEPS = 100_000
 OVER_EPISODES = ("return", "solved_rate")  # metrics that are means over the episodes that have ended
-# Compiler options for drawing the first weights. That program runs once, and compiles in half the time with them.
+# Compiler options for drawing the first weights: that program runs once, and these halve its compile time.
 RUN_ONCE = {"xla_backend_optimization_level": 1}
 
 
 class Report(struct.PyTreeNode):
-    """What was measured in one call of `Program.run`."""
+    """The measurements of one call of `Program.run`."""
 
-    metrics: dict[str, jax.Array]  # f32[S], means over the steps on which they were measured; NaN if on none
+    metrics: dict[str, jax.Array]  # f32[S], means over the steps on which each was measured; NaN if on none
     n_steps: jax.Array  # i32[], steps of the runner
     nonfinite: jax.Array  # bool[S], the last update's loss or gradient was not finite
     broken_curriculum: jax.Array  # bool[S], a parameter that the curriculum learns is not finite
 
 
 class Program(Protocol):
-    """Training of `n_seeds` independent runs, compiled. Every leaf of the state leads with S."""
+    """The compiled training of `n_seeds` independent runs. Every leaf of the state leads with S."""
 
-    runner: Runner  # of one device
+    runner: Runner  # the runner of one device
 
     @property
     def shape(self) -> RunnerState:
-        """Shapes and types of a state and, where there are several devices, where its leaves lie."""
+        """Shapes and types of a state. If there are several devices, also the sharding of its leaves."""
         ...
 
     def init(self, seed: int) -> RunnerState: ...
 
     def lower(self, state: RunnerState) -> jax.stages.Lowered:
-        """`run`, traced for states like this one (its shapes will do); compiling this compiles `run` too."""
+        """`run`, traced for states like this one; its shapes are enough. Compiling this compiles `run` too."""
         ...
 
     def run(self, state: RunnerState, target_updates: int, max_steps: int = MAX_STEPS) -> tuple[RunnerState, Report]:
-        """Steps until every student has had `target_updates` gradient updates; one dispatch, `state` is donated.
+        """Steps until every student has had `target_updates` gradient updates. One dispatch; `state` is donated.
 
-        Stops early where a loss or a learnt parameter is not finite, and after `max_steps` steps.
+        Stops early if a loss or a learnt parameter is not finite, and after `max_steps` steps.
         """
         ...
 
     def env_steps(self, state: RunnerState) -> np.ndarray:
-        """i64[S], environment steps that the students have taken so far, on all devices; all processes have to ask."""
+        """i64[S], environment steps of the students so far, on all devices. All processes must call this."""
         ...
 
 
@@ -65,7 +65,7 @@ class SeedRunner:
         self.n_seeds = n_seeds
         self._start = jax.jit(mapped(runner.init))  # traced once for its shapes and for `init`
         self._init = jax.jit(lambda keys: self._start(keys), compiler_options=RUN_ONCE)
-        # The state is donated: level buffers and optimisers would otherwise be in memory twice.
+        # The state is donated. Otherwise level buffers and optimisers would be in memory twice.
         self._run = jax.jit(self.run_until, donate_argnums=0)
 
     @property
@@ -73,9 +73,9 @@ class SeedRunner:
         return jax.eval_shape(self._start, seed_keys(0, self.n_seeds))
 
     def init(self, seed: int) -> RunnerState:
-        """Seed i of the batch is `jax.random.key(seed + i)`: run i is the run that `seed + i` gives alone."""
+        """Seed i of the batch is `jax.random.key(seed + i)`. So run i is the same run as `seed + i` alone."""
         keys = seed_keys(seed, self.n_seeds)
-        # JAX takes compiler options for whole programs only, and this call may be a part of another program.
+        # JAX takes compiler options only for whole programs, but this call may be a part of another program.
         return (self._start if isinstance(keys, jax.core.Tracer) else self._init)(keys)
 
     def lower(self, state: RunnerState) -> jax.stages.Lowered:
@@ -90,13 +90,13 @@ class SeedRunner:
     def run_until(
         self, state: RunnerState, target_updates: jax.Array, max_steps: jax.Array
     ) -> tuple[RunnerState, Report]:
-        """`run` as a pure function. Mapped over devices, it takes the same number of steps on all of them."""
+        """`run` as a pure function. Mapped over devices, it takes the same number of steps on each."""
         step = jax.jit(mapped(self.runner.step, axis_name=axes.SEED))  # traced once for its shapes and the loop
         zero = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), jax.eval_shape(step, state)[1])
         sound = jnp.zeros(self.n_seeds, bool)
 
-        # Steps exchange gradients and decisions. A device that left the loop early would keep the others waiting, so
-        # the condition is reduced over all devices, and one bad seed stops every group.
+        # Devices exchange gradients and decisions in every step. If one left the loop early, the others would wait for
+        # it. So the condition is reduced over all devices, and one bad seed stops every group.
         def unfinished(state: RunnerState, n_steps: jax.Array, *bad: jax.Array) -> jax.Array:
             done = axes.everywhere_all(state.students.n_updates.min() >= target_updates)
             return ~done & (n_steps < max_steps) & axes.everywhere_all(~jnp.stack(bad).any())
@@ -104,67 +104,68 @@ class SeedRunner:
         def one_step(loop: tuple[jax.Array, RunnerState, Any]) -> tuple[jax.Array, RunnerState, Any]:
             _, state, (total, count, n_steps, *_) = loop
             after, metrics = step(state)
-            # NaN says that there was nothing to measure (no loss on a step that only scores): each metric is a mean
-            # over the steps that have it.
+            # NaN means that there was nothing to measure, as the loss on a step that only scores. So each metric is a
+            # mean over the steps on which it was measured.
             measured = jax.tree.map(jnp.isfinite, metrics)
             weights = {name: ok * self._weight(name, metrics) for name, ok in measured.items()}
             known = jax.tree.map(lambda m, ok: jnp.where(ok, m, 0.0), metrics, measured)
             total = {name: t + known[name] * weights[name] for name, t in total.items()}
             count = {name: c + weights[name] for name, c in count.items()}
-            # Without an update the losses are NaN by design, so that only a step that trained can have failed.
+            # Without an update the losses are NaN by design. So only a step that trained can have failed.
             trained = (after.students.n_updates > state.students.n_updates).any(axis=1)
             nonfinite = trained & ~(measured["loss"] & measured["grad_norm"])
-            # A teacher's loss is none of the two above: its parameters show whether it is sound.
+            # A teacher's loss is not among these metrics. Its parameters show whether it is finite.
             broken = ~finite(learnt_parameters(after.curriculum), self.n_seeds)
             going_on = unfinished(after, n_steps + 1, nonfinite, broken)
             return going_on, after, (total, count, n_steps + 1, nonfinite, broken)
 
         n_steps = jnp.zeros((), jnp.int32)
-        # The condition is asked before the first step too: a state that is at its target comes back as it was.
+        # The condition is checked before the first step too, so a state that has reached its target is not changed.
         start = (unfinished(state, n_steps, sound), state, (zero, zero, n_steps, sound, sound))
         _, state, (total, count, n_steps, nonfinite, broken) = jax.lax.while_loop(lambda loop: loop[0], one_step, start)
         means = jax.tree.map(lambda t, c: t / c, total, count)
         return state, Report(metrics=means, n_steps=n_steps, nonfinite=nonfinite, broken_curriculum=broken)
 
     def _weight(self, name: str, metrics: dict[str, jax.Array]) -> jax.Array | float:
-        """What a step counts in the mean of the metric called `name` over an interval."""
-        # Where episodes go on, a step may see few of them end or many: each of them should count once.
+        """The weight of a step in the mean of the metric `name` over an interval."""
+        # If episodes go on in the next step, few or many of them may end in a step. Each episode should count once.
         of_episodes = name.split("/")[-1] in OVER_EPISODES or name.startswith("facts/")
         over_episodes = self.runner.continues and of_episodes
         return metrics["episodes"] if over_episodes else 1.0
 
 
 def counted_env_steps(runner: Runner, state: RunnerState, n_row_devices: int = 1) -> np.ndarray:
-    """i64[S], environment steps so far, with what the curriculum added to those of the rollouts.
+    """i64[S], environment steps so far: those of the rollouts, and those that the curriculum added.
 
-    `n_row_devices` share the rows of a batch, and each has counted what its part of the curriculum added.
+    `n_row_devices` devices divide the rows of a batch. Each has counted the steps that its part of the curriculum
+    added.
     """
     clock, extra = hosts.readable((state.clock, runner.extra_env_steps(state)))
     added = extra.number()
-    # An axis behind S is that of the devices; a curriculum that adds nothing has no axes at all.
+    # An axis after S is that of the devices. A curriculum that adds nothing has no axes at all.
     of_seeds = added.sum(axis=1) if added.ndim > 1 else added
-    # In 64 bits, which only the host has: 30,000 updates of 2,048 rows x 256 steps are 1.6e10.
+    # In 64 bits, as only the host can: 30,000 updates of 2,048 rows x 256 steps are 1.6e10 steps.
     return np.asarray(clock, np.int64) * (runner.env_steps_per_step * n_row_devices) + of_seeds
 
 
 def seed_keys(seed: int | jax.Array, n_seeds: int) -> jax.Array:
-    """key[S], of the seeds from `seed` on."""
-    # Not split from one key: each seed must give the run that it gives alone.
+    """key[S], the keys of the seeds `seed`, `seed` + 1, ..."""
+    # Not split from one key: each seed must give the same run as alone.
     return jax.vmap(jax.random.key)(seed + jnp.arange(n_seeds))
 
 
 def is_learner(part: Any) -> bool:
-    """Whether a part of a state is what an agent learns."""
+    """Whether a part of a state belongs to an agent that learns."""
     return isinstance(part, TrainState)
 
 
 def learnt_parameters(curriculum: Any) -> list[Any]:
-    """The parameters of every agent that learns inside a curriculum's state (teachers); empty if none does."""
+    """The parameters of every agent that learns in a curriculum's state (a teacher); empty if there is none."""
     return [part.params for part in jax.tree.leaves(curriculum, is_leaf=is_learner) if is_learner(part)]
 
 
 def finite(tree: Any, n_seeds: int) -> jax.Array:
-    """bool[S], whether all numbers of a seed are finite; every leaf of `tree` leads with S."""
-    # The ones stand for a tree without leaves, in which nothing can be broken.
+    """bool[S], whether all numbers of a seed are finite. Every leaf of `tree` leads with S."""
+    # The ones are the answer for a tree without leaves.
     leaves = [jnp.isfinite(leaf).reshape(n_seeds, -1).all(axis=1) for leaf in jax.tree.leaves(tree)]
     return jnp.stack([*leaves, jnp.ones(n_seeds, bool)]).all(axis=0)

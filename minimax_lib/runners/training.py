@@ -1,4 +1,4 @@
-"""The one training step: propose levels, roll out the students, update them, let the curriculum observe."""
+"""The training step of all methods: propose levels, roll out the students, update them, let the curriculum observe."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -21,25 +21,25 @@ from minimax_lib.reward_normalization import RewardNormalization, RewardState
 from minimax_lib.rollout import EpisodeReturns, FirstEpisodes, Rollout, Start, begin, go_on, joined_in_time, rollout
 from minimax_lib.trees import assert_same_form, zeros
 
-SHARED_SEED = 20230713  # decisions that are common to all seeds and devices come from this, never from a run's seed
+SHARED_SEED = 20230713  # for decisions that all seeds and devices share; a run's own seed is never used for them
 
 
 class RunnerState(struct.PyTreeNode):
-    """A whole run: this pytree is the checkpoint."""
+    """The whole state of a run. This pytree is the checkpoint."""
 
-    clock: jax.Array  # i32[], steps taken; with `seed` it fixes all randomness of the next step
+    clock: jax.Array  # i32[], steps so far; with `seed` it fixes all randomness of the next step
     seed: jax.Array  # key[]
     students: TrainState  # [A, ...]
     curriculum: Any
-    start: Any = ()  # where the next rollout goes on, if episodes do
-    rewards: Any = ()  # what the normalisation of rewards remembers, a `RewardState`
+    start: Any = ()  # a `Start`, from which the next rollout goes on; () if every rollout begins with a reset
+    rewards: Any = ()  # a `RewardState`; () if rewards are not normalised
 
 
 class Played(NamedTuple):
-    """What became of one batch."""
+    """The results of one batch."""
 
     outcome: RolloutOutcome
-    students: TrainState  # after learning from it
+    students: TrainState  # after learning from the batch
     losses: dict[str, jax.Array]
     metrics: dict[str, jax.Array]
     rewards: Any
@@ -49,16 +49,16 @@ class Played(NamedTuple):
 class Runner:
     """A curriculum, a population of students and their environment, as two pure functions: `init` and `step`.
 
-    `step` is written for one seed on one device. Scan over updates, vmap over seeds (`axis_name=axes.SEED`) and
-    shard_map over devices wrap it.
+    `step` is written for one seed on one device. It is wrapped in a scan over updates, a vmap over seeds
+    (`axis_name=axes.SEED`) and a shard_map over devices.
     """
 
     batch_env: BatchEnv
     agent: AgentPop
     curriculum: Curriculum
     n_steps: int
-    continues: bool = False  # episodes go on in the next batch: for curricula whose levels are always fresh
-    n_rollouts: int = 1  # of a batch, each followed by an update: for levels whose episodes outlast a rollout
+    continues: bool = False  # episodes go on in the next batch; only for curricula whose levels are always fresh
+    n_rollouts: int = 1  # rollouts of a batch, each followed by an update; for episodes longer than a rollout
     rewards: RewardNormalization | None = None
 
     @property
@@ -68,23 +68,23 @@ class Runner:
 
     @property
     def env_steps_per_step(self) -> int:
-        """Environment steps that the students take in one step of the runner, but for what the curriculum adds."""
+        """Environment steps of the students in one step of the runner, without those that the curriculum adds."""
         return self.agent.n * self.n_rows * self.n_rollouts * self.n_steps
 
     @property
     def n_rows(self) -> int:
-        """R, rows of a batch: every level's evaluations."""
+        """R, the rows of a batch: `n_evals` for each level."""
         return self.curriculum.plan.n_rows * self.batch_env.n_evals
 
     def extra_env_steps(self, state: RunnerState) -> Count:
-        """What the curriculum has added; with the leading axes of `state`."""
+        """The environment steps that the curriculum has added, with the leading axes of `state`."""
         return self.curriculum.extra_env_steps(state.curriculum)
 
     def init(self, key: jax.Array) -> RunnerState:
-        """The state before the first step; `key` is the run's seed."""
-        k_init, k_run = jax.random.split(key)  # k_run is only ever folded
+        """The state before the first step. `key` is the run's seed."""
+        k_init, k_run = jax.random.split(key)  # k_run is folded in every step, and never split
         k_level, k_reset, k_students, k_curriculum = jax.random.split(k_init, 4)
-        # A network is made for the shapes of its observations: which level they show does not matter.
+        # The network depends only on the shapes of observations, so any level will do.
         _, ts = self.env.reset(k_reset, self.env.sample_level(k_level))
         return RunnerState(
             clock=jnp.zeros((), jnp.int32),
@@ -96,7 +96,7 @@ class Runner:
         )
 
     def _no_start(self) -> Start:
-        """A placeholder of the right form, which the first step does not look at."""
+        """A placeholder with the form of a `Start`. The first step does not read it."""
 
         def form(key: jax.Array) -> Start:
             levels = jax.vmap(self.env.sample_level)(jax.random.split(key, self.curriculum.plan.n_rows))
@@ -105,7 +105,7 @@ class Runner:
         return zeros(jax.eval_shape(form, jax.random.key(0)))
 
     def step(self, state: RunnerState) -> tuple[RunnerState, dict[str, jax.Array]]:
-        """The state after one batch of levels, and f32[] metrics of the batch (NaN where nothing could be measured)."""
+        """The state after one batch of levels, and the f32[] metrics of the batch. NaN: nothing to measure."""
         clock = axes.common(state.clock)
         shared_key, local = self.keys(state)
         k_propose, k_rollout, k_update, k_observe = jax.random.split(local, 4)
@@ -116,13 +116,13 @@ class Runner:
         def unplayed() -> tuple[Any, LevelBatch]:
             return state.curriculum, zeros(jax.eval_shape(propose)[1]).replace(train=jnp.ones((), bool))
 
-        # Episodes that go on get their levels from the restart rule: only the first proposal is played.
+        # If episodes go on, levels come from the restart rule, and only the first proposal is played.
         curriculum, batch = jax.lax.cond(clock == 0, propose, unplayed) if self.continues else propose()
         batch.check_shapes(self.curriculum.plan.n_rows)
         play = self._play_on if self.continues else self._play if self.n_rollouts == 1 else self._play_several
         played = play(k_rollout, k_update, state, batch)
-        # The outcome holds the parameters that played, not the updated ones: scores that look at the network are about
-        # the policy whose rollout they score.
+        # The outcome has the parameters that played, not the updated ones. Scores that use the network must use the
+        # policy of the rollout.
         curriculum, report = self.curriculum.observe(k_observe, clock, curriculum, batch, played.outcome)
         assert_same_form("the curriculum's state", state.curriculum, curriculum)
 
@@ -135,11 +135,11 @@ class Runner:
             start=played.outcome.runs.final if self.continues else (),
             rewards=played.rewards,
         )
-        # Some metrics are sums over all devices already, and so equal on them: the mean leaves those as they are.
+        # Some metrics are already sums over all devices. These are equal on all devices, and the mean keeps them.
         return next_state, axes.device_mean(metrics)
 
     def _play(self, k_rollout: jax.Array, k_update: jax.Array, state: RunnerState, batch: LevelBatch) -> "Played":
-        """A rollout from a reset on the batch, and an update."""
+        """A rollout from a reset on the batch, then an update."""
         params, bootstraps = state.students.params, self.agent.bootstrap_truncated
         runs = rollout(k_rollout, self.batch_env, self.agent, params, batch.levels, self.n_steps, bootstraps)
         rewards, runs = self._normalized(self._opening(state.rewards), runs)
@@ -151,7 +151,7 @@ class Runner:
     def _play_several(
         self, k_rollouts: jax.Array, k_updates: jax.Array, state: RunnerState, batch: LevelBatch
     ) -> "Played":
-        """Rollouts on the batch, each of which goes on where the last ended, and an update after each of them."""
+        """Several rollouts on the batch, each followed by an update. Each goes on where the one before ended."""
         k_begin, k_rest = jax.random.split(k_rollouts)
         start = begin(k_begin, self.batch_env, self.agent, batch.levels)
 
@@ -171,9 +171,9 @@ class Runner:
         return Played(outcome, students, losses, metrics, self._closing(rewards))
 
     def _play_on(self, k_rollout: jax.Array, k_update: jax.Array, state: RunnerState, batch: LevelBatch) -> "Played":
-        """A rollout that goes on where the last one ended, and an update. Only the first one plays the batch."""
+        """A rollout that goes on where the one before ended, then an update. Only the first rollout plays the batch."""
         k_begin, k_steps = jax.random.split(k_rollout)
-        # On each device with a key of its own, which `init` does not have.
+        # The first rollout begins here and not in `init`, because each device needs a key of its own for it.
         start = jax.lax.cond(
             axes.common(state.clock) == 0,
             lambda: begin(k_begin, self.batch_env, self.agent, batch.levels),
@@ -190,32 +190,32 @@ class Runner:
         return go_on(key, self.batch_env, self.agent, students.params, start, self.n_steps, bootstraps)
 
     def _opening(self, rewards: Any) -> Any:
-        """The state of rewards as rollouts from a reset begin."""
+        """The state of the rewards at the start of a rollout from a reset."""
         if self.rewards is None:
             return rewards
         return rewards.replace(returns=self.rewards.opening(self.agent.n, self.n_rows))
 
     def _closing(self, rewards: Any) -> Any:
-        """And as it is kept when their episodes are cut off."""
+        """The state of the rewards after such a rollout: its episodes are cut off, so their returns are dropped."""
         return rewards if self.rewards is None else rewards.replace(returns=())
 
     def _normalized(self, rewards: Any, runs: Rollout) -> tuple[Any, Rollout]:
-        """(what is remembered after `runs`, `runs` with the rewards that are learnt from)."""
+        """(the state of the rewards after `runs`, `runs` with the rewards to learn from)."""
         if self.rewards is None:
             return rewards, runs
         moments, returns, runs = self.rewards.learn(rewards.moments, rewards.returns, runs)
         return RewardState(moments, returns), runs
 
     def keys(self, state: RunnerState) -> tuple[jax.Array, jax.Array]:
-        """Two keys for the next step: one that is the same on every seed and device, one of this seed and device."""
-        # Both follow from the clock, and none is handed from step to step: any step can be computed again, and a
+        """Two keys for the next step: one that all seeds and devices share, and one of this seed and device alone."""
+        # Both follow from the clock, so no key is passed from step to step. Any step can be computed again, and a
         # resumed run ends bit-identical to one that was not interrupted.
         clock = axes.common(state.clock)
         shared_key = jax.random.fold_in(jax.random.key(SHARED_SEED), clock)
         return shared_key, axes.device_key(jax.random.fold_in(state.seed, clock))
 
     def students(self, state: RunnerState) -> CurrentStudents:
-        """The students of `state`, who can play any levels."""
+        """The students of `state`, which can play any levels."""
         n_steps = self.n_rollouts * self.n_steps
 
         def rescale(runs: Rollout) -> Rollout:
@@ -226,17 +226,17 @@ class Runner:
     def _update(
         self, key: jax.Array, students: TrainState, runs: Rollout, train: jax.Array
     ) -> tuple[TrainState, dict[str, jax.Array]]:
-        """The students after learning from the rows that the plan names; unchanged, with losses NaN, unless `train`."""
+        """The students after learning from the rows that the plan names. Unless `train`, unchanged, with NaN losses."""
         n_levels = self.curriculum.plan.n_train_rows
         runs = runs.rows(slice(n_levels and n_levels * self.batch_env.n_evals))
-        learn = jax.jit(self.agent.update)  # traced once for the shapes of its losses and the branch
+        learn = jax.jit(self.agent.update)  # jitted so that the shapes of its losses and the branch share one trace
         shapes = jax.eval_shape(learn, key, students, runs)[1]
         no_losses = jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), shapes)
-        # `train` is the same on every seed, so that this stays a branch: scoring steps pay for no gradient.
+        # `train` is the same on every seed, so this stays a branch, and steps that only score compute no gradient.
         return jax.lax.cond(train, lambda: learn(key, students, runs), lambda: (students, no_losses))
 
     def _level_game_metrics(self, batch: LevelBatch, outcome: RolloutOutcome) -> dict[str, jax.Array]:
-        """Of the first episodes; and by the levels' source, NaN for a source that the batch has none of."""
+        """Metrics of the first episodes, of all levels and by their source. NaN for a source without levels."""
         episodes = outcome.episodes
         first = jax.tree.map(lambda x: x[0], episodes.first)
         of_levels = jax.tree.map(lambda x: x.mean(axis=1), first_metrics(first))
@@ -249,9 +249,9 @@ class Runner:
         return means
 
     def _handed_out_metrics(self, start: Start, runs: Rollout) -> dict[str, jax.Array]:
-        """Of the levels whose episodes began in a rollout; of the first B of them if there were more."""
+        """Metrics of the levels whose episodes began in a rollout, at most of the first B of them."""
         if isinstance(self.env, ResetsInGroups):
-            return {}  # levels are drawn a second time to describe them, which would cost too much here
+            return {}  # to describe levels, they are drawn a second time: too costly for these environments
         restart, final = self.batch_env.restart, runs.final
         assert isinstance(restart, FreshLevels)
         assert final is not None
@@ -261,9 +261,10 @@ class Runner:
 
 
 def ended_metrics(episodes: EpisodeReturns) -> dict[str, jax.Array]:
-    """Means over the episodes that ended in a rollout which goes on: none is cut off, and each counts once.
+    """Means over the episodes that ended in a rollout, where episodes go on in the next one.
 
-    NaN if none ended. Means over several rollouts are to be weighted by `episodes`.
+    No episode is cut off, and each counts once. NaN if none ended. To take means over several rollouts, weight them by
+    `episodes`.
     """
     n = axes.device_sum(episodes.count.sum(axis=1).astype(jnp.float32))
     totals = {"return": episodes.mean * episodes.count, "solved_rate": episodes.solved.astype(jnp.float32)}
@@ -276,7 +277,7 @@ def ended_metrics(episodes: EpisodeReturns) -> dict[str, jax.Array]:
 
 
 def first_metrics(first: FirstEpisodes) -> dict[str, jax.Array]:
-    """What is reported of each row's first episode, f32 in the shape of the rows."""
+    """Measures of each row's first episode, f32 in the shape of the rows."""
     return {
         "return": first.returns,
         "solved_rate": first.solved.astype(jnp.float32),
@@ -285,10 +286,11 @@ def first_metrics(first: FirstEpisodes) -> dict[str, jax.Array]:
 
 
 def return_metrics(episodes: EpisodeReturns) -> dict[str, jax.Array]:
-    """Means over the rows of the first student's first episodes, and how many episodes it has finished in all.
+    """Means over the first student's first episodes, one for each row, and the number of episodes it has finished.
 
-    An unfinished episode counts as unsolved, with the return so far; `unfinished` is their share. With several
-    students, those of each as well, and the mean regret of the levels on which some student has finished an episode.
+    An unfinished episode counts as unsolved, with its return so far. `unfinished` is the share of these. With several
+    students, the metrics of each student are added, and the mean regret over the levels on which some student has
+    finished an episode.
     """
     means = {name: x.mean(axis=(1, 2)) for name, x in first_metrics(episodes.first).items()}
     n_finished = axes.device_sum(episodes.count[0].sum().astype(jnp.float32))

@@ -13,6 +13,7 @@ are taken one by one, and each costs a few passes over C numbers.
 """
 
 from minimax_lib.curricula.level_buffer.ages import MAX_AGE
+from minimax_lib.curricula.level_buffer.ancestors import Ancestors, no_ancestors, of_children
 from minimax_lib.curricula.level_buffer.buffer import LevelBuffer, init, levels_at
 from minimax_lib.curricula.level_buffer.duplicates import Rows, best_returns, locate
 from minimax_lib.curricula.level_buffer.fingerprints import fingerprint
@@ -27,6 +28,7 @@ __all__ = [
     "MAX_AGE",
     "SCHEDULES",
     "STRENGTHS",
+    "Ancestors",
     "LevelBuffer",
     "ReplaySettings",
     "Rows",
@@ -40,6 +42,8 @@ __all__ = [
     "insert",
     "levels_at",
     "locate",
+    "no_ancestors",
+    "of_children",
     "replay_probability",
     "sample",
     "weights",

@@ -1,9 +1,12 @@
 """What a level buffer holds."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from flax import struct
 
+from minimax_lib.curricula.level_buffer.ancestors import no_ancestors
 from minimax_lib.envs.base import Level
 
 
@@ -17,18 +20,21 @@ class LevelBuffer(struct.PyTreeNode):
     ages: jax.Array  # i32[C], levels sampled since this one was, MAX_AGE at most; 0 where not filled
     fingerprints: jax.Array  # u32[C, 2], equal where levels are
     filled: jax.Array  # bool[C]
+    ancestors: Any = ()  # `Ancestors` of the levels; () where none are kept
 
 
-def init(level: Level, capacity: int) -> LevelBuffer:
+def init(level: Level, capacity: int, n_ancestors: int = 0) -> LevelBuffer:
     """An empty buffer for levels like `level`, which is the placeholder."""
+    levels = jax.tree.map(lambda x: jnp.broadcast_to(x, (capacity, *jnp.shape(x))), level)
     return LevelBuffer(
-        levels=jax.tree.map(lambda x: jnp.broadcast_to(x, (capacity, *jnp.shape(x))), level),
+        levels=levels,
         scores=jnp.full(capacity, -jnp.inf, jnp.float32),
         best_returns=jnp.full(capacity, -jnp.inf, jnp.float32),
         n_mutations=jnp.zeros(capacity, jnp.int32),
         ages=jnp.zeros(capacity, jnp.int32),
         fingerprints=jnp.zeros((capacity, 2), jnp.uint32),
         filled=jnp.zeros(capacity, bool),
+        ancestors=no_ancestors(levels, n_ancestors),
     )
 
 

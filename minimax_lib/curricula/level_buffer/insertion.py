@@ -1,6 +1,7 @@
 """The insertion of a scored batch."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,10 +21,12 @@ def insert(
     scores: jax.Array,
     returns: jax.Array,
     n_mutations: jax.Array,
+    ancestors: Any = (),
 ) -> LevelBuffer:
     """The buffer after the rows of a batch, as if they came one after another.
 
-    `scores`, `returns` and `n_mutations` are [B]. `returns` are those of `best_returns`, or of this batch alone.
+    `scores`, `returns`, `n_mutations` and `ancestors` are [B]. `returns` are those of `best_returns`, or of this batch
+    alone.
 
     First, all filled slots become older by the number of new rows. Then, for each row:
     - If its score is not finite (no episode finished), it is passed over.
@@ -63,4 +66,5 @@ def insert(
         ages=placed.ages,
         fingerprints=write(buffer.fingerprints, rows.fingerprints),
         filled=write(buffer.filled, jnp.ones_like(written)),
+        ancestors=jax.tree.map(write, buffer.ancestors, ancestors),
     )

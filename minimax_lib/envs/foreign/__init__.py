@@ -1,1 +1,1 @@
-"""Environments of other libraries. None of these libraries is imported before one of its environments is used."""
+"""Environments of other libraries. A library is imported only when one of its environments is used."""

@@ -1,4 +1,4 @@
-"""Craftax-Classic on symbols (Matthews et al. 2024), Crafter in JAX: the map that a game opens on is the level."""
+"""Craftax-Classic (Crafter in JAX, Matthews et al. 2024), observed as symbols. The level is a game's first map."""
 
 import dataclasses
 import functools
@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from minimax_lib.envs.base import TimeStep, opening, transition
+from minimax_lib.envs.base import Environment, TimeStep, opening, transition
 from minimax_lib.envs.family import Family
 from minimax_lib.envs.foreign.libraries import require, with_types_of
 from minimax_lib.envs.spaces import Box, Discrete, Space
@@ -18,35 +18,36 @@ NEVER = 2**30  # steps
 
 
 class World(struct.PyTreeNode):
-    """The level: all else that a game opens with is the same in every world."""
+    """The level. Everything else at the start of a game is the same in every world."""
 
     map: jax.Array  # u8[map_size, map_size], a `BlockType` in each cell
 
 
 class CraftaxState(struct.PyTreeNode):
-    """A game. `level` is what `reset` was given, untouched."""
+    """A game. `level` is the level that `reset` was given, unchanged."""
 
     level: World
     theirs: Any  # Craftax's own state
 
 
 @dataclasses.dataclass(frozen=True)
-class Craftax:
-    """Craftax-Classic: gather, build, fight and stay alive, for 22 achievements that pay 1 each, once a game.
+class Craftax(Environment):
+    """Craftax-Classic: gather, build, fight and stay alive. Each of 22 achievements pays 1, once in a game.
 
-    A point of health gained or lost pays or costs 0.1. Lava or no health end a game. Equal to the PyPI package
-    `craftax`, step by step. The achievements are the facts of an episode.
+    A point of health gained or lost pays or costs 0.1. A game ends in lava or without health. Every step gives the same
+    result as the PyPI package `craftax`. The achievements are the facts of an episode (`TimeStep.facts`).
     """
 
     goal: tuple[str, ...] = ()
-    """Achievements that an episode is solved with, as in `collect_diamond`; its progress is their share that it has.
-    None named: all 22."""
+    """Achievements that solve an episode, such as collect_diamond. An episode's progress is the share of them that it
+    has. If none is named, they are all 22."""
     map_size: int = 64
     """Side of the world, in cells."""
     max_steps: int = 10_000
     """Steps after which a game is cut off."""
     resets_at_once: int = 1
-    """Rows whose worlds are made together, of those that end in a step; about as many as do. On a GPU, more."""
+    """Number of rows whose worlds are made together, when several games end in one step. About as many as end in a step
+    is best; on a GPU, more."""
 
     def __post_init__(self) -> None:
         if self.max_steps < 1:
@@ -57,7 +58,7 @@ class Craftax:
 
     @property
     def observation_space(self) -> Space:
-        """Around the player, 7 x 9 cells with 21 symbols each; then what it carries, how it is, and the light."""
+        """7 x 9 cells around the player with 21 symbols each, then its inventory, its condition, and the daylight."""
         theirs = _made(self.map_size)
         (size,) = theirs.observation_space(theirs.default_params).shape
         return Box(0.0, 1.0, (size,))
@@ -68,44 +69,37 @@ class Craftax:
         return Discrete(_made(self.map_size).num_actions)
 
     def sample_level(self, key: jax.Array) -> World:
-        """A world as Craftax makes it: milliseconds, about as much as 35 steps."""
+        """A world as Craftax makes it. This takes milliseconds, about as long as 35 steps."""
         _, state = _made(self.map_size).reset_env(key, self._params)
         return World(map=state.map.astype(jnp.uint8))
 
     def reset(self, key: jax.Array, level: World) -> tuple[CraftaxState, TimeStep]:
-        """Opens a game on the map of `level`; deterministic."""
+        """The start of a game on the map of `level`. Deterministic."""
         env = _made(self.map_size)
-        # The map of this reset is thrown away, and the compiler leaves out how it is made: what is left costs nothing.
+        # The map of this reset is not used, so the compiler removes its making. The rest costs almost nothing.
         _, opened = env.reset_env(key, self._params)
         theirs = with_types_of(opened.replace(map=level.map), _state_types(self.map_size))
         progress, facts = self._achieved(theirs)
         return CraftaxState(level=level, theirs=theirs), opening(env.get_obs(theirs), progress, facts)
 
     def step(self, key: jax.Array, state: CraftaxState, action: jax.Array) -> tuple[CraftaxState, TimeStep]:
-        """One of Craftax-Classic's 17 actions."""
+        """The result of one of Craftax-Classic's 17 actions."""
         env, params = _made(self.map_size), self._params
         obs, theirs, reward, _, _ = env.step_env(key, state.theirs, jnp.asarray(action, jnp.int32), params)
         theirs = with_types_of(theirs, _state_types(self.map_size))
-        # Their end of a game is its time limit too: without the limit, what is left is its own end.
+        # Craftax counts its time limit as an end of the game. Without a limit, only real ends remain.
         terminated = env.is_terminal(theirs, params.replace(max_timesteps=NEVER))
         truncated = theirs.timestep >= self.max_steps
         progress, facts = self._achieved(theirs)
         state = CraftaxState(level=state.level, theirs=theirs)
         return state, transition(obs, reward, terminated, truncated, progress, facts)
 
-    def get_level(self, state: CraftaxState) -> World:
-        return state.level
-
-    def level_metrics(self, level: World) -> dict[str, jax.Array]:
-        """Nothing: worlds are large, and look much the same in numbers."""
-        return {}
-
     @property
     def _params(self) -> Any:
         return _made(self.map_size).default_params.replace(max_timesteps=self.max_steps)
 
     def _achieved(self, theirs: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
-        """(the share of the goal, 0 or 1 for each achievement by name)."""
+        """(share of the goal that is achieved, 0 or 1 for each achievement by name)."""
         achieved = theirs.achievements.astype(jnp.float32)
         facts = {name: achieved[i] for i, name in enumerate(_achievements())}
         return achieved[jnp.array(_goal_of(self))].mean(), facts
@@ -113,9 +107,10 @@ class Craftax:
 
 @functools.cache
 def _made(map_size: int) -> Any:
-    """Craftax's environment without its automatic reset, always the same one; ValueError where it is not installed."""
+    """Craftax's environment without automatic reset: one object for each size. ValueError if it is not installed."""
     require("craftax", "craftax")
-    # Only now: it makes arrays on import. The module with pictures, which takes minutes at first, is another.
+    # Imported here, since the import makes arrays. (The module with pictures, which takes minutes at first, is
+    # another.)
     with jax.ensure_compile_time_eval():
         from craftax.craftax_classic.envs.craftax_state import StaticEnvParams
         from craftax.craftax_classic.envs.craftax_symbolic_env import CraftaxClassicSymbolicEnvNoAutoReset
@@ -135,7 +130,7 @@ def _achievements() -> tuple[str, ...]:
 
 @functools.cache
 def _goal_of(env: Craftax) -> tuple[int, ...]:
-    """The numbers of the achievements that are the goal; ValueError for an unknown one."""
+    """The numbers of the achievements of the goal; ValueError for an unknown one."""
     known = _achievements()
     for name in env.goal:
         if name not in known:
@@ -145,7 +140,7 @@ def _goal_of(env: Craftax) -> tuple[int, ...]:
 
 @functools.cache
 def _state_types(map_size: int) -> Any:
-    """Shapes and dtypes of Craftax's state after a step: those at a reset are Python's numbers in part."""
+    """Shapes and dtypes of Craftax's state after a step. At a reset, some entries are Python numbers."""
     env = _made(map_size)
 
     def state_after_a_step(key: jax.Array) -> Any:

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -16,14 +16,14 @@ from minimax_lib.envs.foreign.parameters import Range, ranges_of
 from minimax_lib.envs.held_out import TRAINING_DISTRIBUTION
 from minimax_lib.registry import unknown_name
 
-DEFAULT = "Default"  # the held-out task of the environment's own parameters
-STEP = 0.1  # of a range, the standard deviation of an edit
-# The returns from which Gymnasium's registry calls these solved (`reward_threshold`).
+DEFAULT = "Default"  # the held-out task with the environment's own parameters
+STEP = 0.1  # standard deviation of an edit, as a share of the range
+# Returns from which an episode counts as solved: `reward_threshold` in Gymnasium's registry.
 SOLVED = {"CartPole-v1": 475.0, "Acrobot-v1": -100.0, "MountainCar-v0": -110.0, "MountainCarContinuous-v0": 90.0}
 
 
 def cart_and_pole(params: Any) -> Any:
-    """CartPole's parameters, with the two that gymnax keeps beside those they follow from."""
+    """CartPole's parameters, with the two computed again that follow from the others."""
     total, moment = params.masscart + params.masspole, params.masspole * params.length
     return params.replace(total_mass=total, polemass_length=moment)
 
@@ -33,13 +33,13 @@ DEPENDENT = {"CartPole-v1": (("total_mass", "polemass_length"), cart_and_pole)}
 
 @dataclasses.dataclass(frozen=True)
 class Gymnax(Functional):
-    """An environment of gymnax. A level is its parameters, those that `vary`, and the start if it is fixed."""
+    """An environment of gymnax. A level is the parameters that `vary`, and the start if `fixed_start`."""
 
     id: str = "CartPole-v1"
-    """Which environment, as gymnax calls it."""
+    """Name of the environment in gymnax."""
     solved: float | None = None
-    """Return from which an episode counts as solved; None: as Gymnasium has it (CartPole-v1 475, Acrobot-v1 -100,
-    MountainCar-v0 -110, MountainCarContinuous-v0 90), and never in other environments."""
+    """Return from which an episode counts as solved. None: that of Gymnasium (CartPole-v1 475, Acrobot-v1 -100,
+    MountainCar-v0 -110, MountainCarContinuous-v0 90). In other environments, no episode is then solved."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -47,7 +47,7 @@ class Gymnax(Functional):
             raise ValueError(f"env.solved is {self.solved}: it must be finite, or none")
 
     def theirs(self) -> Theirs:
-        """See `Functional`; ValueError for an unknown name, or where gymnax is not installed."""
+        """See `Functional`. ValueError for an unknown name, or if gymnax is not installed."""
         return _made(self.id)
 
     def is_solved(self, state: Any, episode_return: jax.Array) -> jax.Array:
@@ -59,7 +59,7 @@ class Gymnax(Functional):
 @functools.cache
 def _made(name: str) -> Theirs:
     require("gymnax", "gymnax")
-    import gymnax  # only now: it takes seconds, and starts the devices
+    import gymnax  # imported here, since it takes seconds and starts the devices
 
     if name not in gymnax.registered_envs:
         raise unknown_name("env.id", name, gymnax.registered_envs)
@@ -73,6 +73,8 @@ class GymnaxSuite:
 
     env: Functional
     names: tuple[str, ...] = (DEFAULT,)
+
+    draws_training: ClassVar[bool] = True  # as published evaluations have drawn it: with keys by place
 
     def __post_init__(self) -> None:
         for name in self.names:
@@ -89,15 +91,15 @@ class GymnaxSuite:
 
 
 def editing_of(env: Functional) -> Editing:
-    """How levels of `env` are edited; ValueError where all levels have the same parameters."""
+    """How levels of `env` are edited. ValueError if all levels have the same parameters."""
     ranges = tuple(range_ for range_ in ranges_of(env.vary) if range_.low < range_.high)
     if not ranges:
         raise ValueError("env.vary is empty: levels without parameters that vary cannot be edited (try gravity=5:15)")
-    return Editing(mutate=functools.partial(moved, ranges), base=at_defaults)
+    return Editing(mutate=functools.partial(moved, ranges), base=near_defaults)
 
 
 def moved(ranges: tuple[Range, ...], key: jax.Array, level: FunctionalLevel, n_edits: int) -> FunctionalLevel:
-    """`level` with `n_edits` steps of a normal distribution, a tenth of the range wide, each by a random parameter."""
+    """`level` after `n_edits` edits. Each adds a normal number, a tenth of the range wide, to a random parameter."""
     k_which, k_step = jax.random.split(key)
     which = jax.random.randint(k_which, (n_edits,), 0, len(ranges))
     steps = STEP * jax.random.normal(k_step, (n_edits,))
@@ -108,9 +110,19 @@ def moved(ranges: tuple[Range, ...], key: jax.Array, level: FunctionalLevel, n_e
     return level.replace(parameters=parameters)
 
 
-def at_defaults(env: Functional) -> Functional:
-    """`env` with all its levels at the default parameters, from which edits lead away."""
-    return dataclasses.replace(env, vary=tuple(f"{r.name}={env.default_of(r.name)!r}" for r in ranges_of(env.vary)))
+def near_defaults(env: Functional) -> Functional:
+    """`env` with levels near the default parameters, from which edits lead away."""
+    return dataclasses.replace(env, vary=tuple(near_default(env, range_) for range_ in ranges_of(env.vary)))
+
+
+def near_default(env: Functional, range_: Range) -> str:
+    """A tenth of the range on both sides of the default, as far as it is in the range; a fixed value stays."""
+    default, width = env.default_of(range_.name), range_.high - range_.low
+    low, high = default - STEP * width, default + STEP * width
+    if range_.low <= default <= range_.high:
+        low, high = max(low, range_.low), min(high, range_.high)
+    # Not the default alone: of many equal levels a buffer keeps one, and would never be full enough for replay.
+    return f"{range_.name}={low!r}:{high!r}" if width else f"{range_.name}={range_.low!r}"
 
 
 FAMILY = Family(

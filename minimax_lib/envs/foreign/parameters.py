@@ -1,4 +1,4 @@
-"""Which parameters vary from level to level, and between which bounds."""
+"""The parameters that vary from level to level, and their bounds."""
 
 import dataclasses
 import math
@@ -22,12 +22,12 @@ class Range:
     high: float
 
     def sample(self, key: jax.Array) -> jax.Array:
-        """f32[]."""
+        """A value, f32[]."""
         return jax.random.uniform(key, (), minval=self.low, maxval=self.high)
 
 
 def ranges_of(settings: Sequence[str]) -> tuple[Range, ...]:
-    """The ranges that "gravity=5:15" and "length=0.7" (that value alone) describe; ValueError for anything else."""
+    """The ranges of settings such as "gravity=5:15" and "length=0.7" (a single value). ValueError for another form."""
     ranges = tuple(_range_of(setting) for setting in settings)
     names = [range_.name for range_ in ranges]
     for name in names:
@@ -51,7 +51,7 @@ def _range_of(setting: str) -> Range:
 
 
 def check_names(ranges: Sequence[Range], params: Any, depend: Sequence[str]) -> None:
-    """ValueError for a range of something that is no number of `params`, or that follows from other parameters."""
+    """ValueError for a range of a name that is not a number in `params`, or that follows from other parameters."""
     names = [f.name for f in dataclasses.fields(params) if f.name != LIMIT]
     numbers = [name for name in names if is_number(getattr(params, name))]
     for range_ in ranges:
@@ -63,5 +63,5 @@ def check_names(ranges: Sequence[Range], params: Any, depend: Sequence[str]) -> 
 
 def is_number(value: Any) -> bool:
     """Whether a parameter can be drawn from a range: a float, or an array that is one."""
-    # Whole numbers are counts and limits, on which shapes may depend.
+    # Not whole numbers: they are counts and limits, and shapes may depend on them.
     return np.shape(value) == () and np.issubdtype(np.asarray(value).dtype, np.floating)

@@ -1,4 +1,4 @@
-"""The spaces of gymnax as those of this package."""
+"""Spaces of gymnax, as spaces of this package."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,14 +8,14 @@ import numpy as np
 
 from minimax_lib.envs.spaces import Box, Dict, Discrete, Space
 
-UNBOUNDED = 1e30  # gymnax writes the largest float where there is no bound
+UNBOUNDED = 1e30  # above it, there is no bound: gymnax then writes the largest float
 
 
 def space_of(theirs: Sequence[Any]) -> Space:
-    """One space that holds all of `theirs`, which differ in their bounds alone.
+    """One space that contains all of `theirs`, which differ only in their bounds.
 
-    A Box here has one bound for all its entries: the widest of theirs. ValueError for a kind of space that has no
-    counterpart.
+    A Box of this package has one bound for all its entries: the widest one of `theirs`. ValueError for a kind of space
+    that this package does not have.
     """
     from gymnax.environments import spaces
 

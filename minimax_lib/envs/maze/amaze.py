@@ -1,26 +1,29 @@
-"""`AMaze`: MiniGrid's partially observed maze, one instance, as a function of its level."""
+"""`AMaze`: MiniGrid's partially observed maze."""
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from minimax_lib.envs.base import TimeStep, opening, transition
+from minimax_lib.envs.base import Environment, TimeStep, opening, transition
 from minimax_lib.envs.maze import view
 from minimax_lib.envs.maze.level import Level, direction_vector
 from minimax_lib.envs.maze.metrics import shortest_path
 from minimax_lib.envs.maze.sampling import draw_distinct_walls, draw_walls, place_agent_and_goal
 from minimax_lib.envs.spaces import Box, Dict, Discrete, Space
+from minimax_lib.envs.terminal import Scene
 
 LEFT, RIGHT, FORWARD, PICKUP, DROP, TOGGLE, DONE = range(7)  # MiniGrid's actions; the last four do nothing here
-MOST_CELLS = 4096  # of a side: what an agent sees is cut out of lines that are written out in the program
+MOST_CELLS = 4096  # of a side: each word of a line of the grid (`view.packed_lines`) is compiled by itself
 
 
 class EnvState(struct.PyTreeNode):
-    """An episode. `level` is what `reset` was given, untouched."""
+    """An episode. `level` is the level that `reset` was given, unchanged."""
 
     level: Level
     agent_pos: jax.Array  # i32[2]
@@ -29,10 +32,11 @@ class EnvState(struct.PyTreeNode):
 
 
 @dataclasses.dataclass(frozen=True)
-class AMaze:
-    """A maze of `height` x `width` cells inside a border wall; the agent sees the square ahead of it.
+class AMaze(Environment):
+    """A maze of `height` x `width` cells inside a border wall. The agent sees the square ahead of it.
 
-    Reaching the goal pays 1 - 0.9 * t / max_steps and ends the episode. Lockstep-equal to the PyPI package `minigrid`.
+    Reaching the goal pays 1 - 0.9 * t / max_steps and ends the episode. Every step gives the same result as the PyPI
+    package `minigrid`.
     """
 
     height: int = 13
@@ -40,17 +44,17 @@ class AMaze:
     width: int = 13
     """Columns of cells, without the border."""
     n_walls: int = 60
-    """Walls of a random level; fewer where a cell is drawn twice."""
+    """Number of walls of a random level. It has fewer if a cell is drawn twice (replace_walls)."""
     replace_walls: bool = True
     """Draw the cells of walls with replacement, as in the published 60-block task."""
     sample_n_walls: bool = False
-    """Draw the number of walls too, uniformly from 0 to `n_walls`."""
+    """Draw the number of walls too, uniformly from 0 to n_walls."""
     view_size: int = 5
-    """Side of the square that the agent sees, in cells; odd."""
+    """Side of the square that the agent sees, in cells. It must be odd."""
     see_through_walls: bool = True
-    """See cells behind walls; otherwise MiniGrid's shadow casting hides them."""
+    """Show cells behind walls. Otherwise, MiniGrid's shadow casting hides them."""
     see_agent: bool = False
-    """Show the agent in its own cell; otherwise that cell is empty."""
+    """Show the agent in its own cell. Otherwise, that cell is empty."""
     obs_agent_pos: bool = False
     """Add the agent's position to the observation."""
     max_steps: int = 250
@@ -64,7 +68,7 @@ class AMaze:
         check_int("view_size", self.view_size, 3)
         if self.view_size % 2 == 0:
             raise ValueError(f"view_size={self.view_size} is even: it must be odd, as {self.view_size + 1}")
-        if self.view_size > 31:  # a row of the view is the bits of one word
+        if self.view_size > 31:  # a row of the view is stored as the bits of one word
             raise ValueError(f"view_size={self.view_size}: it must be at most 31")
 
     @property
@@ -74,7 +78,7 @@ class AMaze:
             ("direction", Discrete(4)),
         )
         if self.obs_agent_pos:
-            # A box has one bound for all its numbers: that of the longer side.
+            # A Box has one bound for all its numbers, so it is that of the longer side.
             items += (("agent_pos", Box(0, max(self.height, self.width) - 1, (2,), "int32")),)
         return Dict(items)
 
@@ -83,7 +87,7 @@ class AMaze:
         return Discrete(7)
 
     def sample_level(self, key: jax.Array) -> Level:
-        """A random level: walls, then agent and goal uniform over distinct free cells. It may be unsolvable."""
+        """A random level. Agent and goal are uniform over pairs of different free cells. It may be unsolvable."""
         k_walls, k_number, k_agent, k_goal, k_dir = jax.random.split(key, 5)
         n_walls = jnp.full((), self.n_walls, jnp.int32)
         if self.sample_n_walls:
@@ -96,26 +100,26 @@ class AMaze:
         return place_agent_and_goal(k_agent, k_goal, k_dir, walls.reshape(self.height, self.width))
 
     def reset(self, key: jax.Array, level: Level) -> tuple[EnvState, TimeStep]:
-        """Starts an episode on `level`; deterministic."""
+        """The start of an episode on `level`. Deterministic."""
         state = begin(level)
         return state, opening(self.observe(state))
 
     def step(self, key: jax.Array, state: EnvState, action: jax.Array) -> tuple[EnvState, TimeStep]:
-        """One of MiniGrid's seven actions; deterministic."""
-        # Outside of jit, an action may be a plain int, whose comparisons give Python's bools and no arrays.
+        """The result of one of MiniGrid's seven actions. Deterministic."""
+        # Outside jit, an action may be a plain int. Its comparisons would give Python's bools instead of arrays.
         state, reward, terminated, truncated = advance(state, jnp.asarray(action, jnp.int32), self.max_steps)
         return state, transition(self.observe(state), reward, terminated, truncated)
 
     def observe(self, state: EnvState) -> dict[str, jax.Array]:
-        """What the agent sees in `state`: a function of nothing else."""
+        """What the agent sees in `state`."""
         return self.look(state, self.see_through_walls)
 
     def look(self, state: EnvState, see_through_walls: bool | jax.Array) -> dict[str, jax.Array]:
-        """`observe`, but with the visibility given: a bool, or bool[] where it varies from level to level."""
+        """`observe` with this visibility: a bool, or bool[] if it differs from level to level."""
         pos, facing = state.agent_pos, state.agent_dir
         walls = view.walls_ahead(state.level, pos, facing, self.view_size)
-        # Shadows are left out of the program only if the flag is static. A traced flag overrules them afterwards.
-        # Walls alone cast them: MiniGrid's goal can be seen through.
+        # If the flag is static and true, shadows are not compiled at all. A traced flag overrules them afterwards. Only
+        # walls cast shadows: MiniGrid's goal can be seen through.
         visible = None if see_through_walls is True else view.visible_cells(~walls) | see_through_walls
         image = view.paint(walls, view.goal_ahead(state.level, pos, facing, self.view_size), visible)
         image = view.paint_agent(image, view.own_cell(self.view_size), facing) if self.see_agent else image
@@ -124,15 +128,31 @@ class AMaze:
 
     def draw_episodes(self, states: EnvState, running: np.ndarray, captions: Sequence[str], columns: int) -> np.ndarray:
         """See `Drawable`."""
-        from minimax_lib.envs.maze.render import draw_episodes  # pillow, which only pictures need
+        from minimax_lib.envs.maze.render import draw_episodes  # needs pillow, which only pictures use
 
         return draw_episodes(states, running, captions, columns)
 
-    def get_level(self, state: EnvState) -> Level:
-        return state.level
+    def draw_state(self, state: EnvState) -> np.ndarray:
+        """See `Animated`."""
+        from minimax_lib.envs.maze.render import draw_state
+
+        return draw_state(state, seen_image(self, state))
+
+    @property
+    def keys(self) -> Mapping[str, int]:
+        """See `Playable`."""
+        from minimax_lib.envs.maze.text import KEYS
+
+        return KEYS
+
+    def scene(self, state: EnvState) -> Scene:
+        """See `Playable`."""
+        from minimax_lib.envs.maze.text import scene
+
+        return scene(state, seen_image(self, state))
 
     def level_metrics(self, level: Level) -> dict[str, jax.Array]:
-        """`n_walls`, `shortest_path` (moves from agent to goal, 0 where unreachable) and `solvable` (0 or 1)."""
+        """`n_walls`, `shortest_path` (moves from agent to goal; 0 if unreachable) and `solvable` (0 or 1)."""
         length, solvable = shortest_path(level)
         return {
             "n_walls": level.wall_map.sum(dtype=jnp.float32),
@@ -141,21 +161,32 @@ class AMaze:
         }
 
 
+def seen_image(env: Any, state: Any) -> np.ndarray:
+    """u8[v, v, 3], the image that the agent sees in `state`."""
+    return np.asarray(_observed(env, state)["image"])
+
+
+# For films: one by one, the operations take a hundred times as long as the compiled program.
+@functools.partial(jax.jit, static_argnums=0)
+def _observed(env: Any, state: Any) -> dict[str, jax.Array]:
+    return env.observe(state)
+
+
 def check_int(name: str, value: object, least: int) -> None:
-    """ValueError where the setting is no whole number or below `least`."""
-    # Python's True is an int too.
+    """ValueError if the setting is not a whole number of at least `least`."""
+    # In Python, True is an int too.
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ValueError(f"{name}={value!r}: it must be a whole number of at least {least}")
 
 
 def check_bool(name: str, value: object) -> None:
-    """ValueError where the setting is neither True nor False."""
+    """ValueError if the setting is neither True nor False."""
     if not isinstance(value, bool):
         raise ValueError(f"{name}={value!r}: it must be True or False")
 
 
 def check_grid(height: int, width: int, n_walls: int) -> None:
-    """ValueError where walls could leave no two cells free for agent and goal."""
+    """ValueError if the walls could leave fewer than two cells free, for agent and goal."""
     for name, value, least in (("height", height, 1), ("width", width, 1), ("n_walls", n_walls, 0)):
         check_int(name, value, least)
     for name, value in (("height", height), ("width", width)):
@@ -181,7 +212,8 @@ def advance(
 ) -> tuple[EnvState, jax.Array, jax.Array, jax.Array]:
     """(the state after `action`, reward f32[], terminated bool[], truncated bool[])."""
     state, moved = move(state, action)
-    # As in MiniGrid, entering the goal pays, and standing on it does not: rows that go on after their end earn nothing.
+    # As in MiniGrid, moving onto the goal pays, and standing on it does not. So rows that go on after their end earn
+    # nothing.
     terminated = moved & jnp.all(state.agent_pos == state.level.goal_pos)
     # `move` has counted this step already, as MiniGrid does before it pays.
     reward = jnp.where(terminated, 1.0 - 0.9 * state.time.astype(jnp.float32) / max_steps, 0.0)
@@ -189,18 +221,18 @@ def advance(
 
 
 def move(state: EnvState, action: jax.Array) -> tuple[EnvState, jax.Array]:
-    """(the state after `action`, whether it was a step ahead): a wall or the border stops the agent."""
+    """(the state after `action`, whether the agent moved). Walls and the border stop it."""
     height, width = state.level.wall_map.shape
     turn = (action == RIGHT).astype(jnp.int32) - (action == LEFT).astype(jnp.int32)
-    # Positions stay pairs: `all` over a pair is a reduction, which XLA computes once. With two scalars it repeated the
-    # move for every pixel of the observation, and a step took 1.5 times as long.
+    # Positions stay pairs: `all` over a pair is a reduction, which XLA computes once. With two scalars, XLA repeated
+    # the move for every pixel of the observation, and a step took 1.5 times as long.
     ahead = state.agent_pos + jnp.stack(direction_vector(state.agent_dir))
     inside = jnp.all((ahead >= 0) & (ahead < jnp.array([width, height], jnp.int32)))
-    # Outside the grid the lookup finds some other cell, but then `inside` decides.
+    # Outside the grid, the lookup finds some other cell, but `inside` is then false.
     moved = (action == FORWARD) & inside & ~jnp.asarray(state.level.wall_map)[ahead[1], ahead[0]]
     return EnvState(
         level=state.level,
         agent_pos=jnp.where(moved, ahead, state.agent_pos),
-        agent_dir=(state.agent_dir + turn) & 3,  # modulo 4, for -1 too, and cheaper than a division
+        agent_dir=(state.agent_dir + turn) & 3,  # modulo 4, also for -1; cheaper than a division
         time=state.time + 1,
     ), moved

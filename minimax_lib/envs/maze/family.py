@@ -1,4 +1,4 @@
-"""What belongs to the maze: its held-out suite, its teacher, and how its levels are edited."""
+"""Everything that belongs to the maze: its held-out suite, its teacher, and how its levels are edited."""
 
 import dataclasses
 

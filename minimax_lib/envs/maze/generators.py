@@ -1,4 +1,4 @@
-"""Procedural mazes of the held-out suite. Sizes count the border, as the field names its mazes by them."""
+"""Procedural mazes of the held-out suite. Sizes include the border, as in the published names of these mazes."""
 
 import functools
 import math
@@ -21,13 +21,13 @@ def grid_edges(n: int) -> np.ndarray:
 
 
 def minimum_spanning_tree(ends: jax.Array, n_vertices: int) -> jax.Array:
-    """bool[E]: which edges Kruskal's algorithm takes, of edges listed from the lightest to the heaviest (i32[E, 2]).
+    """bool[E]: the edges that Kruskal's algorithm takes. `ends` (i32[E, 2]) lists the edges, the lightest first.
 
-    They are found as Boruvka does: in each round, every component joins the one across its lightest outgoing edge.
-    Where all weights differ the tree is the same, after log2(V) rounds instead of E steps.
+    They are found with Boruvka's algorithm: in each round, every component joins the one across its lightest outgoing
+    edge. If all weights differ, the tree is the same. It needs log2(V) rounds instead of E steps.
     """
     n_edges = ends.shape[0]
-    # The place in the list is the weight. Equal weights could close a ring of components.
+    # The weight is the place in the list, so all weights differ. Equal weights could close a ring of components.
     weight = jnp.arange(n_edges, dtype=jnp.int32)
 
     def join(_: int, loop: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -36,11 +36,11 @@ def minimum_spanning_tree(ends: jax.Array, n_vertices: int) -> jax.Array:
         outgoing = sides[:, 0] != sides[:, 1]
         weights = jnp.where(outgoing, weight, n_edges)
         lightest = jnp.full(n_vertices, n_edges, jnp.int32).at[sides].min(weights[:, None])
-        # Either side may have chosen the edge.
+        # An edge is taken if the component on either side has chosen it.
         taken = taken | (outgoing & jnp.any(lightest[sides] == weight[:, None], axis=1))
         return merge(component, sides, lightest), taken
 
-    # Each round at least halves the number of components: log2(V) rounds are enough, whatever the weights.
+    # Each round at least halves the number of components, so log2(V) rounds are always enough.
     loop = (jnp.arange(n_vertices, dtype=jnp.int32), jnp.zeros(n_edges, bool))
     return jax.lax.fori_loop(0, max(1, math.ceil(math.log2(n_vertices))), join, loop)[1]
 
@@ -48,30 +48,30 @@ def minimum_spanning_tree(ends: jax.Array, n_vertices: int) -> jax.Array:
 def merge(component: jax.Array, sides: jax.Array, lightest: jax.Array) -> jax.Array:
     """i32[V]: each vertex's component after every component has joined the one across its lightest outgoing edge.
 
-    A component is called after one of its vertices. `lightest` holds its edge, or E if no edge leads out of it.
+    A component has the number of one of its vertices. `lightest` holds its edge, or E if no edge leads out of it.
     """
     n_vertices, n_edges = component.shape[0], sides.shape[0]
     me = jnp.arange(n_vertices, dtype=jnp.int32)
-    # The sum of an edge's two sides, less the own one, is the other one. E is no edge: what is read there is not used.
+    # The two sides of an edge, added up, minus the own side give the other side. What is read for E is not used.
     across = sides[jnp.minimum(lightest, n_edges - 1)].sum(axis=1) - me
     parent = jnp.where(lightest < n_edges, across, me)
-    mutual = (parent[parent] == me) & (me < parent)  # two that chose the same edge: one of them is the root
+    mutual = (parent[parent] == me) & (me < parent)  # two that chose the same edge: one becomes the root
     parent = jnp.where(mutual, me, parent)
-    # Joins may form a chain of up to V components. Each pass doubles how far along it everyone looks.
+    # Joins may form a chain of up to V components. Each pass doubles how far every component looks along it.
     for _ in range(math.ceil(math.log2(n_vertices)) if n_vertices > 1 else 0):
         parent = parent[parent]
     return parent[component]
 
 
 def perfect_maze(key: jax.Array, size: int) -> Level:
-    """A spanning tree of the odd cells, by Kruskal with random weights; agent and goal in two different corners."""
+    """A random spanning tree of the odd cells (Kruskal). Agent and goal are in two different corners."""
     k_weights, k_corners, k_dir = jax.random.split(key, 3)
     n, inner = (size - 1) // 2, size - 2
-    # A random order of the edges is a draw of random weights that all differ.
+    # A random order of the edges stands for random weights that all differ.
     ends = jax.random.permutation(k_weights, jnp.asarray(grid_edges(n)))
     taken = minimum_spanning_tree(ends, n * n)
     passage = ends[:, 0] // n + ends[:, 1] // n, ends[:, 0] % n + ends[:, 1] % n  # the cell between the two ends
-    # Odd cells with the border are even cells without it.
+    # Cells that are odd when the border is counted are even without it.
     wall_map = jnp.ones((inner, inner), bool).at[::2, ::2].set(False)
     wall_map = wall_map.at[passage].min(~taken)
     corners = (inner - 1) * jnp.array([[0, 0], [1, 0], [0, 1], [1, 1]], jnp.int32)
@@ -80,7 +80,7 @@ def perfect_maze(key: jax.Array, size: int) -> Level:
 
 
 def four_rooms(key: jax.Array, size: int) -> Level:
-    """Two crossing walls with one random door in each arm; agent and goal anywhere free (MiniGrid's FourRooms)."""
+    """MiniGrid's FourRooms: two crossing walls with a random door in each arm. Agent and goal are in any free cells."""
     k_doors, k_agent, k_goal, k_dir = jax.random.split(key, 4)
     inner, room = size - 2, (size - 2) // 2
     cross = np.zeros((inner, inner), bool)
@@ -94,18 +94,18 @@ def four_rooms(key: jax.Array, size: int) -> Level:
 
 
 def crossing(key: jax.Array, size: int, n_crossings: int) -> Level:
-    """MiniGrid's SimpleCrossing: `n_crossings` walls across, each with one opening on some way to the far corner.
+    """MiniGrid's SimpleCrossing: `n_crossings` walls across, each with one opening, all on one way to the far corner.
 
-    It follows MiniGrid and not minimax, which places a wrong number of walls.
+    It follows MiniGrid, not minimax, which places a wrong number of walls.
     """
     k_rivers, k_path, k_openings = jax.random.split(key, 3)
     inner = size - 2
-    places = np.arange(1, inner - 1, 2)  # where a wall may stand; agent and goal are never on such a line
-    # One permutation of all places, columns and rows together: how many walls are columns is a matter of chance too.
+    places = np.arange(1, inner - 1, 2)  # the lines that may be walls; agent and goal are never on them
+    # One permutation of columns and rows together, so that the number of columns among the walls is random too.
     drawn = jax.random.permutation(k_rivers, 2 * len(places)) < n_crossings
     columns = jnp.zeros(inner, bool).at[places].set(drawn[: len(places)])
     rows = jnp.zeros(inner, bool).at[places].set(drawn[len(places) :])
-    # `path`: true where the next wall to pass is a column
+    # `path`: true where the next wall to pass is a column.
     path = jax.random.permutation(k_path, jnp.arange(n_crossings) < columns.sum())
     column, row = passages(k_openings, path, columns, rows)
     wall_map = (columns[None, :] | rows[:, None]).at[row, column].set(False)
@@ -114,12 +114,12 @@ def crossing(key: jax.Array, size: int, n_crossings: int) -> Level:
 
 
 def passages(key: jax.Array, path: jax.Array, columns: jax.Array, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(column, row) i32[K] of the openings of the K walls, passed in the order of `path` from the first room on."""
+    """(column, row) i32[K]: the openings of the K walls, in the order of `path` from the first room on."""
 
     def limits(walls: jax.Array) -> jax.Array:
-        """Where the walls stand, in order, between two borders."""
+        """The places of the walls in order, with a border before and after them."""
         inner = walls.shape[0]
-        # K + 1 entries however many of the K walls are columns: shapes are fixed.
+        # Always K + 1 entries, for any number of columns among the K walls: shapes are fixed.
         found = jnp.nonzero(walls, size=path.shape[0] + 1, fill_value=inner)[0].astype(jnp.int32)
         return jnp.concatenate([jnp.full(1, -1, jnp.int32), found])
 
@@ -130,7 +130,7 @@ def passages(key: jax.Array, path: jax.Array, columns: jax.Array, rows: jax.Arra
 
     def pass_wall(room: tuple, step: tuple) -> tuple[tuple, tuple]:
         (i, j), (key, across_column) = room, step
-        # One key for two draws: only one of them is used.
+        # Both draws have the same key, but only one of them is used.
         column = jnp.where(across_column, column_limits[i + 1], between(key, column_limits, i))
         row = jnp.where(across_column, between(key, row_limits, j), row_limits[j + 1])
         return (i + across_column, j + ~across_column), (column, row)

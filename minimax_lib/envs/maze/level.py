@@ -1,16 +1,16 @@
-"""The free parameters of a maze, and MiniGrid's encoding of what stands in a cell."""
+"""The free parameters of a maze, and MiniGrid's encoding of cells."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-# (object, colour, state) of a cell, in MiniGrid's numbers
+# (object, colour, state) of a cell, in MiniGrid's numbers.
 UNSEEN = np.array([0, 0, 0], np.uint8)
 EMPTY = np.array([1, 0, 0], np.uint8)
 WALL = np.array([2, 5, 0], np.uint8)
 GOAL = np.array([8, 1, 0], np.uint8)
-AGENT = np.array([10, 0, 0], np.uint8)  # the state is the facing
+AGENT = np.array([10, 0, 0], np.uint8)  # the state is the direction
 
 
 class Level(struct.PyTreeNode):
@@ -26,7 +26,7 @@ class Level(struct.PyTreeNode):
 
 
 def direction_vector(direction: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(dx, dy), i32 in the shape of `direction`: one step that way."""
+    """(dx, dy), i32 in the shape of `direction`: one step in this direction."""
     dx = (direction == 0).astype(jnp.int32) - (direction == 2).astype(jnp.int32)
     dy = (direction == 1).astype(jnp.int32) - (direction == 3).astype(jnp.int32)
     return dx, dy

@@ -1,4 +1,4 @@
-"""Facts about a level: how far the goal is, whether it can be reached, and how far any cell is from any other."""
+"""Facts about a level: distance of the goal, whether it can be reached, and distances between all cells."""
 
 import jax
 import jax.numpy as jnp
@@ -10,25 +10,25 @@ from minimax_lib.loops import steps_at_once
 
 
 def shortest_path(level: Level) -> tuple[jax.Array, jax.Array]:
-    """(moves from agent to goal i32[], solvable bool[]): 4-neighbour moves over free cells; 0 where unreachable.
+    """(moves from agent to goal i32[], solvable bool[]): 4-neighbour moves over free cells; 0 if unreachable.
 
-    A flood from the agent. The whole grid is one string of bits, row after row, so that a step of the flood is four
-    shifts of a few words.
+    This is a flood fill from the agent. The whole grid is one string of bits, row after row. So a step of the flood is
+    four shifts of a few words.
     """
-    # One wall follows each row. Without it, a move to the right from the last column would enter the next row.
+    # A wall is added after each row. Without it, a move to the right from the last column would enter the next row.
     stride = level.wall_map.shape[1] + 1
     free = to_words(jnp.pad(~level.wall_map, ((0, 0), (0, 1))).reshape(-1))
     start = one_bit(level.agent_pos[1] * stride + level.agent_pos[0], free.size)
     goal = one_bit(level.goal_pos[1] * stride + level.goal_pos[0], free.size)
 
     def spreads(loop: tuple) -> jax.Array:
-        # Under vmap, the loop goes on until the last level is done, and the others keep what they have.
+        # Under vmap, the loop goes on until the last level is done. The others keep their state.
         _, _, arrived, stuck = loop
         return ~arrived & ~stuck
 
     def spread(loop: tuple) -> tuple:
-        # An accelerator waits for the host after every iteration, so it takes several steps in each. Those after the
-        # end change nothing.
+        # The host waits after every iteration on an accelerator, so an iteration takes several steps there. Steps after
+        # the end change nothing.
         for _ in range(steps_at_once(8)):
             reached, length, arrived, stuck = loop
             near = shift(reached, 1) | shift(reached, -1) | shift(reached, stride) | shift(reached, -stride)
@@ -43,14 +43,14 @@ def shortest_path(level: Level) -> tuple[jax.Array, jax.Array]:
 
 
 def all_pairs_shortest_paths(wall_map: jax.Array) -> jax.Array:
-    """i32[h * w, h * w]: moves between any two cells (y * w + x); -1 where there is no way or either is a wall.
+    """i32[h * w, h * w]: moves between any two cells (y * w + x); -1 if there is no way or either is a wall.
 
-    Seidel's algorithm (1995): square the graph until every component is complete, then undo one squaring after the
-    other. Each time a distance is doubled, and the odd ones are told from the even ones. ValueError above 4096 cells.
+    Seidel's algorithm (1995): square the graph until every component is complete. Then undo one squaring after another.
+    Each undoing doubles all distances and finds out which are odd. ValueError above 4096 cells.
     """
     free = ~wall_map.reshape(-1)
     n_cells = free.size
-    # Sums grow to n_cells ** 2, and f32 holds whole numbers exactly up to 2 ** 24 = 4096 ** 2.
+    # Sums grow up to n_cells ** 2, and f32 is exact for whole numbers up to 2 ** 24 = 4096 ** 2.
     if n_cells > 4096:
         raise ValueError(f"a grid of {n_cells} cells is too large for the matrix of all pairs: at most 4096")
     apart = ~np.eye(n_cells, dtype=bool)
@@ -59,13 +59,13 @@ def all_pairs_shortest_paths(wall_map: jax.Array) -> jax.Array:
         return (graph + _product(graph, graph) > 0).astype(jnp.float32) * apart, graph
 
     def undo(distance: jax.Array, graph: jax.Array) -> tuple[jax.Array, None]:
-        # Seidel's test, by distances in the squared graph. If the distance to a cell is even, none of its neighbours is
-        # nearer than the cell. If it is odd, some neighbour is nearer and none is farther.
+        # Seidel's test, on distances in the squared graph. If the distance to a cell is even, no neighbour of the cell
+        # is nearer than the cell. If it is odd, some neighbour is nearer and none is farther.
         odd = _product(distance, graph) < distance * graph.sum(axis=0)[None, :]
         return 2 * distance - odd, None
 
     # As many rounds as the longest possible path needs, so that the program does not depend on the walls. Squaring a
-    # complete graph changes nothing, and neither does undoing that.
+    # complete graph changes nothing, and undoing that changes nothing either.
     n_rounds = max(1, (n_cells - 1).bit_length())
     complete, graphs = jax.lax.scan(square, adjacency(wall_map), length=n_rounds)
     distance, _ = jax.lax.scan(undo, complete, graphs, reverse=True)
@@ -83,4 +83,4 @@ def adjacency(wall_map: jax.Array) -> jax.Array:
 
 
 def _product(a: jax.Array, b: jax.Array) -> jax.Array:
-    return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)  # whole numbers: no rounded products on a GPU
+    return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)  # exact: no rounding of factors on a GPU

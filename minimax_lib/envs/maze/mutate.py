@@ -10,27 +10,32 @@ NOTHING, FLIP, MOVE_GOAL = range(3)  # the edits, equally likely
 
 
 def mutate(key: jax.Array, level: Level, n_edits: int) -> Level:
-    """A child of `level` after `n_edits` edits; agent and goal stay on two different free cells.
+    """A child of `level` after `n_edits` edits. Agent and goal stay on two different free cells.
 
-    Each edit is, uniformly, one of: nothing; flip wall and empty in a uniformly drawn cell that holds neither agent nor
-    goal; move the goal to a uniformly drawn free cell (not the agent's). One that finds no such cell does nothing.
+    Each edit is one of three kinds, equally likely:
+
+    * nothing
+    * a wall becomes empty, or an empty cell a wall, in a random cell without agent and goal
+    * the goal moves to a random free cell without the agent
+
+    An edit that finds no such cell does nothing.
     """
 
     def edit(level: Level, key: jax.Array) -> tuple[Level, None]:
         k_kind, k_cell = jax.random.split(key)
         kind = jax.random.randint(k_kind, (), 0, 3)
-        # The goal's own cell is left out as well, so that a goal that can move does.
+        # The goal's own cell is left out, so that a goal that can move does move.
         vacant = ~occupied(level)
         wanted = jnp.where(kind == FLIP, vacant, vacant & ~level.wall_map)
         y, x, found = draw_cell(k_cell, wanted)
-        # All kinds are worked out and one is chosen: under vmap a branch is a choice anyway, and edits are cheap.
+        # All kinds are computed and one is selected: under vmap, a branch becomes that anyway, and edits are cheap.
         flipped = level.wall_map.at[y, x].set(~level.wall_map[y, x])
         return level.replace(
             wall_map=jnp.where(found & (kind == FLIP), flipped, level.wall_map),
             goal_pos=jnp.where(found & (kind == MOVE_GOAL), jnp.stack([x, y]), level.goal_pos),
         ), None
 
-    # One after the other: an edit must see where the one before has left walls and goal.
+    # One after another, because an edit must see the walls and the goal that the edit before has left.
     return jax.lax.scan(edit, level, jax.random.split(key, n_edits))[0]
 
 

@@ -1,16 +1,19 @@
 """The held-out mazes of the UED literature, and the suite that runs them as one batch.
 
-Fixed mazes come from `ood_mazes.json`; procedural ones are drawn anew for every episode. Two published protocols:
-"minimax" (the training environment's visibility everywhere) and "dcd" (shadow casting in FourRooms and the
-crossings, 100 instead of 250 steps in FourRooms, and agents that first face east in perfect mazes).
+Fixed mazes come from `ood_mazes.json`. Procedural mazes are drawn anew for every episode. There are two published
+protocols:
+
+* "minimax": visibility is that of the training environment.
+* "dcd": FourRooms and the crossings cast shadows, FourRooms has 100 steps instead of 250, and agents start facing east
+  in perfect mazes.
 """
 
 import dataclasses
 import functools
 import json
-import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -18,12 +21,13 @@ import numpy as np
 from flax import struct
 
 from minimax_lib.envs.base import TimeStep, opening, transition
-from minimax_lib.envs.held_out import TRAINING_DISTRIBUTION
+from minimax_lib.envs.held_out import TRAINING_DISTRIBUTION, key_of
 from minimax_lib.envs.maze import generators
-from minimax_lib.envs.maze.amaze import AMaze, EnvState, advance, begin
+from minimax_lib.envs.maze.amaze import AMaze, EnvState, advance, begin, seen_image
 from minimax_lib.envs.maze.level import Level
 from minimax_lib.envs.maze.metrics import shortest_path
 from minimax_lib.envs.spaces import Space
+from minimax_lib.envs.terminal import Scene
 from minimax_lib.registry import unknown_name
 
 PROTOCOLS = ("minimax", "dcd")
@@ -31,15 +35,15 @@ PROTOCOLS = ("minimax", "dcd")
 
 @dataclasses.dataclass(frozen=True)
 class Maze:
-    """One held-out maze: how an episode's level is drawn, and the rules under which it is played."""
+    """One held-out maze: how the level of an episode is drawn, and the rules of the episode."""
 
     height: int  # without the border
     width: int
     draw: Callable[[jax.Array], Level]
     max_steps: int
     dcd_max_steps: int
-    dcd_shadows: bool = False  # the dcd protocol casts shadows here
-    dcd_faces_east: bool = False  # under the dcd protocol, agents start with facing 0 here
+    dcd_shadows: bool = False  # there are shadows under the dcd protocol
+    dcd_faces_east: bool = False  # agents start facing east under the dcd protocol
 
 
 def _fixed(spec: dict) -> Maze:
@@ -106,9 +110,9 @@ GROUPS = {"validation": VALIDATION, "benchmark": BENCHMARK, "all": (*MAZES, TRAI
 def pad(level: Level, height: int, width: int) -> Level:
     """The same maze in a grid of `height` x `width`, with walls below and to the right.
 
-    The agent sees no difference, since all that lies outside of a grid looks like wall. ValueError if it does not fit.
+    The agent sees no difference, since everything outside a grid looks like a wall. ValueError if it does not fit.
     """
-    # Nothing is added above and to the left, so that positions stay what they are.
+    # Nothing is added above and to the left, so that positions stay the same.
     h, w = level.wall_map.shape
     if h > height or w > width:
         raise ValueError(f"size=({height}, {width}) is too small for a maze of {h} x {w} cells")
@@ -117,11 +121,11 @@ def pad(level: Level, height: int, width: int) -> Level:
 
 
 def load(name: str | Sequence[str], key: jax.Array | None = None, size: tuple[int, int] | None = None) -> Level:
-    """The level called `name`, or those called so stacked [n, ...] and padded to a common size.
+    """The level of that name. For several names, their levels stacked [n, ...] and padded to a common size.
 
-    Procedural mazes, and the goals of the corridors, are drawn from `key` (default: key 0) and their name: the same
-    alone and among others. `size` is the (height, width) to pad to, without the border. Unknown names and a size too
-    small raise ValueError.
+    Procedural mazes, and the goals of the corridors, are drawn from `key` (default: key 0) and the name. So they do not
+    depend on the other names. `size` is the (height, width) to pad to, without the border. ValueError for an unknown
+    name, and for a size that is too small.
     """
     key = jax.random.key(0) if key is None else key
     if isinstance(name, str):
@@ -133,7 +137,7 @@ def load(name: str | Sequence[str], key: jax.Array | None = None, size: tuple[in
 
 
 def _drawn(name: str, key: jax.Array) -> Level:
-    # Keys by name, as in a suite: a maze does not depend on what is loaded beside it.
+    # As in a suite, the key depends on the name: a maze is the same whatever is loaded with it.
     return _find(name).draw(key_of(key, name))
 
 
@@ -144,18 +148,12 @@ def _find(name: str) -> Maze:
 
 
 def common_size(mazes: Sequence[Maze]) -> tuple[int, int]:
-    """(height, width) that all of `mazes` fit in."""
+    """(height, width) of the smallest grid that all of `mazes` fit in."""
     return max(maze.height for maze in mazes), max(maze.width for maze in mazes)
 
 
-def key_of(key: jax.Array, name: str) -> jax.Array:
-    """The key of one task: its levels depend on `key` and its name, not on what else is evaluated."""
-    # Not `hash`, which Python salts anew in every process.
-    return jax.random.fold_in(key, zlib.crc32(name.encode()))
-
-
 class SuiteLevel(struct.PyTreeNode):
-    """A level with the rules it is played under. They are arrays, so that tasks with different rules are one batch."""
+    """A level with its rules. The rules are arrays, so that tasks with different rules can be one batch."""
 
     maze: Level
     max_steps: jax.Array  # i32[]
@@ -172,14 +170,14 @@ class SuiteState(struct.PyTreeNode):
 
 @dataclasses.dataclass(frozen=True)
 class SuiteEnv:
-    """`training`'s maze on levels that carry their own time limit and visibility."""
+    """The maze of `training`, on levels that have their own time limit and visibility."""
 
     training: AMaze
     names: tuple[str, ...]
     protocol: str
 
     def tasks(self) -> list[Maze]:
-        """The named mazes; the training distribution is one of them."""
+        """The named mazes. The training distribution may be one of them."""
         env = self.training
         own = Maze(env.height, env.width, env.sample_level, env.max_steps, env.max_steps)
         return [own if name == TRAINING_DISTRIBUTION else MAZES[name] for name in self.names]
@@ -190,7 +188,7 @@ class SuiteEnv:
     @property
     def varied_visibility(self) -> bool:
         """Whether some levels cast shadows and others do not."""
-        # Known before the program runs: a suite without shadows does not pay for casting them.
+        # Known before the program is compiled: a suite without shadows does not pay for them.
         shadows = self.protocol == "dcd" and any(maze.dcd_shadows for maze in self.tasks())
         return self.training.see_through_walls and shadows
 
@@ -202,7 +200,7 @@ class SuiteEnv:
     @property
     def observation_space(self) -> Space:
         height, width = common_size(self.tasks())
-        # The number of walls in training may be too large for a suite of small mazes. No observation depends on it.
+        # The number of walls in training may be too large for the suite's mazes. Observations do not depend on it.
         return dataclasses.replace(self.training, height=height, width=width, n_walls=0).observation_space
 
     @property
@@ -210,11 +208,11 @@ class SuiteEnv:
         return self.training.action_space
 
     def draw(self, maze: Maze, key: jax.Array) -> SuiteLevel:
-        """One level of `maze`, padded to the size of all."""
+        """One level of `maze`, padded to the common size of all."""
         shadows = self.protocol == "dcd" and maze.dcd_shadows
         level = maze.draw(key)
         if self.protocol == "dcd" and maze.dcd_faces_east:
-            # The mazes themselves are those of the other protocol: only the facing is another.
+            # Only the direction differs from the other protocol. The mazes are the same.
             level = dataclasses.replace(level, agent_dir=jnp.zeros((), jnp.int32))
         return SuiteLevel(
             maze=pad(level, *common_size(self.tasks())),
@@ -247,41 +245,60 @@ class SuiteEnv:
         """See `Drawable`."""
         return self.training.draw_episodes(states.maze, running, captions, columns)
 
+    def draw_state(self, state: SuiteState) -> np.ndarray:
+        """See `Animated`."""
+        from minimax_lib.envs.maze.render import draw_state
+
+        return draw_state(state.maze, seen_image(self, state))
+
+    @property
+    def keys(self) -> Mapping[str, int]:
+        """See `Playable`."""
+        return self.training.keys
+
+    def scene(self, state: SuiteState) -> Scene:
+        """See `Playable`."""
+        from minimax_lib.envs.maze.text import scene
+
+        return scene(state.maze, seen_image(self, state))
+
     def get_level(self, state: SuiteState) -> SuiteLevel:
         return SuiteLevel(maze=state.maze.level, max_steps=state.max_steps, see_through_walls=state.see_through_walls)
 
     def level_metrics(self, level: SuiteLevel) -> dict[str, jax.Array]:
-        """As AMaze's, without the number of walls: it would count the padding."""
+        """The metrics of AMaze, except the number of walls, which would count the padding."""
         length, solvable = shortest_path(level.maze)
         return {"shortest_path": length.astype(jnp.float32), "solvable": solvable.astype(jnp.float32)}
 
 
 @dataclasses.dataclass(frozen=True)
 class MazeSuite:
-    """The mazes called `names` as one batch (a `HeldOut`); "TrainingDistribution" is `training`'s random levels."""
+    """The mazes called `names` as one batch (a `HeldOut`). "TrainingDistribution": random levels of `training`."""
 
     training: AMaze
     names: tuple[str, ...] = BENCHMARK
     protocol: str = "minimax"
+
+    draws_training: ClassVar[bool] = True  # its levels are larger than those of training, and have rules of their own
 
     def __post_init__(self) -> None:
         if self.protocol not in PROTOCOLS:
             raise unknown_name("protocol", self.protocol, PROTOCOLS)
         for name in self.names:
             if name != TRAINING_DISTRIBUTION and name not in MAZES:
-                raise unknown_name("maze", name, [*GROUPS, TRAINING_DISTRIBUTION, *MAZES])
+                raise unknown_name("held-out task", name, [*GROUPS, TRAINING_DISTRIBUTION, *MAZES])
 
     @property
     def env(self) -> SuiteEnv:
         return SuiteEnv(self.training, self.names, self.protocol)
 
     def sample(self, key: jax.Array, n_episodes: int) -> SuiteLevel:
-        """Levels [len(names), n_episodes, ...], each episode's drawn anew; a task's depend on `key` and its name."""
+        """Levels [len(names), n_episodes, ...], drawn anew for each episode. They depend on `key` and its name."""
 
         def of_task(name: str, maze: Maze) -> SuiteLevel:
             keys = jax.random.split(key_of(key, name), n_episodes)
             return jax.vmap(functools.partial(self.env.draw, maze))(keys)
 
-        # A vmap for each task, since each has a generator of its own; padded, their levels are of one shape.
+        # One vmap for each task, since each has its own generator. After padding, all levels have the same shape.
         tasks = [of_task(name, maze) for name, maze in zip(self.names, self.env.tasks(), strict=True)]
         return jax.tree.map(lambda *leaves: jnp.stack(leaves), *tasks)

@@ -1,4 +1,4 @@
-"""`MazeTeacher`: the MDP in which a teacher designs a maze, one cell an action (Dennis et al. 2020)."""
+"""`MazeTeacher`: the MDP in which a teacher designs a maze, one cell with each action (Dennis et al. 2020)."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -15,31 +15,32 @@ from minimax_lib.envs.maze.amaze import AMaze, check_bool, check_grid, check_int
 from minimax_lib.envs.maze.level import Level
 from minimax_lib.envs.maze.sampling import draw_cell
 from minimax_lib.envs.spaces import Box, Dict, Discrete, Space
+from minimax_lib.envs.ued import TeacherEnvironment
 from minimax_lib.registry import unknown_name
 
 Budget = Literal["fixed", "first_action", "first_wall"]
 
 
 class Canvas(struct.PyTreeNode):
-    """What a design starts from."""
+    """The start of a design."""
 
-    agent_dir: jax.Array  # i32[], the facing, unless the teacher sets it
+    agent_dir: jax.Array  # i32[], the agent's direction, unless the teacher sets it
 
 
 class DesignState(struct.PyTreeNode):
-    """A design. `canvas` is what `reset` was given, untouched."""
+    """A design. `canvas` is the level that `reset` was given, unchanged."""
 
     canvas: Canvas
-    design: Level  # as far as it has come; positions are [-1, -1] until placed
+    design: Level  # the design so far; positions are [-1, -1] until placed
     n_walls: jax.Array  # i32[], wall steps of this design
     time: jax.Array  # i32[], steps taken
 
 
 @dataclasses.dataclass(frozen=True)
-class MazeTeacher:
-    """Walls, then the goal, then the agent, each in the cell (y * width + x) that the action names; pays nothing.
+class MazeTeacher(TeacherEnvironment):
+    """A design places the walls, then the goal, then the agent. An action is the number y * width + x of a cell.
 
-    Its own levels are the empty `Canvas`. A finished design stays as it is, whatever is done next.
+    The MDP itself pays nothing. Its own level is the empty `Canvas`. Further actions do not change a finished design.
     """
 
     height: int = 13
@@ -49,13 +50,14 @@ class MazeTeacher:
     n_walls: int = 60
     """Wall steps of the longest design."""
     replace_walls: bool = True
-    """A wall on a wall changes nothing; otherwise it goes to a random free cell."""
+    """A wall on a wall changes nothing. Otherwise, it goes to a random free cell."""
     budget: Budget = "fixed"
-    """What sets the number of wall steps: nothing, a first action of its own, or the first wall's cell."""
+    """What sets the number of wall steps. fixed: it is n_walls. first_action: a first action of its own. first_wall:
+    the cell of the first wall."""
     set_agent_dir: bool = False
-    """One more step sets the agent's facing; otherwise it is random."""
+    """One more step sets the agent's direction. Otherwise, it is random."""
     noise_dim: int = 50
-    """Length of the noise in the observation; 0 for none."""
+    """Length of the noise in the observation. 0: no noise."""
 
     def __post_init__(self) -> None:
         check_grid(self.height, self.width, self.n_walls)
@@ -87,12 +89,12 @@ class MazeTeacher:
         return Discrete(self.height * self.width)
 
     def sample_level(self, key: jax.Array) -> Canvas:
-        """An empty grid, and a uniformly random facing."""
+        """An empty grid with a random direction of the agent."""
         return Canvas(agent_dir=jax.random.randint(key, (), 0, 4, jnp.int32))
 
     def reset(self, key: jax.Array, level: Canvas) -> tuple[DesignState, TimeStep]:
-        """Starts a design; the key is for the noise."""
-        nowhere = jnp.full(2, -1, jnp.int32)  # no cell has this place, so that the picture shows nothing
+        """The start of a design. The key is for the noise."""
+        nowhere = jnp.full(2, -1, jnp.int32)  # no cell has this position, so the picture shows nothing
         empty = jnp.zeros((self.height, self.width), bool)
         state = DesignState(
             canvas=level,
@@ -103,19 +105,19 @@ class MazeTeacher:
         return state, self._emit(key, state)
 
     def step(self, key: jax.Array, state: DesignState, action: jax.Array) -> tuple[DesignState, TimeStep]:
-        """The next cell of the design. The key is for the noise and for what has to go elsewhere."""
+        """The design after the next cell. The key is for the noise and for random free cells."""
         k_spare, k_noise = jax.random.split(key)
         action = jnp.asarray(action, jnp.int32)
-        # The first action decides for good. A fixed budget gives the same number whatever the action is.
+        # The first action decides. With a fixed budget, the number is the same for all actions.
         n_walls = jnp.where(state.time == 0, self._n_walls(action), state.n_walls)
-        # There is a cell whenever one is needed: `check_grid` leaves two free of walls, for the goal and for the agent.
+        # There always is a free cell when one is needed: `check_grid` leaves two cells for the goal and the agent.
         y, x, _ = draw_cell(k_spare, free_cells(state.design))
         kind = self._kind(state.time, n_walls)
         state = DesignState(
             canvas=state.canvas,
             design=jax.lax.switch(kind, self._kinds, state.design, action, jnp.stack([x, y])),
             n_walls=n_walls,
-            # Time stops at the end: a finished design stays as it is, and `time` fits its space.
+            # Time stops at the end of a design, so that it stays within its space.
             time=state.time + ~self._is_finished(state),
         )
         return state, self._emit(k_noise, state)
@@ -124,11 +126,8 @@ class MazeTeacher:
         return state.canvas
 
     def to_level(self, state: DesignState) -> Level:
-        """The student's level; of a finished design, always a valid one."""
+        """The student's level. A finished design is always a valid one."""
         return state.design
-
-    def level_metrics(self, level: Canvas) -> dict[str, jax.Array]:
-        return {}
 
     @property
     def _first_wall_step(self) -> int:
@@ -138,26 +137,26 @@ class MazeTeacher:
         """i32[]: wall steps of a design that begins with this action."""
         if self.budget == "fixed":
             return jnp.full((), self.n_walls, jnp.int32)
-        # The first cell stands for no walls and the last for all of them, in even steps between, halves rounded up.
+        # Linear from the first cell (no walls) to the last (`self.n_walls`). Halves are rounded up.
         last = self.height * self.width - 1
         n_walls = (self.n_walls * first_action + last // 2) // last
-        # With "first_wall" this action builds a wall itself.
+        # With "first_wall", this action already builds a wall.
         return jnp.maximum(n_walls, 1) if self.budget == "first_wall" else n_walls
 
     @property
     def _kinds(self) -> Sequence[Callable[[Level, jax.Array, jax.Array], Level]]:
-        """What a step may do, in the order of an episode: (design, action, a random free cell) -> design.
+        """The kinds of steps in the order of an episode, as functions (design, action, random free cell) -> design.
 
-        The last one follows the end of the design, for ever.
+        All steps after the end of the design are of the last kind.
         """
         facing = (self._set_facing,) if self.set_agent_dir else ()
         return (self._place_wall, self._place_goal, self._place_agent, *facing, self._change_nothing)
 
     def _kind(self, time: jax.Array, n_walls: jax.Array) -> jax.Array:
-        """i32[]: which of `_kinds` the step at `time` is."""
+        """i32[]: the index in `_kinds` of the step at `time`."""
         last = len(self._kinds) - 1
         kind = jnp.clip(time - self._first_wall_step - n_walls + 1, 0, last)
-        return jnp.where(time < self._first_wall_step, last, kind)  # setting the budget changes nothing on the grid
+        return jnp.where(time < self._first_wall_step, last, kind)  # setting the budget does not change the grid
 
     def _is_finished(self, state: DesignState) -> jax.Array:
         return state.time >= self._first_wall_step + state.n_walls + 2 + self.set_agent_dir
@@ -182,7 +181,7 @@ class MazeTeacher:
 
     def _place_goal(self, design: Level, action: jax.Array, spare: jax.Array) -> Level:
         pos = self._position(action)
-        # The goal takes the place of a wall: every action must lead to a valid level.
+        # The goal may replace a wall, since every action must lead to a valid level.
         return design.replace(wall_map=design.wall_map & ~cell_mask(pos, design), goal_pos=pos)
 
     def _place_agent(self, design: Level, action: jax.Array, spare: jax.Array) -> Level:
@@ -191,7 +190,7 @@ class MazeTeacher:
         return design.replace(wall_map=design.wall_map & ~cell_mask(pos, design), agent_pos=pos)
 
     def _set_facing(self, design: Level, action: jax.Array, spare: jax.Array) -> Level:
-        # Every action must mean a facing, so that the cells are divided among the four in nearly equal parts.
+        # Every action must stand for a direction, so the cells are divided among the four in nearly equal parts.
         return design.replace(agent_dir=action * 4 // (self.height * self.width))
 
     def _change_nothing(self, design: Level, action: jax.Array, spare: jax.Array) -> Level:
@@ -199,15 +198,15 @@ class MazeTeacher:
 
 
 def cell_mask(pos: jax.Array, design: Level) -> jax.Array:
-    """bool[h, w]: the cell at `pos`; none if that is outside of the grid."""
-    # Comparisons, not `.at[y, x]`: there, -1 is the last cell.
+    """bool[h, w]: the cell at `pos`; no cell if `pos` is outside the grid."""
+    # Not with `.at[y, x]`, where -1 is the last cell.
     height, width = design.wall_map.shape
     column, row = np.arange(width, dtype=np.int32)[None, :], np.arange(height, dtype=np.int32)[:, None]
     return (column == pos[0]) & (row == pos[1])
 
 
 def free_cells(design: Level) -> jax.Array:
-    """bool[h, w]: the cells without wall and goal. The agent is not looked at: it comes last."""
+    """bool[h, w]: the cells without wall and goal. The agent does not matter, since it is placed last."""
     return ~design.wall_map & ~cell_mask(design.goal_pos, design)
 
 
@@ -221,33 +220,34 @@ def picture(design: Level) -> jax.Array:
 
 @dataclasses.dataclass(frozen=True)
 class MazeDesign:
-    """How a teacher designs mazes; the grid is that of the environment."""
+    """How a teacher designs mazes. The grid is that of the environment."""
 
     n_walls: int | None = None
-    """Wall steps; None: as many as the environment's random levels have."""
+    """Number of wall steps. None: as many as the walls of the environment's random levels."""
     replace_walls: bool = True
-    """A wall on a wall changes nothing; otherwise it goes to a random free cell."""
+    """A wall on a wall changes nothing. Otherwise, it goes to a random free cell."""
     budget: Budget = "fixed"
-    """What sets the number of wall steps: nothing, a first action of its own, or the first wall's cell."""
+    """What sets the number of wall steps. fixed: it is n_walls. first_action: a first action of its own. first_wall:
+    the cell of the first wall."""
     set_agent_dir: bool = False
-    """One more step sets the agent's facing; otherwise it is random."""
+    """One more step sets the agent's direction. Otherwise, it is random."""
     noise_dim: int = 50
-    """Length of the random vector that the teacher sees, drawn anew at every step; 0 for none."""
+    """Length of the random vector that the teacher sees. It is drawn anew at every step. 0: none."""
 
     def __post_init__(self) -> None:
-        # What depends on the grid is checked by `build`.
+        # `build` checks what depends on the grid.
         if self.budget not in get_args(Budget):
             raise unknown_name("design.budget", self.budget, get_args(Budget))
 
     def build(self, env: Environment) -> MazeTeacher:
-        """The teacher of the levels of `env`; ValueError where it cannot design them."""
+        """The teacher of levels of `env`; ValueError if it cannot design them."""
         if not isinstance(env, AMaze):
             raise ValueError(
-                f"environment {type(env).__name__!r} has no teacher here: MazeDesign designs for AMaze "
-                "(the setting teacher.design names another)"
+                f"MazeDesign designs levels of AMaze, not of {type(env).__name__} (teacher.design=auto is the teacher "
+                "that is registered with the environment)"
             )
         settings = {**vars(self), "n_walls": env.n_walls if self.n_walls is None else self.n_walls}
         try:
             return MazeTeacher(height=env.height, width=env.width, **settings)
         except ValueError as error:
-            raise ValueError(f"design.{error}") from None  # each begins with the setting's name
+            raise ValueError(f"design.{error}") from None  # the message begins with the setting's name

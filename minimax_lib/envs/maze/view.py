@@ -1,6 +1,6 @@
-"""What the agent sees: MiniGrid's image of the square ahead of it, [row, column], row 0 farthest away.
+"""What the agent sees: MiniGrid's image of the square ahead of it, [row, column]. Row 0 is the farthest.
 
-Most of the time of an environment step is spent here. The code is written so that XLA makes few and short loops of it.
+An environment step spends most of its time here. The code is written so that XLA compiles it to few and short loops.
 docs/speed.md lists what was tried and was slower.
 """
 
@@ -15,37 +15,37 @@ from minimax_lib.envs.maze.level import AGENT, EMPTY, GOAL, UNSEEN, WALL, Level,
 
 
 def walls_ahead(level: Level, pos: jax.Array, facing: jax.Array, view_size: int) -> jax.Array:
-    """bool[v, v]: walls, and all cells outside the grid; v <= 31.
+    """bool[v, v]: true for walls and for all cells outside the grid. v is at most 31.
 
     A row of the view is a piece of one line of the grid: of a column if the agent faces right or left, of a row if it
     faces up or down. So all lines of the grid are packed into words, and v words are looked up instead of v * v cells.
     """
     wall_map, reach = jnp.asarray(level.wall_map), view_size - 1
-    # The words depend on the walls alone: in a loop over the same levels, XLA packs them once, before the loop.
+    # The words depend only on the walls. In a loop over the same levels, XLA packs them once, before the loop.
     rows, columns = packed_lines(wall_map, view_size), packed_lines(wall_map.T, view_size)
-    # Rows and columns in one array, so that one lookup serves all four facings.
+    # Rows and columns are in one array, so that one lookup serves all four directions.
     lines = jnp.concatenate([rows.reshape(-1), columns.reshape(-1)])
 
     sideways = (facing & 1) == 0  # right is 0 and left is 2
-    line, cell = jnp.where(sideways, pos[0], pos[1]), jnp.where(sideways, pos[1], pos[0])  # where the agent stands
+    line, cell = jnp.where(sideways, pos[0], pos[1]), jnp.where(sideways, pos[1], pos[0])  # the agent's place
     ahead = np.arange(view_size - 1, -1, -1, dtype=np.int32)
-    # Right and down look towards higher coordinates. `reach` is for the walls that are added before the first line.
+    # Right and down look towards higher coordinates. `reach` counts the walls that are added before the first line.
     line = line + reach + jnp.where(facing < 2, ahead, -ahead)
-    first = cell + reach - view_size // 2  # the lowest cell of each line that is seen
+    first = cell + reach - view_size // 2  # the lowest visible cell of each line
     word = first // stretch(view_size)
     index = jnp.where(sideways, rows.size + line * columns.shape[1], line * rows.shape[1]) + word
-    # No index needs a test: on each side as many walls are added as the agent sees cells ahead of it.
+    # Every index is in bounds: enough walls are added on each side for everything that the agent can see.
     seen = lines.at[index].get(mode="promise_in_bounds") >> (first - word * stretch(view_size)).astype(jnp.uint32)
     seen = seen & np.uint32((1 << view_size) - 1)
-    # Facing down or left, the agent's left is at the high end of a line. Storing each line both ways was no faster.
+    # If the agent faces down or left, its left is the high end of a line. Storing each line both ways was no faster.
     seen = jnp.where((facing == 1) | (facing == 2), reverse(seen, view_size), seen)
     return unpacked(seen, view_size)
 
 
 def stretch(view_size: int) -> int:
-    """How many cells after one word of a packed line the next word starts.
+    """The number of cells from the start of one word of a packed line to the start of the next.
 
-    Words overlap by v - 1 cells. So any v neighbouring cells lie in one word, and one lookup finds them.
+    Words overlap by v - 1 cells. So any v neighbouring cells are in one word, and one lookup finds them.
     """
     return WORD + 1 - view_size
 
@@ -60,11 +60,11 @@ def packed_lines(wall_map: jax.Array, view_size: int) -> jax.Array:
     for start in range(-reach, width + reach - view_size + 1, stretch(view_size)):
         cells = start + np.arange(WORD)
         inside = (cells >= 0) & (cells < width)
-        # All bits outside the grid are walls. Which ones these are is known before the program runs.
+        # All bits outside the grid are walls. They are known before the program runs.
         border = np.uint32(sum(1 << int(bit) for bit in np.flatnonzero(~inside)))
         within = wall_map[:, max(start, 0) : start + WORD]
         bits = np.flatnonzero(inside).astype(np.uint32)
-        # Every bit is another power of two: the sum is their union.
+        # Each bit is a different power of two, so the sum is their union.
         words.append(jnp.sum(within.astype(jnp.uint32) << bits[None], axis=1, dtype=jnp.uint32) | border)
     return jnp.pad(jnp.stack(words, axis=1), ((reach, reach), (0, 0)), constant_values=np.uint32(0xFFFFFFFF))
 
@@ -72,11 +72,11 @@ def packed_lines(wall_map: jax.Array, view_size: int) -> jax.Array:
 def unpacked(rows: jax.Array, size: int) -> jax.Array:
     """bool[n, size] from the `size` lowest bits of u32[n].
 
-    The rows take a detour: several of them are added up in one word. XLA computes a reduction once, but it repeats an
-    element-wise function for each pixel that depends on it. Without the detour, the walls of every cell are looked up
-    three times, once for each channel of the image.
+    First, several rows are added up in one word. XLA computes such a reduction once, but it repeats an element-wise
+    function for each pixel that depends on it. Without the reduction, the walls of every cell would be looked up three
+    times, once for each channel of the image.
     """
-    # A divisor of the number of rows: no word is left half empty, and nothing has to be padded.
+    # A divisor of the number of rows, so that all words are full and nothing has to be padded.
     together = max(n for n in range(1, len(rows) + 1) if len(rows) % n == 0 and n * size <= WORD)
     shifts = np.arange(together, dtype=np.uint32) * np.uint32(size)
     words = jnp.sum(rows.reshape(-1, together) << shifts[None], axis=1, dtype=jnp.uint32)
@@ -85,36 +85,38 @@ def unpacked(rows: jax.Array, size: int) -> jax.Array:
 
 
 def goal_ahead(level: Level, pos: jax.Array, facing: jax.Array, view_size: int) -> jax.Array:
-    """bool[v, v]: where the goal is seen. In its own cell the agent hides it."""
+    """bool[v, v]: the cell where the agent sees the goal. It does not see the goal in its own cell."""
     dx, dy = direction_vector(facing)
     x, y = level.goal_pos[0] - pos[0], level.goal_pos[1] - pos[1]
-    # The goal's place is turned into the view, not the view into the grid: that is one place instead of v * v.
+    # The goal's position is rotated into the view. To rotate the view into the grid would take v * v positions.
     row, column = view_size - 1 - (x * dx + y * dy), view_size // 2 + y * dx - x * dy
-    # In the agent's own cell MiniGrid shows what it carries, which is nothing here, even if it stands on the goal.
+    # In the agent's own cell, MiniGrid shows what it carries. Here that is nothing, even if it stands on the goal.
     seen = (row >= 0) & (row < view_size) & (column >= 0) & (column < view_size) & ((x != 0) | (y != 0))
-    # A sum of two numbers is a reduction, which XLA computes once and not for each pixel: see `unpacked`.
-    # Looking the goal up together with the walls saves a kernel and was slower.
+    # A sum of two numbers is a reduction, which XLA computes once, not for each pixel (see `unpacked`).
+    # To look up the goal together with the walls saved a kernel, but was slower.
     summands = jnp.where(np.arange(2) == 0, row * view_size, column)
-    # A goal out of sight gets a negative number, which is no cell of the view.
+    # A goal that is not visible gets a negative number, which is no cell of the view.
     cell = jnp.where(seen, summands, -(view_size**2)).sum(dtype=jnp.int32)
     return np.arange(view_size * view_size, dtype=np.int32).reshape(view_size, view_size) == cell
 
 
 def visible_cells(clear: jax.Array) -> jax.Array:
-    """bool[v, v]: which cells the agent sees, if those of `clear` (bool[v, v]) can be seen through; v <= 31.
+    """bool[v, v]: the cells that the agent sees, if it can see through those of `clear` (bool[v, v]). v is at most 31.
 
     The rule is that of MiniGrid's `Grid.process_vis`. It goes row by row, from the agent's row upwards. In a row, sight
     spreads through clear cells to the right, and then to the left. In both directions, a clear cell that is seen
-    lights the cell above it and the one above its neighbour.
+    lights the cell above it and the cell above its neighbour.
     """
-    # A row is the bits of a word, the leftmost cell the lowest bit: a few operations spread the sight of all cells.
+    # A row is the bits of a word, with the leftmost cell as the lowest bit. So a few operations spread the sight of all
+    # cells of a row.
     size = clear.shape[0]
     leftmost, rightmost = np.uint32(1), np.uint32(1 << (size - 1))
 
     def cast(seen: jax.Array, clear: jax.Array) -> tuple[jax.Array, jax.Array]:
         seen = _spread(seen, clear, size, jnp.left_shift)
-        # Before the way back: MiniGrid's first pass does not know the cells that only the second one reaches.
-        # That pass leaves out the last column and the second pass the first: they have no neighbour to light.
+        # Computed before the second pass, because MiniGrid's first pass does not know the cells that only the second
+        # one reaches. The first pass leaves out the last column, and the second pass the first: they have no neighbour
+        # to light.
         rightwards = seen & clear & ~rightmost
         seen = _spread(seen, clear, size, jnp.right_shift)
         leftwards = seen & clear & ~leftmost
@@ -127,11 +129,11 @@ def visible_cells(clear: jax.Array) -> jax.Array:
 
 
 def _spread(seen: jax.Array, clear: jax.Array, size: int, move: Callable) -> jax.Array:
-    """`seen`, and all cells of its row that sight reaches from there through clear cells, going the way of `move`.
+    """`seen`, and all cells of its row that sight reaches from there through clear cells, in the direction of `move`.
 
-    The distance doubles with each pass, so that there are log2(v) of them.
+    The distance doubles with each pass, so there are log2(v) passes.
     """
-    # Bits that leave the row do no harm: `clear` has none there, so nothing spreads from them.
+    # Bits that leave the row do no harm: `clear` has no bit there, so nothing spreads from them.
     through = move(clear, 1)
     by = 1
     while by < size:
@@ -142,10 +144,10 @@ def _spread(seen: jax.Array, clear: jax.Array, size: int, move: Callable) -> jax
 
 
 def paint(walls: jax.Array, goal: jax.Array, visible: jax.Array | None) -> jax.Array:
-    """u8[v, v, 3]: MiniGrid's image of `walls`, `goal` and what is `visible`, all bool[v, v] (None: everything is).
+    """u8[v, v, 3]: MiniGrid's image of `walls` and `goal`, as far as `visible`. All are bool[v, v]; None: all visible.
 
-    Each channel is painted with scalars, and the channels are stacked at the end. XLA's loops over codes that are
-    arrays were five times slower.
+    Each channel is painted with scalars, and the channels are stacked at the end. With an array as the code of a cell,
+    XLA's loops were five times slower.
     """
 
     def channel(i: int) -> jax.Array:
@@ -156,7 +158,7 @@ def paint(walls: jax.Array, goal: jax.Array, visible: jax.Array | None) -> jax.A
 
 
 def own_cell(view_size: int) -> np.ndarray:
-    """bool[v, v]: where the agent stands, the middle of the last row."""
+    """bool[v, v]: the agent's own cell, the middle of the last row."""
     row, column = np.mgrid[:view_size, :view_size]
     return (row == view_size - 1) & (column == view_size // 2)
 

@@ -9,9 +9,9 @@ NUDGE = 0.1  # standard deviation of an edit, as a share of the parameter's rang
 
 
 def mutate(ranges: Physics, key: jax.Array, level: Physics, n_edits: int) -> Physics:
-    """A child of `level` after `n_edits` edits, each a normal step of one uniformly drawn parameter.
+    """A child of `level` after `n_edits` edits. Each edit adds a normal number to one random parameter.
 
-    What goes past the end of its range stops there.
+    A parameter that would leave its range stops at the end of it.
     """
     k_which, k_step = jax.random.split(key)
     which = jax.random.randint(k_which, (n_edits,), 0, len(PARAMETERS))

@@ -1,4 +1,4 @@
-"""`Pendulum`: to swing a pole up and balance it, with a motor that may be too weak to lift it straight away."""
+"""`Pendulum`: swing a pole up and balance it, with a motor that may be too weak to lift it at once."""
 
 import dataclasses
 import math
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from minimax_lib.envs.base import TimeStep, opening, transition
+from minimax_lib.envs.base import Environment, TimeStep, opening, transition
 from minimax_lib.envs.pendulum.physics import (
     PARAMETERS,
     Physics,
@@ -23,57 +23,58 @@ from minimax_lib.envs.pendulum.physics import (
 )
 from minimax_lib.envs.spaces import Box, Dict, Space
 
-MOST_SUBSTEPS = 100  # they are written out in the program
+MOST_SUBSTEPS = 100  # each one is compiled by itself
 
 
 class PendulumState(struct.PyTreeNode):
-    """An episode. `level` is what `reset` was given, untouched."""
+    """An episode. `level` is the level that `reset` was given, unchanged."""
 
     level: Physics
     angle: jax.Array  # f32[], rad in [-pi, pi), 0 is upright
     speed: jax.Array  # f32[], rad/s
     time: jax.Array  # i32[], steps taken
-    held: jax.Array  # i32[], steps that the pole has been upright without a break, up to now
-    upright: jax.Array  # i32[], steps that it was upright in all
+    held: jax.Array  # i32[], number of latest steps in a row with an upright pole
+    upright: jax.Array  # i32[], number of all steps with an upright pole
 
 
 @dataclasses.dataclass(frozen=True)
-class Pendulum:
-    """Swing-up of a pendulum: the level is its physics, which the agent has to make out from the motion.
+class Pendulum(Environment):
+    """Swing-up of a pendulum. The level is its physics, which the agent has to find out from the motion.
 
-    The motion is that of Gymnasium's Pendulum-v1, whose rod is a point mass of 3/4 kg at 2/3 m. Of a return of 1, half
-    is paid for a pole that is upright (within `tolerance`), in equal parts for every step. The other half is paid for
-    1 - (angle^2 + 0.1 speed^2 + 0.001 torque^2) / pi^2, which is the reward there but for a constant and the scale. A
-    pole that is always upright returns 1, and one that hangs still returns 0.
-    Solved is an episode that ends with the pole upright in each of its last `hold_steps` steps.
+    The motion is that of Gymnasium's Pendulum-v1. (Its rod moves like a point mass of 3/4 kg at 2/3 m.) The largest
+    return is 1. One half is paid for an upright pole (within `tolerance`), in equal parts for every step. The other
+    half is paid for 1 - (angle^2 + 0.1 speed^2 + 0.001 torque^2) / pi^2. This is Gymnasium's reward with another
+    constant and another scale. A pole that is always upright returns 1, and one that hangs still returns 0.
+
+    An episode is solved if the pole is upright in each of its last `hold_steps` steps.
     """
 
     mass: Range = (0.5, 1.5)
-    """Least and most mass of random levels, in kg, at the end of the pole."""
+    """Lowest and highest mass of random levels, at the end of the pole, in kg."""
     length: Range = (0.5, 1.5)
-    """Of the pole, in m."""
+    """Lowest and highest length of the pole, in m."""
     gravity: Range = (5.0, 15.0)
-    """In m/s^2."""
+    """Lowest and highest gravity, in m/s^2."""
     damping: Range = (0.0, 0.3)
-    """Torque of the friction for each rad/s, in N m s."""
+    """Lowest and highest friction: its torque for each rad/s, in N m s."""
     torque: Range = (2.0, 6.0)
-    """The most that the motor gives, in N m: an action of 1."""
+    """Lowest and highest strength of the motor: its torque at an action of 1, in N m."""
     see_physics: bool = False
-    """Show the level's parameters, as shares of the most that random levels have."""
+    """Show the level's parameters, as shares of the highest values of random levels."""
     start_spread: float = math.pi
-    """Episodes start at rest, at most so far from hanging straight down, in rad; pi is the whole circle."""
+    """Episodes start at rest, at most so far from hanging straight down, in rad. pi is the whole circle."""
     tolerance: float = 0.3
-    """The pole counts as upright up to so many rad from it."""
+    """The pole counts as upright if it is at most so far from upright, in rad."""
     hold_steps: int = 40
-    """Steps at the end for which the pole must have been upright."""
+    """Number of last steps in which the pole must be upright for an episode to be solved."""
     max_steps: int = 200
-    """Steps of an episode: it always lasts to this limit."""
+    """Steps of an episode. Every episode has this length."""
     dt: float = 0.05
     """Seconds from one action to the next."""
     n_substeps: int = 4
-    """Steps of the integrator (semi-implicit Euler) in this time."""
+    """Steps of the integrator (semi-implicit Euler) in the time dt."""
     max_speed: float = 12.0
-    """The pole turns no faster, in rad/s."""
+    """Highest speed of the pole, in rad/s."""
 
     def __post_init__(self) -> None:
         for name in PARAMETERS:
@@ -92,12 +93,12 @@ class Pendulum:
 
     @property
     def ranges(self) -> Physics:
-        """What random levels are drawn from, a `Range` for each parameter."""
+        """The ranges of random levels: a `Range` for each parameter."""
         return Physics(**{name: getattr(self, name) for name in PARAMETERS})
 
     @property
     def observation_space(self) -> Space:
-        """Cosine, sine and the speed as a share of the highest; a Dict with the physics where these are shown."""
+        """Cosine, sine, and the speed as a share of the highest. With `see_physics`, a Dict with the physics too."""
         motion = Box(-1, 1, (3,))
         if not self.see_physics:
             return motion
@@ -108,11 +109,11 @@ class Pendulum:
         return Box(-1, 1, (1,))
 
     def sample_level(self, key: jax.Array) -> Physics:
-        """Every parameter uniform in its range."""
+        """A random level: every parameter is uniform in its range."""
         return within(self.ranges, unstacked(jax.random.uniform(key, (len(PARAMETERS),), jnp.float32)))
 
     def reset(self, key: jax.Array, level: Physics) -> tuple[PendulumState, TimeStep]:
-        """Starts an episode on `level`; the key is for the angle."""
+        """The start of an episode on `level`. The key is for the angle."""
         spread = jnp.float32(self.start_spread)
         angle = jnp.pi + jax.random.uniform(key, (), jnp.float32, -spread, spread)
         none = jnp.zeros((), jnp.int32)
@@ -121,7 +122,7 @@ class Pendulum:
         return state, opening(self.observe(state), self._progress(state), self._facts(state))
 
     def step(self, key: jax.Array, state: PendulumState, action: jax.Array) -> tuple[PendulumState, TimeStep]:
-        """Turns the motor with the share `action` (f32[1]) of its highest torque; deterministic."""
+        """The result of `action` (f32[1]), a share of the motor's highest torque. Deterministic."""
         level, angle, speed = state.level, state.angle, state.speed
         torque = level.torque * jnp.clip(jnp.asarray(action, jnp.float32)[0], -1.0, 1.0)
         cost = angle**2 + 0.1 * speed**2 + 0.001 * torque**2
@@ -139,14 +140,15 @@ class Pendulum:
             held=(state.held + 1) * is_upright,
             upright=state.upright + is_upright,
         )
-        # Near the top the squares are flat: without a bonus, a strong motor leans the pole a little, and that will do.
+        # Near the top the squares are flat. Without a bonus for upright poles, an agent with a strong motor is content
+        # to hold the pole at a small angle.
         reward = (0.5 * (1.0 - cost / jnp.pi**2) + 0.5 * is_upright) / self.max_steps
         limit = state.time >= self.max_steps
         obs, progress = self.observe(state), self._progress(state)
         return state, transition(obs, reward, jnp.zeros((), bool), limit, progress, self._facts(state))
 
     def observe(self, state: PendulumState) -> jax.Array | dict[str, jax.Array]:
-        """What the agent sees in `state`: a function of nothing else."""
+        """What the agent sees in `state`."""
         motion = jnp.stack([jnp.cos(state.angle), jnp.sin(state.angle), state.speed / self.max_speed])
         if not self.see_physics:
             return motion
@@ -156,16 +158,19 @@ class Pendulum:
     def draw_episodes(
         self, states: PendulumState, running: np.ndarray, captions: Sequence[str], columns: int
     ) -> np.ndarray:
-        """The pole's angle over time: see `Drawable`."""
-        from minimax_lib.envs.pendulum.render import draw_episodes  # pillow, which only pictures need
+        """The pole's angle over time; see `Drawable`."""
+        from minimax_lib.envs.pendulum.render import draw_episodes  # needs pillow, which only pictures use
 
         return draw_episodes(states, running, captions, columns, self.tolerance, self.max_steps)
 
-    def get_level(self, state: PendulumState) -> Physics:
-        return state.level
+    def draw_state(self, state: PendulumState) -> np.ndarray:
+        """The pole; see `Animated`."""
+        from minimax_lib.envs.pendulum.render import draw_state
+
+        return draw_state(state, self.tolerance)
 
     def level_metrics(self, level: Physics) -> dict[str, jax.Array]:
-        """The parameters, and `strength`: the motor's torque as a share of what holds the pole level."""
+        """The parameters, and `strength`: the motor's torque divided by the torque that holds the pole horizontal."""
         weight = level.mass * level.gravity * level.length
         return {**{name: getattr(level, name) for name in PARAMETERS}, "strength": level.torque / weight}
 

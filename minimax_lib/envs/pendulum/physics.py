@@ -1,4 +1,4 @@
-"""A pendulum's physics: its parameters, the ranges that they are drawn from, and its motion."""
+"""A pendulum's physics: its parameters, their ranges, and the motion."""
 
 import math
 from typing import Any
@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-Range = tuple[float, float]  # the least and the most
+Range = tuple[float, float]  # (lowest, highest)
 
 
 class Physics(struct.PyTreeNode):
@@ -17,7 +17,7 @@ class Physics(struct.PyTreeNode):
     length: Any  # m
     gravity: Any  # m/s^2
     damping: Any  # N m s, the friction's torque for each rad/s
-    torque: Any  # N m, the most that the motor gives
+    torque: Any  # N m, the motor's highest
 
 
 PARAMETERS = ("mass", "length", "gravity", "damping", "torque")
@@ -25,7 +25,7 @@ POSITIVE = ("mass", "length", "gravity")
 
 
 def check_range(name: str, limits: Range) -> None:
-    """ValueError where the setting is no range that the parameter `name` can have."""
+    """ValueError if the setting is not a range that the parameter `name` can have."""
     least, most = limits
     positive = name in POSITIVE
     if not (math.isfinite(most) and least <= most and (least > 0 if positive else least >= 0)):
@@ -34,18 +34,18 @@ def check_range(name: str, limits: Range) -> None:
 
 
 def within(ranges: Physics, shares: Physics) -> Physics:
-    """The physics that lie the `shares` (f32[] in [0, 1]) of the way through the `ranges` of all parameters."""
+    """The physics at the `shares` of the `ranges`: for each parameter, f32[] from 0 (lowest) to 1 (highest)."""
 
     def value(limits: Range, share: jax.Array) -> jax.Array:
         least, most = (jnp.asarray(limit, jnp.float32) for limit in limits)
-        # Rounding must not leave the range, not by a bit.
+        # Rounding must not leave the range, not even by one bit.
         return jnp.clip(least + share * (most - least), least, most)
 
     return each(value, ranges, shares)
 
 
 def each(f: Any, *several: Physics) -> Physics:
-    """`f` of each parameter in turn, whatever stands for it."""
+    """`f` applied to each parameter of `several`. A parameter may be a number, an array or a range."""
     return Physics(**{name: f(*(getattr(physics, name) for physics in several)) for name in PARAMETERS})
 
 
@@ -60,13 +60,13 @@ def unstacked(values: jax.Array) -> Physics:
 
 
 def acceleration(physics: Physics, angle: jax.Array, speed: jax.Array, torque: jax.Array) -> jax.Array:
-    """f32[], rad/s^2. The angle is 0 where the pole stands upright."""
+    """f32[], rad/s^2. The angle is 0 if the pole is upright."""
     inertia = physics.mass * physics.length**2
     return physics.gravity / physics.length * jnp.sin(angle) + (torque - physics.damping * speed) / inertia
 
 
 def energy(physics: Physics, angle: jax.Array, speed: jax.Array) -> jax.Array:
-    """f32[], J: that of the motion and that of the height above the pivot."""
+    """f32[], J: the energy of the motion, plus that of the height above the pivot."""
     moving = 0.5 * physics.mass * (physics.length * speed) ** 2
     return moving + physics.mass * physics.gravity * physics.length * jnp.cos(angle)
 

@@ -1,1 +1,1 @@
-"""Where the measurements of a run go."""
+"""Writers of the measurements of a run: CSV tables and TensorBoard."""

@@ -12,25 +12,30 @@ from minimax_lib.experiment.files import append_durably, copy_aside, write_atomi
 from minimax_lib.experiment.writers.base import Row
 
 OLD_TABLES = "old_tables"
+OLD_NAMES = {"task": "maze", "solved_rate": "solved"}  # what earlier versions called columns of their tables of tasks
 
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """What a CSV file holds."""
+    """The content of a CSV file."""
 
     columns: list[str]
     rows: list[dict[str, str]]
-    unread: list[str]  # one sentence a line that is no row
-    tail: dict[str, str] | None = None  # the last line, if it does not end and is as long as a row
+    unread: list[str]  # a sentence for each line that is not a row
+    tail: dict[str, str] | None = None  # the last line, if it has no line break and is as long as a row
 
 
 class CsvWriter:
-    """A table on disk that only grows; its columns are those of its rows, in their order.
+    """A table on disk that only grows. Its columns are those of its rows, in their order.
 
-    Rows are on disk when `write` returns. After a crash the last line may be cut off and rows may be there that
-    belong to work that was lost: opening the table drops both, in one step. Whatever else is wrong with the file is
-    the work of somebody else, before the table is opened or later. Then what can be read is kept in the table, a copy
-    of the file as it was in the folder `OLD_TABLES` beside it, and one line says so.
+    Rows are on disk when `write` returns. A crash may cut off the last line, and may leave rows of work that was lost.
+    Opening the table drops both, in one step.
+
+    Anything else that is wrong with the file was done by somebody else, before the table was opened or later. Then the
+    table keeps what can be read, the file as it was is copied to the folder `OLD_TABLES` beside it, and one line says
+    so.
+
+    A table that an earlier version began keeps its header: `OLD_NAMES` says under which names its columns go on.
     """
 
     def __init__(
@@ -44,23 +49,25 @@ class CsvWriter:
     ):
         """Keeps the rows of `path` whose column `key` is at most `last` (-1: none of them).
 
-        A row without a number in one of the columns `numbers` cannot be read. `n_rows` is how many rows are to be kept,
-        if that is known.
+        `numbers` are columns that must hold a number: a row without one is not read. `n_rows` is the number of rows
+        that should be kept, if it is known.
         """
         self.path, self._key, self._say = path, key, say
         self._numbers = (key, *numbers)
         self.columns: list[str] = []
         self.n_rows = 0
-        self._size = 0  # of the file as this process left it
-        self.kept = self._take_up(last, n_rows)  # not those that are written later
+        self._size = 0  # bytes of the file, as this process left it
+        self.kept = self._take_up(last, n_rows)  # rows of the start, without those that are written later
 
     def write(self, rows: Sequence[Row]) -> None:
-        """Appends rows that all have the same columns. Columns that the table did not have are empty further up."""
+        """Appends rows, which must all have the same columns. In the rows before, new columns are empty."""
         if _size(self.path) != self._size:
             self._take_up(math.inf, self.n_rows)
+        names = old_names(self.columns)
+        rows = [{names.get(name, name): value for name, value in row.items()} for row in rows]
         new = [name for name in rows[0] if name not in self.columns]
         if new:
-            # Read again: `kept` are the rows of the start, and later ones are only on disk.
+            # Read again: `kept` does not have the rows that were written since the start.
             earlier = parsed(self.path, self._numbers).rows
             self.columns += new
             self._rewrite(earlier)
@@ -69,10 +76,10 @@ class CsvWriter:
         self._size = _size(self.path)
 
     def _take_up(self, last: float, n_rows: int | None) -> list[dict[str, str]]:
-        """The rows to go on from; the file is left with them, and with nothing else."""
+        """The rows to go on from. The file is left with them alone."""
         found = parsed(self.path, self._numbers)
-        # A line that does not end is the run's own if the rows were on disk before the checkpoint: somebody has saved
-        # the file without its last line break. After the checkpoint a crash has cut it off, wherever that was.
+        # The last line may have no line break. If it is from before the checkpoint, it is complete: somebody has saved
+        # the file without its last line break. If it is later, a crash may have cut it off anywhere.
         rows = [*found.rows, *([found.tail] if found.tail else [])]
         kept = [row for row in rows if float(row[self._key]) <= last]
         wrong = found.unread[:1]
@@ -84,7 +91,7 @@ class CsvWriter:
             self._report(", ".join(wrong))
         self.columns = found.columns
         self.n_rows = len(kept)
-        # A table that is not there is not made: `RunFolder.holds_run` takes a folder with metrics for a run.
+        # No file is made here: `RunFolder.holds_run` takes a folder with metrics for a run.
         if self.path.exists():
             self._rewrite(kept)
         self._size = _size(self.path)
@@ -110,24 +117,37 @@ class CsvWriter:
 
 
 def read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
-    """(columns, complete rows) of a CSV file, without a last line that was cut off; empty if there is no file."""
+    """(columns, complete rows) of a CSV file, without a last line that was cut off; empty if there is no file.
+
+    Columns that an earlier version called otherwise have today's names.
+    """
     table = parsed(path)
-    return table.columns, table.rows
+    names = {old: name for name, old in old_names(table.columns).items()}
+    rows = [{names.get(name, name): cell for name, cell in row.items()} for row in table.rows]
+    return [names.get(name, name) for name in table.columns], rows
+
+
+def old_names(columns: Sequence[str]) -> dict[str, str]:
+    """Today's names of columns -> those in the header `columns` of an earlier version; empty for any other header."""
+    # Only tables of tasks had such names. In metrics.csv, which has a clock, they would be somebody's own metrics.
+    if "maze" not in columns or "clock" in columns:
+        return {}
+    return {name: old for name, old in OLD_NAMES.items() if old in columns and name not in columns}
 
 
 def parsed(path: Path, numbers: Sequence[str] = ()) -> Table:
-    """What a CSV file holds, where a row has a number in each of the columns `numbers`; empty if there is no file."""
+    """The content of a CSV file, whose rows have a number in each of the columns `numbers`; empty without a file."""
     if not path.exists():
         return Table([], [], [])
-    # A power cut may leave any bytes, and spreadsheets begin a file with a mark: neither keeps the table from being
-    # read. A line at a time: a stray quote would otherwise take all the lines up to the next one into its cell.
+    # The table must be readable whatever bytes a power cut has left, and with the mark that spreadsheets put first.
+    # Lines are parsed one by one. Otherwise a stray quote would join all lines up to the next quote in one cell.
     first, *lines = path.read_bytes().decode("utf-8-sig", errors="replace").split("\n")
     if not lines:
         return Table([], [], [])  # not even the header is whole
     try:
         columns = _header(first, numbers)
     except ValueError as error:
-        return Table([], [], [f"line 1 {error}", *lines[:-1]])  # nothing tells what the others mean
+        return Table([], [], [f"line 1 {error}", *lines[:-1]])  # without a header, no line can be read
     rows, unread, tail = [], [], None
     for i, line in enumerate(lines):
         try:
@@ -144,7 +164,7 @@ def parsed(path: Path, numbers: Sequence[str] = ()) -> Table:
 
 
 def _header(line: str, numbers: Sequence[str]) -> list[str]:
-    """The names of the columns; ValueError if they are not those of the table."""
+    """The names of the columns. ValueError if they are not those of the table."""
     columns = _cells(line)
     missing = [name for name in numbers if name not in columns]
     if missing:
@@ -155,7 +175,7 @@ def _header(line: str, numbers: Sequence[str]) -> list[str]:
 
 
 def _row(line: str, columns: Sequence[str], numbers: Sequence[str]) -> dict[str, str] | None:
-    """The cells by name, None for an empty line; ValueError if the line is no row."""
+    """The cells by name, None for an empty line. ValueError if the line is not a row."""
     if not line.strip():
         return None
     cells = _cells(line)
@@ -185,10 +205,13 @@ def _is_number(cell: str) -> bool:
 
 
 def _size(path: Path) -> int:
-    """The bytes of a file; 0 if there is none."""
+    """The number of bytes of a file; 0 if there is none."""
     return path.stat().st_size if path.exists() else 0
 
 
 def _cell(value: Any) -> Any:
-    """`value` as it is written: Python's floats with nine digits, others as they print (NumPy's are exact)."""
+    """`value` as it is written: Python's floats with nine digits, all others as they print.
+
+    NumPy's floats print exactly.
+    """
     return f"{value:.9g}" if isinstance(value, float) else value

@@ -1,19 +1,21 @@
 """Curves for TensorBoard."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from minimax_lib.experiment.writers.base import Row
+import numpy as np
+
+from minimax_lib.experiment.writers.base import Row, curves_of
 
 FLUSH_SECONDS = 1
 
 
 class TensorBoardWriter:
-    """The same rows as curves for TensorBoard, a folder a seed; text in a row goes before the names of its numbers.
+    """Writes the rows of the tables as curves for TensorBoard, in a folder for each seed.
 
-    Needs tensorboardX, which writes in the background and is at most `FLUSH_SECONDS` behind. The first update that is
-    written takes the place of what an earlier process wrote from there on.
+    `curves_of` names them. Curves that an earlier process wrote are replaced from the first update that is written
+    here. Needs tensorboardX, which writes in the background and is at most `FLUSH_SECONDS` behind.
     """
 
     def __init__(self, folder: Path):
@@ -23,18 +25,20 @@ class TensorBoardWriter:
     def write(self, rows: Sequence[Row]) -> None:
         for row in rows:
             curves = self._curves(row["seed"], row["update"])
-            label = [value for value in row.values() if isinstance(value, str)]
-            numbers = {name: value for name, value in row.items() if not isinstance(value, str)}
-            for name in numbers.keys() - {"update", "seed"}:
-                curves.add_scalar("/".join([*label, name]), float(numbers[name]), row["update"])
+            for name, value in curves_of(row).items():
+                curves.add_scalar(name, value, row["update"])
+
+    def write_pictures(self, update: int, seed: int, pictures: Mapping[str, np.ndarray]) -> None:
+        for name, picture in pictures.items():
+            self._curves(seed, update).add_image(f"pictures/{name}", picture, update, dataformats="HWC")
 
     def close(self) -> None:
-        """Waits until everything is written."""
+        """Returns when everything is written."""
         for curves in self._seeds.values():
             curves.close()
 
     def _curves(self, seed: int, update: int) -> Any:
-        # TensorBoard takes a folder for a run, and draws curves of one name from several runs in one picture.
+        # TensorBoard takes each folder for a run. It draws curves of one name from several runs in one picture.
         if seed not in self._seeds:
             from tensorboardX import SummaryWriter  # an extra, which only --tensorboard needs
 

@@ -1,0 +1,36 @@
+"""What other libraries call a setting (minimax, JaxUED, dcd, Stable-Baselines3), to answer who types it from habit."""
+
+NAMES_ELSEWHERE = {
+    "env": ("env_name", "env_id"),
+    "runner": ("train_runner", "ued_algo", "algo", "curriculum"),
+    "model": ("architecture", "student_model_name", "recurrent_arch"),
+    "name": ("xpid", "run_name", "exp_name"),
+    "n_updates": ("n_total_updates", "num_updates", "num_env_steps", "total_timesteps"),
+    "log_every": ("log_interval",),
+    "checkpoint_every": ("checkpoint_interval", "save_interval", "checkpoint_save_interval"),
+    "runner.n_parallel": ("n_envs", "num_envs", "num_train_envs", "num_processes"),
+    "runner.n_steps": ("num_steps", "rollout_length", "n_rollout_steps"),
+    "runner.capacity": ("buffer_size", "plr_buffer_size", "level_buffer_capacity", "level_replay_seed_buffer_size"),
+    "runner.replay_prob": ("plr_replay_prob", "level_replay_prob"),
+    "runner.staleness": ("staleness_coef", "staleness_coeff", "plr_staleness_coef"),
+    "runner.temperature": ("plr_temp", "level_replay_temperature"),
+    "runner.score": ("ued_score", "plr_score", "score_function", "level_replay_strategy"),
+    "runner.n_edits": ("num_edits", "plr_num_mutations", "n_mutations"),
+    "model.memory_width": ("hidden", "hidden_size", "hidden_dim", "recurrent_hidden_dim", "lstm_size"),
+    "ppo.lr": ("learning_rate", "student_lr"),
+    "ppo.lr_final": ("lr_anneal", "anneal_lr"),
+    "ppo.gamma": ("discount",),
+    "ppo.gae_lambda": ("gae_lam",),
+    "ppo.clip_eps": ("clip_param", "clip_range", "ppo_clip_eps"),
+    "ppo.n_epochs": ("epoch_ppo", "ppo_epoch", "update_epochs", "student_ppo_n_epochs"),
+    "ppo.n_minibatches": ("num_minibatches", "num_mini_batch", "student_ppo_n_minibatches"),
+    "ppo.entropy_coef": ("ent_coef", "ent_coeff", "entropy_coeff"),
+    "ppo.value_coef": ("vf_coef", "value_loss_coef", "critic_coeff"),
+    "eval.every": ("eval_freq", "test_interval"),
+    "eval.tasks": ("test_env_names", "eval_levels"),
+    "eval.n_episodes": ("n_eval_episodes", "eval_num_attempts", "test_n_episodes"),
+}
+# Our own names too: gamma is found in whatever group it was looked for.
+SETTING_OF = {
+    other: setting for setting, others in NAMES_ELSEWHERE.items() for other in (*others, setting.rpartition(".")[2])
+}

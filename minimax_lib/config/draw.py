@@ -1,0 +1,114 @@
+"""The settings of `minimax-draw`, from the command line."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NoReturn
+
+from minimax_lib.config.flags import split_flags
+from minimax_lib.config.help import Flag, sections, show_flags
+from minimax_lib.config.plot import check_names
+from minimax_lib.config.train import check_cache, check_path
+from minimax_lib.config.tree import Tree, build
+from minimax_lib.config.values import Words
+from minimax_lib.messages import shown
+
+USAGE = """Draws levels and episodes from the checkpoints of runs. Runs come first, then flags.
+* minimax-draw runs/my-run                              everything that the method has
+* minimax-draw runs/my-run --what episodes --format mp4 --tasks Labyrinth
+* minimax-draw runs/paired --what designs --checkpoints all
+* minimax-draw runs/accel --what best --checkpoints all --format gif"""
+
+WHAT = {
+    "best": "the levels with the highest scores in the level buffer",
+    "sources": "fresh levels, replayed ones, and mutations of these",
+    "lineage": "levels with their ancestors (ACCEL with --runner.n-ancestors)",
+    "designs": "the teacher's designs, a row for each checkpoint",
+    "episodes": "the agent's way through held-out tasks",
+}
+FORMATS = ("png", "gif", "mp4")
+ALL, LATEST = "all", "latest"
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Which checkpoints of which runs, and what to draw from them."""
+
+    run: tuple[str, ...] = ()
+    """Folders of runs. They may also be named first, without this flag."""
+    what: tuple[str, ...] = tuple(WHAT)
+    """What to draw."""
+    checkpoints: tuple[str, ...] = (LATEST,)
+    """Checkpoints by their number of updates; latest: the newest; all: every one that the run has kept."""
+    tasks: tuple[str, ...] = ("validation",)
+    """Held-out tasks of the episodes, or groups of them (`minimax-train --list tasks`)."""
+    format: tuple[str, ...] = ("png",)
+    """Formats: png, gif, mp4. A film of an episode shows every step and the agent's view. One of a lineage goes from
+    ancestor to child, and any other from checkpoint to checkpoint. mp4 needs the extra `video`."""
+    out: str = "pictures"
+    """Folder for the pictures. A file that is there and was not written by minimax-draw is kept; the new one gets a
+    number."""
+    n_levels: int = 12
+    """Levels in a gallery of the best."""
+    columns: int = 6
+    """Levels in a row."""
+    fps: float | None = None
+    """Frames of a film in a second; none: 10 of an episode, 1 of anything else."""
+    greedy: bool = False
+    """Take the most likely action in episodes; otherwise actions are sampled, as in the published evaluations."""
+    seed: int | None = None
+    """Which seed of a run; none: the first."""
+    student: int = 0
+    """Which student of a population; 0 is the first (the protagonist of PAIRED)."""
+    plugins: tuple[str, ...] | None = None
+    """Modules to import first, which register what the runs use; what a run's folder names is never imported by itself.
+    None: a run with plugins is refused."""
+    compilation_cache: str = "auto"
+    """Folder that keeps compiled programs: auto (your cache folder, or $JAX_COMPILATION_CACHE_DIR), none, or a path."""
+
+    def __post_init__(self) -> None:
+        if not self.run:
+            raise ValueError("no run is given: name their folders first, as in minimax-draw runs/my-run")
+        for folder in self.run:
+            if not folder:
+                raise ValueError("run is '': it must be the folder of a run")
+            check_path("run", folder)
+        check_path("out", self.out)
+        if not self.out:
+            raise ValueError("out is '': it must be a folder, as pictures (the current one is .)")
+        check_names("what", self.what, tuple(WHAT))
+        check_names("format", self.format, FORMATS)
+        check_cache(self.compilation_cache)
+        if not self.tasks:
+            raise ValueError("tasks is empty: name a held-out task, as Labyrinth, or a group, as validation")
+        self._check_checkpoints()
+        for name in ("n_levels", "columns"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}: it must be at least 1")
+        if self.fps is not None and not 0 < self.fps <= 100:
+            raise ValueError(f"fps is {self.fps}: it must be positive, and at most 100")
+
+    def _check_checkpoints(self) -> None:
+        if not self.checkpoints:
+            raise ValueError(f"checkpoints is empty: choose {ALL}, {LATEST}, or numbers of updates")
+        for word in self.checkpoints:
+            if word not in (ALL, LATEST) and not (word.isascii() and word.isdecimal()):
+                raise ValueError(f"checkpoints is {shown(word)}: it must be {ALL}, {LATEST}, or numbers of updates")
+
+
+def parse(words: Sequence[str]) -> Settings:
+    """The settings that the command line asks for; ValueError in one line for bad input. `--help` exits."""
+    if {"-h", "--help"} & set(words):
+        show_help()
+    first = next((i for i, word in enumerate(words) if word.startswith("--")), len(words))
+    runs, tree = tuple(words[:first]), Tree(split_flags(words[first:]))
+    if runs:
+        tree["run"] = Words((*runs, *tree.get("run", ())))
+    settings: Settings = build(Settings, tree)
+    return settings
+
+
+def show_help() -> NoReturn:
+    """Prints every flag with its meaning and its default, and exits."""
+    first = (Flag("--help", "", "Show this text."),)
+    notes = {"what": "; ".join(f"{name}: {meaning}" for name, meaning in WHAT.items()) + "."}
+    show_flags(USAGE, list(sections(Settings(run=("runs/my-run",)), "The pictures", notes, first=first)))

@@ -1,0 +1,214 @@
+"""The command `minimax-draw`: pictures of levels and episodes, from the checkpoints of runs."""
+
+import io
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from minimax_lib.config.draw import ALL, LATEST, WHAT, Settings, parse
+from minimax_lib.config.train import import_plugins
+from minimax_lib.envs.base import Drawable, Environment
+from minimax_lib.envs.drawing import same_size, stacked
+from minimax_lib.envs.registry import make_held_out
+from minimax_lib.experiment.compilation import keep_compiled_programs
+from minimax_lib.experiment.files import saved_updates
+from minimax_lib.experiment.folder import RunFolder
+from minimax_lib.experiment.loaded import LoadedRun, opened_run
+from minimax_lib.experiment.saved import Run, find_run
+from minimax_lib.messages import one_line
+from minimax_lib.pictures import films, galleries
+from minimax_lib.pictures.output import FigureFolder
+from minimax_lib.plot import say
+from minimax_lib.train import refuse
+
+RECORD = ".minimax-draw.json"
+EPISODE_FPS, OTHER_FPS = 10.0, 1.0
+SHOWN = 2  # episodes side by side in a film
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit status. A request that cannot be met is refused with one line on stderr and status 2.
+
+    A picture that a run does not have is a line; the others are drawn. The status is 1 if there is none.
+    """
+    try:
+        settings = parse(sys.argv[1:] if argv is None else argv)
+        check_formats(settings)
+        import_plugins(settings.plugins or ())
+        runs = [checkpoints_of(Path(folder), settings) for folder in settings.run]
+        for run in runs:
+            check_run(settings, run[0])
+        names = names_of([run[0].folder.path for run in runs])
+    except ValueError as error:
+        return refuse(error, argv)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    # All requests have been checked. From here on, an error means that the work has failed: status 1.
+    from minimax_lib.experiment.checkpoint import CheckpointError  # slow to import, so after the checks
+
+    try:
+        keep_compiled_programs(settings.compilation_cache)
+        drawn = [draw(settings, run, name) for run, name in zip(runs, names, strict=True)]
+    except (CheckpointError, OSError) as error:
+        print(f"error: {one_line(error)}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    if not any(drawn):
+        print("error: nothing can be drawn from these runs", file=sys.stderr)
+        return 1
+    return 0
+
+
+def check_formats(settings: Settings) -> None:
+    """ValueError, with what to install, where a film cannot be written."""
+    for kind in settings.format:
+        if kind != "png":
+            films.check_film(Path(f"film.{kind}"))
+
+
+def checkpoints_of(folder: Path, settings: Settings) -> list[Run]:
+    """The run at each of the checkpoints that are asked for, the oldest first; ValueError if there is none of them."""
+    given = settings.plugins is not None
+    updates: set[int] = set()
+    for word in settings.checkpoints:
+        if word == ALL:
+            updates |= set(saved_updates(RunFolder(folder).checkpoints))
+        elif word != LATEST:
+            updates.add(int(word))
+    runs = [find_run(folder, update, given) for update in sorted(updates)]
+    if LATEST in settings.checkpoints and updates != set(saved_updates(RunFolder(folder).checkpoints)):
+        newest = find_run(folder, "latest", given)
+        runs += [newest] if max(saved_updates(newest.folder.checkpoints), default=None) not in updates else []
+    return runs or [find_run(folder, "latest", given)]
+
+
+def check_run(settings: Settings, run: Run) -> None:
+    """ValueError where the run has not the seed, the student or the tasks, or where nothing draws its levels."""
+    path = run.folder.path
+    env: Environment = run.config.env
+    if not isinstance(env, Drawable):
+        raise ValueError(f"{path} cannot be drawn: {type(env).__name__} has no method to draw its episodes")
+    if settings.seed is not None and settings.seed not in run.seeds:
+        raise ValueError(f"seed is {settings.seed}: {path} has {', '.join(map(str, run.seeds))}")
+    n_students = run.config.runner.n_students
+    if not 0 <= settings.student < n_students:
+        raise ValueError(f"student is {settings.student}: {path} has {n_students}, counted from 0")
+    if "episodes" in settings.what:
+        make_held_out(env, settings.tasks)
+
+
+def names_of(folders: Sequence[Path]) -> list[str]:
+    """A name for each run, which its files begin with: that of its folder; with that of the folder above if need be."""
+    paths = [folder.resolve() for folder in folders]
+    for i, path in enumerate(paths):
+        if path in paths[:i]:
+            raise ValueError(f"run {str(folders[i])!r} is given twice: give it once")
+    short = [path.name for path in paths]
+    names = [path.name if short.count(path.name) == 1 else f"{path.parent.name}-{path.name}" for path in paths]
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            raise ValueError(f"two runs are called {name}: draw them one after another")
+    return names
+
+
+def draw(settings: Settings, checkpoints: Sequence[Run], name: str) -> bool:
+    """Whether something was drawn of a run. Says of each picture where it is, or why there is none."""
+    folder = FigureFolder(Path(settings.out), RECORD)
+    of_all: dict[tuple[str, str], list[np.ndarray]] = {}  # what goes through all checkpoints, by kind and format
+    missing: dict[str, str] = {}
+    n_written = 0
+    for run in checkpoints:
+        loaded = opened_run(run).of(settings.seed, settings.student)
+        for what in (what for what in WHAT if what in settings.what):
+            try:
+                for kind in dict.fromkeys(settings.format):
+                    pictures = DRAWN[what](settings, loaded, kind != "png")
+                    if (what, kind) in BY_CHECKPOINT:
+                        write(folder, f"{name}-{what}-{loaded.update}", kind, pictures, fps_of(settings, what))
+                        n_written += 1
+                    else:
+                        of_all.setdefault((what, kind), []).extend(pictures)
+            except galleries.NotThere as error:
+                missing[what] = one_line(error)
+    for (what, kind), pictures in of_all.items():
+        one = [stacked(pictures)] if kind == "png" else pictures
+        write(folder, f"{name}-{what}", kind, one, fps_of(settings, what))
+    for what, why in missing.items():
+        say(f"not drawn: {what}: {why}")
+    return bool(n_written or of_all)
+
+
+def write(folder: FigureFolder, stem: str, kind: str, pictures: Sequence[np.ndarray], fps: float) -> None:
+    """Writes a picture, or the frames of a film, and says where it is."""
+    content = png_bytes(pictures[0]) if kind == "png" else films.film_bytes(same_size(pictures), f".{kind}", fps)
+    (path,) = folder.write(stem, {kind: content})
+    say(f"written: {path}")
+
+
+def png_bytes(picture: np.ndarray) -> bytes:
+    """The picture as a PNG."""
+    file = io.BytesIO()
+    Image.fromarray(picture).save(file, "png", optimize=True)
+    return file.getvalue()
+
+
+def fps_of(settings: Settings, what: str) -> float:
+    """Frames of a film in a second."""
+    return settings.fps or (EPISODE_FPS if what == "episodes" else OTHER_FPS)
+
+
+# ------------------------------------------------------------------------------------------------- what can be drawn
+
+# Each gives the picture of a checkpoint; of a film, its frames.
+Draw = Callable[[Settings, LoadedRun, bool], list[np.ndarray]]
+
+
+def _best(settings: Settings, run: LoadedRun, film: bool) -> list[np.ndarray]:
+    return [galleries.best_levels(run, settings.n_levels, settings.columns)]
+
+
+def _sources(settings: Settings, run: LoadedRun, film: bool) -> list[np.ndarray]:
+    return [galleries.sources(run, settings.columns)]
+
+
+def _designs(settings: Settings, run: LoadedRun, film: bool) -> list[np.ndarray]:
+    return [galleries.designs([run], settings.columns)]
+
+
+def _lineage(settings: Settings, run: LoadedRun, film: bool) -> list[np.ndarray]:
+    if not film:
+        return [galleries.lineages(run, columns=max(settings.columns, 2))]
+    best = galleries.with_parents(run)[0]
+    return [run.draw(galleries.one(level), [words], columns=1) for level, words in galleries.lineage(run, best)]
+
+
+def _episodes(settings: Settings, run: LoadedRun, film: bool) -> list[np.ndarray]:
+    episodes = run.play_tasks(settings.tasks, greedy=settings.greedy)
+    if not film:
+        return [films.ways(episodes)]
+    captions = [films.told(name, episode) for name, episode in episodes.items()]
+    return films.film(list(episodes.values()), captions, columns=SHOWN)
+
+
+DRAWN: dict[str, Draw] = {
+    "best": _best,
+    "sources": _sources,
+    "lineage": _lineage,
+    "designs": _designs,
+    "episodes": _episodes,
+}
+# These have a file for each checkpoint. The others have one, which goes through all checkpoints.
+BY_CHECKPOINT = {
+    *((what, "png") for what in WHAT if what != "designs"),
+    *((what, kind) for what in ("lineage", "episodes") for kind in ("gif", "mp4")),
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,12 @@
+"""What every part of an environment must do, checked. Call these in the tests of your own.
+
+Each check raises an AssertionError, in a sentence, at the first thing that would break training. Models and curricula
+have checks too: `minimax_lib.models.conformance.check_model`, `minimax_lib.curricula.conformance.check_curriculum`.
+"""
+
+from minimax_lib.envs.conformance.editing import check_editing
+from minimax_lib.envs.conformance.environment import check_environment
+from minimax_lib.envs.conformance.held_out import check_held_out
+from minimax_lib.envs.conformance.teacher import check_teacher
+
+__all__ = ["check_editing", "check_environment", "check_held_out", "check_teacher"]

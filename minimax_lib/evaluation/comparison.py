@@ -1,0 +1,143 @@
+"""Methods side by side on the same tasks: tables for people, and the same numbers as CSV."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from minimax_lib.evaluation.statistics import MIN_SEEDS, summarise
+from minimax_lib.evaluation.tables import INTERVAL, Scores, percent, spread_cells
+
+ALL_TASKS = "all tasks"
+BORDERS = 3  # characters that a column of a table needs beside its cells
+NARROWEST = 12  # characters of a column, so that the name of a method is not cut to pieces
+
+
+@dataclasses.dataclass(frozen=True)
+class Improvement:
+    """The probability that a seed of a method solves more than one of the first method: mean over tasks, ties half."""
+
+    probability: float
+    interval: tuple[float, float] | None  # stratified bootstrap; None where one of the two has too few seeds
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+    """The runs of one method, pooled as seeds."""
+
+    label: str
+    runs: tuple[str, ...]  # folders
+    updates: tuple[int, ...]  # of their checkpoints
+    scores: Scores
+    improvement: Improvement | None = None  # None for the first method
+
+
+def tables(title: str, methods: Sequence[Method], width: int) -> Iterator[Table]:
+    """Tables of tasks x methods, each with as many methods as `width` characters hold, and one of all tasks."""
+    left = width - max(map(len, (*methods[0].scores.tasks, ALL_TASKS))) - BORDERS - 1
+    few: list[Method] = []
+    for method in methods:
+        if few and sum(column_width(one) + BORDERS for one in (*few, method)) > left:
+            yield task_table(title, few)
+            few = []
+        few.append(method)
+    yield task_table(title, few)
+    yield method_table(methods)
+
+
+def column_width(method: Method) -> int:
+    """Characters of the widest cell of a method. Its name may take several lines."""
+    cells = [cell(method, task) for task in (*method.scores.tasks, ALL_TASKS)]
+    return max(NARROWEST, *(len(line) for text in cells for line in text.splitlines()))
+
+
+def task_table(title: str, methods: Sequence[Method]) -> Table:
+    """A row a task and a column a method: solved rate, mean and IQM, and below them the interval or the seeds."""
+    table = Table("task", title=title, title_justify="left", caption=note(methods), caption_justify="left")
+    for method in methods:
+        heading = f"{method.label}\n{seeds_of(method)}\nmean, IQM"
+        table.add_column(heading, justify="right", overflow="fold", max_width=column_width(method))
+    for task in (*methods[0].scores.tasks, ALL_TASKS):
+        last = task == ALL_TASKS
+        table.add_row(task, *(cell(method, task) for method in methods), style="bold" if last else None)
+        if task == methods[0].scores.tasks[-1]:
+            table.add_section()
+    return table
+
+
+def method_table(methods: Sequence[Method]) -> Table:
+    """A row a method: the solved rate over all tasks, and how often it is better than the first."""
+    table = Table(title="All tasks", title_justify="left", caption_justify="left")
+    table.add_column("method", overflow="fold")
+    if len(methods) > 1:
+        table.caption = (
+            f"better than {methods[0].label}: the probability that one of its seeds solves more of a task than a seed "
+            "of the other (ties count half)"
+        )
+    columns = ["seeds", "mean", "IQM", "interval, or\neach seed, %"]
+    for column in (*columns, *([f"better than\n{methods[0].label}"] if len(methods) > 1 else [])):
+        table.add_column(column, justify="right")
+    for method in methods:
+        rates = method.scores["solved_rate"]
+        found = summarise(rates)
+        spread = spread_cells(rates, found.interval) or [""]
+        cells = [str(found.n_seeds), percent(found.mean), percent(found.iqm), *spread]
+        table.add_row(method.label, *cells, *([improvement_cell(method.improvement)] if len(methods) > 1 else []))
+    return table
+
+
+def seeds_of(method: Method) -> str:
+    n = len(method.scores.seeds)
+    return f"{n} seed{'s' if n > 1 else ''}"
+
+
+def cell(method: Method, task: str) -> str:
+    """Mean and IQM in one line, the interval or the values of the seeds in the next."""
+    rates = _rates(method, task)
+    found = summarise(rates)
+    return "\n".join([f"{percent(found.mean)} {percent(found.iqm)}", *spread_cells(rates, found.interval)])
+
+
+def _rates(method: Method, task: str) -> Any:
+    """f64[S] of one task, f64[S, M] of all."""
+    rates = method.scores["solved_rate"]
+    return rates if task == ALL_TASKS else rates[:, method.scores.tasks.index(task)]
+
+
+def improvement_cell(found: Improvement | None) -> str:
+    if found is None:
+        return ""
+    interval = f"\n{found.interval[0]:.2f} to {found.interval[1]:.2f}" if found.interval else ""
+    return f"{found.probability:.2f}{interval}"
+
+
+def note(methods: Sequence[Method]) -> str:
+    """Which intervals the table shows, or why some are missing."""
+    counts = [len(method.scores.seeds) for method in methods]
+    notes = []
+    if max(counts) >= MIN_SEEDS:
+        notes.append(f"interval: {INTERVAL} of the IQM")
+    if any(1 < n < MIN_SEEDS for n in counts):
+        notes.append(f"fewer than {MIN_SEEDS} seeds: the value of each in %, and no interval")
+    return "; ".join(notes)
+
+
+def rows(methods: Sequence[Method]) -> Iterator[dict[str, Any]]:
+    """A row for each task and method, and one for each method over all tasks."""
+    for task in (*methods[0].scores.tasks, ALL_TASKS):
+        for method in methods:
+            found = summarise(_rates(method, task))
+            low, high = found.interval or ("", "")
+            row = {"task": task, "method": method.label, "n_seeds": found.n_seeds}
+            row |= {"mean": found.mean, "iqm": found.iqm, "low": low, "high": high}
+            better = method.improvement if task == ALL_TASKS else None
+            p_low, p_high = (better and better.interval) or ("", "")
+            row |= {"better_than": methods[0].label if better else ""}
+            row |= {
+                "probability": better.probability if better else "",
+                "probability_low": p_low,
+                "probability_high": p_high,
+            }
+            first, last = min(method.updates), max(method.updates)
+            yield row | {"updates": first if first == last else f"{first} to {last}", "runs": " ".join(method.runs)}

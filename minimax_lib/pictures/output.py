@@ -1,0 +1,63 @@
+"""A folder of figures, in which nothing is lost that somebody else has put there."""
+
+import hashlib
+import itertools
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from minimax_lib.experiment.files import write_atomically
+
+RECORD = ".minimax-plot.json"  # the fingerprints of the files that were written here, by name
+
+
+class FigureFolder:
+    """A folder that figures are written to.
+
+    A file that this class wrote, and that nobody has changed since, is replaced. Any other file is kept: then the new
+    figure's files get a number (`curve-return-2.png`).
+    """
+
+    def __init__(self, path: Path, record: str = RECORD):
+        """OSError if there is no such folder and it cannot be made."""
+        path.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self._record_file = path / record
+        self._record = self._read_record()
+
+    def _read_record(self) -> dict[str, str]:
+        try:
+            found = json.loads(self._record_file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}  # then every file is somebody else's
+        return {str(name): str(mark) for name, mark in found.items()} if isinstance(found, dict) else {}
+
+    def write(self, name: str, contents: Mapping[str, bytes]) -> list[Path]:
+        """Writes the files `name`.ENDING with the contents by ending, all under one number; where they are."""
+        for number in itertools.count(1):
+            stem = name if number == 1 else f"{name}-{number}"
+            paths = {self.path / f"{stem}.{ending}": content for ending, content in contents.items()}
+            if all(self._may_be_written(path, content) for path, content in paths.items()):
+                break
+        for path, content in paths.items():
+            # A new file in place of the old one: a link is replaced, and what it points to is left alone.
+            partial = path.with_name(f".{path.name}.partial")
+            partial.unlink(missing_ok=True)
+            with partial.open("xb") as file:
+                file.write(content)
+            partial.replace(path)
+            self._record[path.name] = _mark(content)
+        write_atomically(self._record_file, json.dumps(self._record, indent=1, sort_keys=True) + "\n")
+        return list(paths)
+
+    def _may_be_written(self, path: Path, content: bytes) -> bool:
+        if not (path.exists() or path.is_symlink()):
+            return True
+        if not path.is_file():
+            return False
+        there = path.read_bytes()
+        return there == content or self._record.get(path.name) == _mark(there)
+
+
+def _mark(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

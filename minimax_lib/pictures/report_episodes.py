@@ -1,0 +1,186 @@
+"""The part of a report that shows episodes, moment by moment.
+
+Moments are cut into small tiles. Each tile is kept once, and of each moment only the tiles that change. So an episode
+of a hundred moments takes some ten kilobytes.
+"""
+
+import base64
+import dataclasses
+import math
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from minimax_lib.envs.base import Animated, Drawable
+from minimax_lib.envs.drawing import PAPER
+from minimax_lib.envs.registry import make_held_out
+from minimax_lib.experiment.loaded import Episode, LoadedRun
+from minimax_lib.messages import one_line
+from minimax_lib.pictures.films import moment
+from minimax_lib.pictures.html import Html, data_url, joined, json_block, png, swatch, tag
+from minimax_lib.pictures.report_levels import opened, stepper
+from minimax_lib.pictures.report_tables import sentence
+from minimax_lib.pictures.runs import Group
+
+SIZE = 20  # pixels, the side of a tile
+MOST_STEPS = 300  # of an episode that are shown
+Say = Callable[[str], None]
+
+
+class Tiles:
+    """All different tiles of some pictures. The first one is blank paper."""
+
+    def __init__(self) -> None:
+        self._tiles: list[np.ndarray] = []
+        self._place_of: dict[bytes, int] = {}
+        self._place(np.full((SIZE, SIZE, 3), PAPER, np.uint8))
+
+    def __len__(self) -> int:
+        return len(self._tiles)
+
+    def _place(self, tile: np.ndarray) -> int:
+        key = tile.tobytes()
+        if key not in self._place_of:
+            self._place_of[key] = len(self._tiles)
+            self._tiles.append(tile.copy())
+        return self._place_of[key]
+
+    def cut(self, picture: np.ndarray) -> np.ndarray:
+        """i64[rows, columns], the tiles of a picture; paper fills up the last ones."""
+        rows, columns = (math.ceil(n / SIZE) for n in picture.shape[:2])
+        whole = np.full((rows * SIZE, columns * SIZE, 3), PAPER, np.uint8)
+        whole[: picture.shape[0], : picture.shape[1]] = picture
+        tiles = whole.reshape(rows, SIZE, columns, SIZE, 3).swapaxes(1, 2)
+        return np.array([[self._place(tile) for tile in row] for row in tiles])
+
+    @property
+    def columns(self) -> int:
+        """Of the picture of all tiles."""
+        return math.ceil(math.sqrt(len(self)))
+
+    def picture(self) -> np.ndarray:
+        """u8[H, W, 3], all tiles, row by row."""
+        n = self.columns
+        rows = math.ceil(len(self) / n)
+        blank = [self._tiles[0]] * (rows * n - len(self))
+        whole = np.stack([*self._tiles, *blank]).reshape(rows, n, SIZE, SIZE, 3)
+        return whole.swapaxes(1, 2).reshape(rows * SIZE, n * SIZE, 3)
+
+
+@dataclasses.dataclass(frozen=True)
+class Reel:
+    """Moments as changes of tiles."""
+
+    n: int  # moments
+    width: int  # pixels
+    height: int
+    changes: np.ndarray  # u32: for each moment how many, and then the place (row by row) and the tile of each
+
+
+def reel_of(frames: Iterable[np.ndarray], tiles: Tiles) -> Reel:
+    """The frames as changes. They may differ in size: paper fills up the smaller ones."""
+    grids, width, height = [], 0, 0
+    for frame in frames:
+        grids.append(tiles.cut(frame))
+        height, width = max(height, frame.shape[0]), max(width, frame.shape[1])
+    rows, columns = math.ceil(height / SIZE), math.ceil(width / SIZE)
+    before, parts = np.zeros((rows, columns), np.int64), []
+    for grid in grids:
+        now = np.zeros_like(before)
+        now[: grid.shape[0], : grid.shape[1]] = grid
+        places = np.flatnonzero(now != before)
+        parts.append(np.append(len(places), np.stack([places, now.reshape(-1)[places]], axis=1)))
+        before = now
+    return Reel(len(grids), width, height, np.concatenate(parts).astype("<u4"))
+
+
+def packed(reel: Reel) -> dict[str, Any]:
+    """A reel for the page's script."""
+    data = base64.b64encode(zlib.compress(reel.changes.tobytes(), 9)).decode()
+    return {"n": reel.n, "width": reel.width, "height": reel.height, "changes": data}
+
+
+# -------------------------------------------------------------------------------------------------------------- as HTML
+
+
+def episodes_part(
+    groups: Sequence[Group], plugins: Sequence[str] | None, tasks: Sequence[str], greedy: bool, say: Say
+) -> Html:
+    """An episode on each task of each group: of the newest checkpoint of its first run that has one."""
+    tiles, told = Tiles(), []
+    players: dict[str, list[Html]] = {}
+    for place, group in enumerate(groups):
+        try:
+            loaded = newest_of(group, plugins)
+            names = tasks_of(loaded, tasks)
+        except ValueError as error:
+            told.append(sentence(f"{group.label}: no episode: {one_line(error)}."))
+            continue
+        say(f"playing {len(names)} episode{'s' if len(names) > 1 else ''} of {group.label}")
+        for name in names:
+            episode = loaded.play(name, greedy=greedy)
+            players.setdefault(name, []).append(player(episode, loaded, name, (group.label, place), tiles))
+    if not players:
+        return joined(told)
+    how = "The most likely action is taken." if greedy else "Actions are sampled from the policy."
+    keys = "Arrow keys step while the slider has the focus, Home and End jump, the space bar plays."
+    image = data_url(png(tiles.picture(), clear_white=True), "image/png")
+    atlas = {"size": SIZE, "columns": tiles.columns, "image": image}
+    # With one method, all episodes stand side by side; with several, those on one task.
+    rows = [[own for task in players.values() for own in task]] if len(groups) == 1 else list(players.values())
+    return joined(
+        [
+            tag("p", f"One episode of the newest checkpoint on each task. {how} {keys}", class_="note"),
+            told,
+            [tag("div", row, class_="players") for row in rows],
+            json_block("tiles", atlas),
+        ]
+    )
+
+
+def newest_of(group: Group, plugins: Sequence[str] | None) -> LoadedRun:
+    """The newest checkpoint of a group's first run that has one; ValueError in one line if there is none."""
+    first: ValueError | None = None
+    for run in group.runs:
+        try:
+            return opened(run, plugins)
+        except ValueError as error:
+            first = first or error
+    raise first or ValueError("there is no run")
+
+
+def tasks_of(loaded: LoadedRun, tasks: Sequence[str]) -> tuple[str, ...]:
+    """The names of the tasks; ValueError for one that is not known, and where the environment draws nothing."""
+    env = loaded.env
+    if not isinstance(env, Animated | Drawable):
+        raise ValueError(f"{type(env).__name__} has no method to draw its episodes")
+    protocol = loaded.config.eval.protocol
+    return make_held_out(env, tuple(tasks), **({} if protocol is None else {"protocol": protocol})).names
+
+
+def player(episode: Episode, loaded: LoadedRun, task: str, group: tuple[str, int], tiles: Tiles) -> Html:
+    """An episode of a `group` (label, place) that can be stepped through."""
+    label, place = group
+    n = min(episode.length, MOST_STEPS) + 1
+    reel = reel_of((moment(episode, time) for time in range(n)), tiles)
+    end = f"{'solved' if episode.solved else 'not solved'} in {episode.length} steps"
+    cut = f" (the first {MOST_STEPS} are shown)" if episode.length > MOST_STEPS else ""
+    where = f"{loaded.path.resolve().name}, seed {loaded.seed}, update {loaded.update:,}"
+    id_ = f"episode-{task}-{place}"
+    return tag(
+        "figure",
+        tag("h3", task),
+        tag("canvas", width=reel.width, height=reel.height, role="img", aria_label=f"{label} on {task}: {end}"),
+        stepper(n, 0, "step", tag("button", "play", type="button", class_="play")),
+        tag("output", f"step 0 of {n - 1}"),
+        tag(
+            "figcaption",
+            tag("b", swatch(place), label),
+            f" {end}{cut}, return {episode.episode_return:.3f} ({where})",
+        ),
+        json_block(id_, packed(reel)),
+        class_="player",
+        data_content=id_,
+    )

@@ -1,0 +1,114 @@
+"""The command `minimax-report`: one HTML file about runs, which opens without a network."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from minimax_lib.config.files import read_yaml
+from minimax_lib.config.report import Settings, parse
+from minimax_lib.config.runs import harmless
+from minimax_lib.config.train import import_plugins
+from minimax_lib.experiment.folder import RunFolder
+from minimax_lib.pictures import report_tables
+from minimax_lib.pictures.html import Html, page, write_page
+from minimax_lib.pictures.runs import Group, find_groups
+from minimax_lib.plot import check_matplotlib, say
+from minimax_lib.train import refuse
+
+USUAL_TASKS = ("validation",)
+LARGE = 5_000_000  # bytes
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit status. A request that cannot be met is refused with one line on stderr and status 2.
+
+    A part of the report that cannot be made of these runs is a sentence in it.
+    """
+    try:
+        settings = parse(sys.argv[1:] if argv is None else argv)
+        check_matplotlib()
+        import_plugins(settings.plugins or ())
+        groups = find_groups(settings.run, settings.patterns, settings.by)
+        check_plugins(settings, groups)
+        check_tasks(settings, groups)
+    except ValueError as error:
+        return refuse(error, argv)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    try:
+        from minimax_lib.experiment.compilation import keep_compiled_programs
+
+        keep_compiled_programs(settings.compilation_cache)
+        text = report(settings, groups)
+        path = write_page(Path(settings.out), text)
+    except OSError as error:
+        print(f"error: {settings.out}: {error.strerror or error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    size = path.stat().st_size
+    large = " (fewer --tasks, --n-levels or --n-checkpoints make it smaller)" if size > LARGE else ""
+    say(f"written: {path}, {size / 1e6:.1f} MB{large}")
+    return 0
+
+
+def check_plugins(settings: Settings, groups: Sequence[Group]) -> None:
+    """ValueError for a run with plugins, unless the user has said which to import."""
+    for group in groups:
+        for run in group.runs:
+            config = RunFolder(run.path).config
+            harmless(read_yaml(config), config, settings.plugins is not None)
+
+
+def check_tasks(settings: Settings, groups: Sequence[Group]) -> None:
+    """ValueError, with the nearest name, for a task that the user names and that no run's environment has."""
+    if not (settings.tasks and settings.episodes):
+        return
+    from minimax_lib.envs.registry import make_held_out
+    from minimax_lib.experiment.saved import config_of
+
+    for group in groups:
+        try:
+            config = config_of(RunFolder(group.runs[0].path), plugins_are_given=True)
+        except ValueError:
+            continue  # then the report says why there is no episode
+        make_held_out(config.env, settings.tasks)
+
+
+def report(settings: Settings, groups: Sequence[Group]) -> str:
+    """The page."""
+    n_runs = sum(len(group.runs) for group in groups)
+    names = ", ".join(group.label for group in groups)
+    n_seeds = sum(group.n_seeds for group in groups)
+    runs = f"{n_runs} run{'s' if n_runs > 1 else ''}, {n_seeds} seed{'s' if n_seeds > 1 else ''}"
+    title = settings.title or f"Report: {names}"
+    best = report_tables.best_score(groups)
+    foot = "Made by minimax-report. The file needs nothing else: it loads nothing, and opens offline."
+    return page(title, list(parts(settings, groups)), f"{runs}; {best}" if best else runs, foot)
+
+
+def parts(settings: Settings, groups: Sequence[Group]) -> Iterator[tuple[str, str, Html]]:
+    """(identifier, heading, content) of every part."""
+    yield "runs", "Runs", report_tables.runs_part(groups)
+    yield "configuration", "Configuration", report_tables.configuration_part(groups)
+    say("drawing figures")
+    yield "held-out", "Held-out tasks", report_tables.held_out_part(groups)
+    yield "curves", "Curves", report_tables.curves_part(groups, settings.x)
+    if settings.n_levels:
+        from minimax_lib.pictures.report_levels import levels_part  # slow to import, as what follows
+
+        say("drawing the best levels of the checkpoints")
+        content = levels_part(groups, settings.plugins, settings.n_levels, settings.n_checkpoints)
+        yield "levels", "Best levels", content
+    if settings.episodes:
+        from minimax_lib.pictures.report_episodes import episodes_part
+
+        tasks = settings.tasks or USUAL_TASKS
+        yield "episodes", "Episodes", episodes_part(groups, settings.plugins, tasks, settings.greedy, say)
+    yield "speed", "Speed", report_tables.speed_part(groups)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

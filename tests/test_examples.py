@@ -1,0 +1,60 @@
+"""The pages' Python and the examples: what people copy runs, and what is said to learn learns."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+from doc_blocks import python_blocks, run_blocks
+from tiny_run import save_tiny_run
+
+import minimax_lib
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = ROOT / "docs" / "examples"
+
+
+def example(name: str):
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_block_of_the_page_on_loading_runs(tmp_path, capsys):
+    pytest.importorskip("gymnasium")
+    pytest.importorskip("gymnax")
+    save_tiny_run(tmp_path / "runs" / "my-run", {"name": "plr", "capacity": 8})
+    names = run_blocks(ROOT / "docs" / "loading.md", tmp_path)
+    assert names["episode"].length <= names["episode"].env.max_steps
+    assert (tmp_path / "levels.png").stat().st_size > 1000
+    assert "params/params/value/bias float32 (1,)" in capsys.readouterr().out
+
+
+def test_an_error_in_a_block_is_that_of_its_line(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# A page\n\n```python\nx = 1\n```\n\n```bash\nexit 1\n```\n\n```python\ny = x\n\nz\n```\n")
+    assert python_blocks(page) == [(4, "x = 1\n"), (12, "y = x\n\nz\n")]
+    with pytest.raises(NameError, match="'z'") as error:
+        run_blocks(page, tmp_path)
+    assert error.traceback[-1].lineno + 1 == 14
+    page.write_text("no Python")
+    with pytest.raises(AssertionError, match="has no ```python block"):
+        run_blocks(page, tmp_path)
+
+
+def test_ones_own_ppo_learns(monkeypatch):
+    own = example("own_ppo")
+    monkeypatch.setattr(own, "N_ENVS", 16)
+    monkeypatch.setattr(own, "N_STEPS", 32)
+    corridor = minimax_lib.make_env("AMaze", height=1, width=4, n_walls=0, max_steps=16)
+    _, reward, solved = own.train(corridor, n_updates=30)
+    assert np.isfinite(reward).all()
+    assert solved[-5:].mean() > 0.9 > 0.6 > solved[:2].mean()
+
+
+def test_stable_baselines_trains_through_gymnasium():
+    """Only where it is installed: it needs torch, which is large."""
+    pytest.importorskip("stable_baselines3")
+    before, after = example("gymnasium_ppo").main(n_steps=65_536, n_episodes=200)
+    assert after[1] > before[1] + 0.1

@@ -1,0 +1,639 @@
+"""`minimax-plot`: numbers against plain computation, pooling, what is written, refusals."""
+
+import csv
+import dataclasses
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from doc_blocks import run_blocks
+from scipy.stats import bootstrap
+from tiny_run import save_tiny_run
+from toy_program import EVALUATION, toy_config, toy_program
+
+from minimax_lib.config.plot import FIGURES, parse
+from minimax_lib.config.shipped import located
+from minimax_lib.experiment.run import ExperimentRunner
+from minimax_lib.pictures import bootstrap as bands
+from minimax_lib.pictures import curves, held_out, replay
+from minimax_lib.pictures.output import FigureFolder
+from minimax_lib.pictures.runs import find_groups, phrase
+from minimax_lib.pictures.style import NotDrawn
+from minimax_lib.plot import main
+
+ROOT = Path(__file__).parent.parent
+SETTINGS = {"runner": {"name": "plr", "robust": True, "replay_prob": 0.5}, "ppo": {"lr": 1e-4}, "seed": 0, "n_seeds": 2}
+TASKS = ("Rooms", "Maze", "TrainingDistribution")
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """An empty current folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def table(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def metrics_rows(seeds, value, n=4, **columns):
+    """`n` intervals of ten updates; return is value(seed, i)."""
+    return [
+        {"update": 10 * i, "clock": 20 * i, "seed": seed, "env_steps": 1000 * i, "seconds": i + 0.1 * seed}
+        | {"steps_per_second": 1000, "return": value(seed, i), "solved_rate": float(value(seed, i)) / 2}
+        | {name: column(seed, i) for name, column in columns.items()}
+        for i in range(1, n + 1)
+        for seed in seeds
+    ]
+
+
+def eval_rows(seeds, value, updates=(0, 20, 40), task="task", solved="solved_rate"):
+    return [
+        {"update": update, "seed": seed, task: name, "return": value(seed, j) * update, solved: value(seed, j)}
+        for update in updates
+        for seed in seeds
+        for j, name in enumerate(TASKS)
+    ]
+
+
+def make_run(folder, seed=0, n_seeds=2, value=lambda seed, i: seed + i, columns=None, **settings):
+    """A folder as a run leaves it, without checkpoints."""
+    path = Path(folder)
+    config = SETTINGS | {"seed": seed, "n_seeds": n_seeds, "plugins": ["not_there"]} | settings
+    path.mkdir(parents=True)
+    (path / "config.yaml").write_text(yaml.safe_dump(config))
+    seeds = range(seed, seed + n_seeds)
+    table(path / "metrics.csv", metrics_rows(seeds, value, **(columns or {})))
+    table(path / "eval.csv", eval_rows(seeds, lambda seed, j: 0.1 * seed + 0.2 * j))
+    return path
+
+
+def evaluation(path, seeds, value, update=40, name="update40-benchmark", **how):
+    same = {"update": update, "n_episodes": 100, "actions": "sampled", "protocol": "", "evaluation_seed": 0} | how
+    rows = [
+        {"seed": seed, "task": task, "solved_rate": value(seed, j), "return": 0.5} | same
+        for seed in seeds
+        for j, task in enumerate(TASKS)
+    ]
+    table(Path(path) / "evaluations" / f"{name}.csv", rows)
+
+
+def written(path):
+    with Path(path).open() as file:
+        return list(csv.DictReader(file))
+
+
+# --------------------------------------------------------------------------------------------------------------- curves
+
+
+def test_a_learning_curve_is_the_mean_of_the_seeds_of_all_runs_and_their_range():
+    groups = find_groups([make_run("a", 0, 2), make_run("b", 2, 1)])
+    rows = curves.learning_curve(groups, "return").rows
+    assert [row["updates"] for row in rows] == [10, 20, 30, 40]
+    assert [(row["mean"], row["low"], row["high"]) for row in rows] == [(2, 1, 3), (3, 2, 4), (4, 3, 5), (5, 4, 6)]
+    assert {(row["label"], row["n_seeds"], row["band"]) for row in rows} == {("plr", 3, bands.RANGE)}
+
+
+def test_one_seed_has_no_band():
+    rows = curves.learning_curve(find_groups([make_run("a", 0, 1)]), "return").rows
+    assert all(math.isnan(row["low"]) and math.isnan(row["high"]) for row in rows)
+    assert {row["band"] for row in rows} == {bands.NONE}
+
+
+def test_five_seeds_have_the_bootstrap_interval_of_scipy():
+    values = np.random.default_rng(0).normal(size=(6, 3))
+    low, high = bands.mean_band(values)
+    for j in range(3):
+        theirs = bootstrap((values[:, j],), np.mean, n_resamples=20_000, method="percentile", rng=1).confidence_interval
+        assert (low[j], high[j]) == pytest.approx((theirs.low, theirs.high), abs=0.06)
+    assert bands.kind_of_band(6) == bands.INTERVAL
+
+
+def test_curves_against_environment_steps_and_seconds_place_the_untrained_agent_at_zero():
+    groups = find_groups([make_run("a", 0, 1)])
+    rows = curves.learning_curve(groups, "held_out/solved_rate", "env_steps").rows
+    assert [row["env_steps"] for row in rows] == [0, 2000, 4000]
+    rows = curves.learning_curve(groups, "held_out/solved_rate", "seconds").rows
+    assert [row["seconds"] for row in rows] == [0, 2, 4]
+
+
+def test_held_out_curves_leave_the_training_distribution_out_unless_it_is_named():
+    groups = find_groups([make_run("a", 0, 1)])
+    assert curves.learning_curve(groups, "held_out/solved_rate").rows[0]["mean"] == pytest.approx(0.1)
+    assert curves.learning_curve(groups, "held_out/Maze/solved_rate").rows[0]["mean"] == pytest.approx(0.2)
+    named = curves.learning_curve(groups, "held_out/solved_rate", tasks=["TrainingDistribution"])
+    assert named.rows[0]["mean"] == pytest.approx(0.4)
+
+
+def test_tables_of_earlier_versions_have_the_same_numbers():
+    new, old = make_run("new", 0, 2), make_run("old", 0, 2)
+    table(old / "eval.csv", eval_rows(range(2), lambda seed, j: 0.1 * seed + 0.2 * j, task="maze", solved="solved"))
+    pictures = [curves.learning_curve(find_groups([run]), "held_out/solved_rate") for run in (new, old)]
+    assert pictures[0].rows == pictures[1].rows
+    assert pictures[0].rows[-1]["mean"] == pytest.approx((0.0 + 0.2 + 0.1 + 0.3) / 4)
+    scores = [held_out.evaluated(find_groups([run])) for run in (new, old)]
+    assert np.array_equal(scores[0].groups[0].values, scores[1].groups[0].values)
+
+
+def test_smoothing_is_a_moving_mean_of_each_seed_and_skips_what_is_missing():
+    values = np.array([1.0, 2.0, np.nan, 4.0, 9.0])
+    assert curves.moving_mean(values, 1) is values
+    smooth = curves.moving_mean(values, 3)
+    assert np.array_equal(smooth, [1.5, 1.5, np.nan, 6.5, 6.5], equal_nan=True)
+    # An even window begins one earlier than it ends.
+    assert curves.moving_mean(np.arange(5.0), 2) == pytest.approx([0, 0.5, 1.5, 2.5, 3.5])
+
+
+def test_seeds_measured_at_different_points_are_interpolated_and_end_with_the_first():
+    one = curves.Line(0, np.array([0.0, 10.0, 20.0]), np.array([0.0, 1.0, 2.0]))
+    other = curves.Line(1, np.array([5.0, 10.0, 15.0, 20.0, 25.0]), np.array([1.5, 2.0, 2.5, 3.0, 3.5]))
+    curve = curves.pooled("plr", 0, [one, other])
+    assert curve.x.tolist() == [10, 20]
+    assert curve.values.tolist() == [[1, 2], [2, 3]]
+    assert "ends at 20 of 25" in curve.note
+    with pytest.raises(NotDrawn, match="in common"):
+        curves.pooled("plr", 0, [one, dataclasses.replace(other, x=other.x + 100)])
+
+
+def test_intervals_without_a_measurement_are_left_out():
+    groups = find_groups([make_run("a", 0, 1, value=lambda seed, i: "nan" if i < 3 else i)])
+    assert [row["updates"] for row in curves.learning_curve(groups, "return").rows] == [30, 40]
+
+
+LEVELS = {
+    "level/new/n_walls": lambda seed, i: 10.0,
+    "level/new/return": lambda seed, i: 0.0,
+    "level/replay/n_walls": lambda seed, i: 20.0 if i > 1 else "nan",
+    "replay_share": lambda seed, i: 0.25 if i > 1 else 0.0,
+}
+CHILDREN = {
+    "level/mutation/n_walls": lambda seed, i: 40.0,
+    "buffer/weighted_n_mutations": lambda seed, i: 3.0 * i,
+}
+
+
+@pytest.mark.parametrize(
+    ("runner", "columns", "expected"),
+    [
+        ({"name": "dr"}, {"level/new/n_walls": LEVELS["level/new/n_walls"]}, [10, 10, 10, 10]),
+        ({"name": "plr", "robust": True}, LEVELS, [20, 20, 20]),  # new levels are only scored
+        ({"name": "plr", "robust": False}, LEVELS, [10, 12.5, 12.5, 12.5]),
+        ({"name": "accel", "robust": True}, LEVELS | CHILDREN, [20, 20, 20]),
+        # A quarter replayed, a quarter children, which are only scored, half new.
+        ({"name": "accel", "robust": False}, LEVELS | CHILDREN, [10, 40 / 3, 40 / 3, 40 / 3]),
+        ({"name": "sfl"}, LEVELS, [15, 15, 15]),  # half and half; not known in the first interval
+    ],
+)
+def test_complexity_is_of_what_was_trained_on(runner, columns, expected):
+    groups = find_groups([make_run("a", 0, 1, columns=columns, runner=runner)])
+    found = [row["mean"] for row in curves.complexity_curve(groups, "n_walls").rows]
+    assert found == pytest.approx(expected)
+    mutations = [curves.MUTATIONS] if columns.keys() & CHILDREN.keys() else []
+    assert curves.level_metrics(groups) == ["n_walls", *mutations]
+
+
+def test_a_method_of_a_plugin_has_no_complexity_curve_where_its_folder_does_not_say_what_it_learns_from():
+    groups = find_groups([make_run("a", 0, 1, columns=LEVELS, runner={"name": "mine"})])
+    with pytest.raises(NotDrawn, match="no n_walls of the levels that it learns from"):
+        curves.complexity_curve(groups, "n_walls")
+
+
+def test_the_gap_is_the_interval_that_ends_at_an_evaluation_minus_the_evaluation():
+    groups = find_groups([make_run("a", 0, 2)])
+    rows = [row for row in curves.generalisation_gap(groups).rows if row["part"] == "gap"]
+    # Seed s at interval i solves (s + i) / 2 in training, and 0.1 s + 0.1 of the two held-out tasks.
+    expected = [np.mean([(s + i) / 2 - (0.1 * s + 0.1) for s in (0, 1)]) for i in (2, 4)]
+    assert [row["updates"] for row in rows] == [20, 40]
+    assert [row["mean"] for row in rows] == pytest.approx(expected)
+
+
+def test_a_difference_from_the_baseline_has_the_range_over_pairs_of_seeds():
+    base = make_run("base", 0, 2, runner={"name": "dr"})
+    other = make_run("other", 0, 3, value=lambda seed, i: 10 * seed + i)
+    rows = curves.relative_curve(find_groups([base, other]), "return", "dr").rows
+    assert {(row["label"], row["baseline"]) for row in rows} == {("plr", "dr")}
+    assert [row["difference"] for row in rows] == [9.5] * 4
+    assert [(row["low"], row["high"]) for row in rows] == [(-1, 20)] * 4
+    with pytest.raises(NotDrawn, match="of another method"):
+        curves.relative_curve(find_groups([base]), "return", "dr")
+
+
+def test_the_interval_of_a_difference_is_that_of_two_independent_samples():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(1.0, 1.0, (8, 1)), rng.normal(0.0, 2.0, (6, 1))
+
+    def difference(x, y, axis):
+        return np.mean(x, axis=axis) - np.mean(y, axis=axis)
+
+    theirs = bootstrap((x[:, 0], y[:, 0]), difference, n_resamples=20_000, method="percentile", rng=1)
+    low, high = bands.difference_band(x, y)
+    assert low[0] == pytest.approx(theirs.confidence_interval.low, abs=0.08)
+    assert high[0] == pytest.approx(theirs.confidence_interval.high, abs=0.08)
+
+
+# --------------------------------------------------------------------------------------------------------------- scores
+
+# What rliable 1.2 says (with pandas 2; it does not import with pandas 3) of these two methods, seeds by tasks.
+X = [[0.086, 0.237, 0.801, 0.582], [0.094, 0.433, 0.479, 0.16], [0.735, 0.114, 0.391, 0.517]]
+X += [[0.431, 0.587, 0.738, 0.956], [0.284, 0.649, 0.696, 0.293], [0.001, 0.973, 0.298, 0.314]]
+X += [[0.892, 0.585, 0.471, 0.773]]
+Y = [[0.024, 0.566, 0.299, 0.073], [0.528, 0.745, 0.166, 0.504], [0.239, 0.593, 0.578, 0.175]]
+Y += [[0.664, 0.526, 0.546, 0.656], [0.343, 0.607, 0.703, 0.082]]
+RLIABLE = {
+    "mean": (0.48464286, 0.39039196, 0.58260982),
+    "median": (0.51235714, 0.39185536, 0.60128929),
+    "IQM": (0.48042857, 0.36449643, 0.60857143),
+    "optimality gap": (0.51535714, 0.41739018, 0.60960804),
+}
+
+
+def scores(**groups):
+    tasks = tuple("abcd")
+    found = [held_out.Scores(label, i, tasks, np.array(values)) for i, (label, values) in enumerate(groups.items())]
+    return held_out.Evaluated(tuple(found), "solved_rate")
+
+
+def test_aggregates_are_those_of_rliable():
+    found = {row["statistic"]: (row["value"], row["low"], row["high"]) for row in held_out.aggregates(scores(x=X)).rows}
+    assert found.keys() == RLIABLE.keys()
+    for name, (value, low, high) in RLIABLE.items():
+        assert found[name][0] == pytest.approx(value, abs=1e-7), name
+        assert found[name][1:] == pytest.approx((low, high), abs=0.006), name
+
+
+def test_probability_of_improvement_and_profiles_are_those_of_rliable():
+    (row,) = held_out.probability_of_improvement(scores(y=Y, x=X)).rows
+    assert (row["label"], row["other"], row["probability"]) == ("x", "y", pytest.approx(0.55))
+    assert (row["low"], row["high"]) == pytest.approx((0.38571429, 0.71428571), abs=0.02)
+    profile = {row["threshold"]: row for row in held_out.performance_profiles(scores(x=X)).rows}
+    for threshold, share, low, high in ((0.25, 0.7857143, 0.642857, 0.928571), (0.5, 0.4642857, 0.285714, 0.642857)):
+        assert profile[threshold]["share"] == pytest.approx(share)
+        assert (profile[threshold]["low"], profile[threshold]["high"]) == pytest.approx((low, high), abs=0.04)
+
+
+def test_an_optimum_bounds_what_a_score_is_worth():
+    rows = held_out.aggregates(scores(x=[[0.0, 0.2, 0.4, 1.0]]), optimum=0.4).rows
+    assert {row["statistic"]: row["value"] for row in rows}["optimality gap"] == pytest.approx(0.4 - 1.0 / 4)
+
+
+def test_few_seeds_have_the_range_of_the_aggregates_of_each_and_no_interval_of_improvement():
+    rows = held_out.aggregates(scores(x=X[:3])).rows
+    means = np.mean(X[:3], axis=1)
+    (mean,) = (row for row in rows if row["statistic"] == "mean")
+    assert (mean["low"], mean["high"]) == pytest.approx((means.min(), means.max()))
+    assert {row["band"] for row in rows} == {bands.RANGE}
+    (row,) = held_out.probability_of_improvement(scores(x=X[:4], y=Y)).rows
+    assert math.isnan(row["low"])
+    assert row["band"] == ""
+
+
+def test_ties_are_half_an_improvement_and_pairs_follow_the_baseline():
+    same = [[0.5] * 4, [0.5] * 4]
+    found = scores(a=same, b=same, c=np.ones((2, 4)))
+    rows = held_out.probability_of_improvement(found).rows
+    assert [(row["label"], row["other"], row["probability"]) for row in rows] == [
+        ("b", "a", 0.5), ("c", "a", 1.0), ("c", "b", 1.0),
+    ]  # fmt: skip
+    rows = held_out.probability_of_improvement(found, "c").rows
+    assert [(row["label"], row["other"], row["probability"]) for row in rows] == [("a", "c", 0.0), ("b", "c", 0.0)]
+
+
+def test_pairs_that_no_page_has_room_for_need_a_baseline():
+    found = scores(**{f"m{i}": [[0.5] * 4] for i in range(10)})
+    with pytest.raises(NotDrawn, match="45 pairs of groups are too many for a figure: say --baseline LABEL"):
+        held_out.probability_of_improvement(found)
+    assert len(held_out.probability_of_improvement(found, "m3").rows) == 9
+
+
+def test_bars_are_means_by_task():
+    rows = held_out.held_out_bars(scores(x=X, y=Y)).rows
+    assert [(row["label"], row["task"]) for row in rows] == [(label, task) for label in "xy" for task in "abcd"]
+    assert [row["mean"] for row in rows] == pytest.approx([*np.mean(X, axis=0), *np.mean(Y, axis=0)])
+    theirs = bootstrap((np.array(X)[:, 0],), np.mean, method="percentile", n_resamples=20_000, rng=2)
+    interval = theirs.confidence_interval
+    assert (rows[0]["low"], rows[0]["high"]) == pytest.approx((interval.low, interval.high), abs=0.01)
+
+
+def test_scores_are_those_of_the_evaluation_that_all_runs_have_and_of_its_newest_checkpoint():
+    a, b = make_run("a", 0, 2), make_run("b", 2, 1, runner={"name": "dr"})
+    groups = find_groups([a, b])
+    assert held_out.evaluated(groups).notes == ("scores are from the last rows of eval.csv",)
+    evaluation(a, (0, 1), lambda seed, j: 0.5, n_episodes=500, name="update40-more")
+    assert "common to all runs" in held_out.evaluated(find_groups([a, b])).notes[0]
+    for path, seeds in ((a, (0, 1)), (b, (2,))):
+        evaluation(path, seeds, lambda seed, j: 0.1, update=20, name="update20-benchmark")
+        evaluation(path, seeds, lambda seed, j: (seed + j) / 10)
+    found = held_out.evaluated(find_groups([a, b]))
+    assert found.notes == ("scores are from evaluations/update40-benchmark.csv",)
+    assert found.tasks == ("Rooms", "Maze")
+    by_label = {group.label: group.values.tolist() for group in found.groups}
+    assert by_label == {"plr": [[0.0, 0.1], [0.1, 0.2]], "dr": [[0.2, 0.3]]}
+    named = held_out.evaluated(find_groups([a, b]), source="update20-*", tasks=["Maze"])
+    assert [group.values.tolist() for group in named.groups] == [[[0.1], [0.1]], [[0.1]]]
+    with pytest.raises(NotDrawn, match="b has no evaluation like 'update40-more'"):
+        held_out.evaluated(find_groups([a, b]), source="update40-more")
+    assert held_out.evaluated(find_groups([a, b]), source="eval.csv").groups[0].values[0].tolist() == [0.0, 0.2]
+
+
+def test_shares_of_random_levels_have_bars_and_no_aggregates():
+    a = make_run("a", 0, 1)
+    evaluation(a, (0,), lambda seed, j: 0.1 * j, name="update40-robust", n_levels=100, n_worst=3)
+    found = held_out.evaluated(find_groups([a]), source="*robust*")
+    assert held_out.held_out_bars(found).rows[1]["mean"] == pytest.approx(0.1)
+    with pytest.raises(NotDrawn, match="random levels"):
+        held_out.aggregates(found)
+    assert held_out.evaluated(find_groups([a])).notes == (
+        "scores are from the last rows of eval.csv: no evaluation of minimax-evaluate is common to all runs",
+    )
+
+
+# --------------------------------------------------------------------------------------------------------------- groups
+
+
+def labels(*arguments, **options):
+    return {group.label: [str(run.path) for run in group.runs] for group in find_groups(*arguments, **options)}
+
+
+def test_runs_are_grouped_by_method_and_labelled_by_what_differs():
+    make_run("dr", runner={"name": "dr"})
+    make_run("a", 0)
+    make_run("b", 2, log_dir="elsewhere", name="b", n_devices=2)
+    make_run("c", runner=SETTINGS["runner"] | {"replay_prob": 0.8})
+    make_run("d", runner=SETTINGS["runner"] | {"replay_prob": 0.8, "robust": False}, model={"name": "s5"})
+    every = ["dr", "a", "b", "c"]
+    assert labels(every) == {"dr": ["dr"], "plr (replay_prob=0.5)": ["a", "b"], "plr (replay_prob=0.8)": ["c"]}
+    assert labels(["a", "b"]) == {"plr": ["a", "b"]}
+    assert list(labels(["c", "d"])) == ["plr (lstm, robust=true)", "plr (s5, robust=false)"]
+
+
+def test_runs_are_grouped_by_settings_and_by_patterns():
+    make_run("runs/a", 0)
+    make_run("runs/b", 2, ppo={"lr": 2e-4})
+    make_run("runs/dr-s0", 0, runner={"name": "dr"})
+    runs = ["runs/a", "runs/b", "runs/dr-s0"]
+    assert labels(runs[:2], by=["ppo.lr"]) == {"lr=0.0001": ["runs/a"], "lr=0.0002": ["runs/b"]}
+    assert labels(runs, by=["runner", "ppo.lr"]) == {
+        "plr, lr=0.0001": ["runs/a"], "plr, lr=0.0002": ["runs/b"], "dr, lr=0.0001": ["runs/dr-s0"],
+    }  # fmt: skip
+    assert phrase(["runner.robust", "ppo.robust"], {"ppo.robust": None}) == "runner.robust not set, ppo.robust=none"
+    assert labels([], [("DR", "runs/dr-*"), ("PLR", "runs/[ab]")]) == {"DR": runs[2:], "PLR": runs[:2]}
+    assert labels(runs, [("DR", "dr-*")], by=["runner.name"]) == {"DR": runs[2:], "plr": runs[:2]}
+
+
+def test_a_seed_is_pooled_once():
+    make_run("a", 0, 2)
+    make_run("b", 1, 2)
+    with pytest.raises(ValueError, match=r"^seed 1 of 'plr' is in a and in b: it can be pooled only once"):
+        find_groups(["a", "b"])
+    with pytest.raises(ValueError, match="is named twice"):
+        find_groups(["a", "a/"])
+    with pytest.raises(ValueError, match="has the label 'X' and the label 'Y'"):
+        find_groups([], [("X", "a"), ("Y", "[ab]")])
+
+
+def test_a_folder_that_claims_any_number_of_seeds_is_refused_quickly():
+    make_run("a")
+    (make_run("b") / "config.yaml").write_text(yaml.safe_dump(SETTINGS | {"n_seeds": 10**12}))
+    with pytest.raises(ValueError, match="seed 0 of"):
+        find_groups(["a", "b"], by=["runner"])
+
+
+def test_a_shipped_configuration_and_the_one_that_is_completed_are_one_method(tmp_path):
+    """Settings that a later version has added have their defaults in older runs."""
+    short = yaml.safe_load(located("maze/plr").read_text())
+    for i, name in enumerate(("a", "b")):
+        make_run(name, 2 * i)
+        more = {"runner": short["runner"] | {"capacity": 4000}} if i else {}
+        (tmp_path / name / "config.yaml").write_text(yaml.safe_dump(short | {"seed": 2 * i, "n_seeds": 2} | more))
+    assert labels(["a", "b"]) == {"plr": ["a", "b"]}
+
+
+# -------------------------------------------------------------------------------------------------------------- replay
+
+
+def test_replay_mass_is_summed_over_whole_bins():
+    assert replay.bin_edges(np.array([3.0, 5.0])).tolist() == [3, 4, 5, 6]
+    assert replay.bin_edges(np.array([2.0, 2.0])).tolist() == [2, 3]
+    edges = replay.bin_edges(np.arange(30.0))
+    assert np.all(np.diff(edges) == 3)
+    assert edges[0] == 0
+    assert edges[-1] >= 30
+    one = replay.Kept(0, {"n_walls": np.array([0.0, 1.0, 4.0, 29.0])}, np.array([0.1, 0.2, 0.3, 0.4]))
+    mass, share = replay.shares_by_bin([one], "n_walls", edges)
+    assert mass[0, :2] == pytest.approx([0.3, 0.3])
+    assert share[0, :2] == pytest.approx([0.5, 0.25])
+    assert mass.sum() == share.sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("n_devices", [1, 2])
+def test_replay_mass_is_that_of_the_checkpoints_buffer(n_devices):
+    runner = {"name": "plr", "capacity": 8, "min_fill": 0.5, "staleness": 0.25, "temperature": 0.5}
+    _, state = save_tiny_run(Path("run"), runner, n_seeds=2, n_devices=n_devices)
+    table(Path("run/metrics.csv"), metrics_rows(range(2), lambda seed, i: i))
+    rows = replay.replay_by_difficulty(find_groups(["run"]), "n_walls").rows
+    buffer = state.curriculum.buffer
+    walls = np.asarray(buffer.levels.wall_map).sum(axis=(-2, -1)).reshape(2, -1)
+    expected = {int(n): np.zeros(2) for n in range(walls.min(), walls.max() + 1)}
+    for seed in range(2):
+        scores, ages = (np.asarray(x[seed], np.float64).reshape(n_devices, -1) for x in (buffer.scores, buffer.ages))
+        for device in range(n_devices):
+            strengths = (1.0 / (1 + np.argsort(np.argsort(-scores[device])))) ** (1 / 0.5)
+            mass = 0.75 * strengths / strengths.sum() + 0.25 * ages[device] / ages[device].sum()
+            own = walls[seed].reshape(n_devices, -1)[device]
+            for n, part in zip(own, mass, strict=True):
+                expected[int(n)][seed] += part / n_devices
+    assert {int(row["from"]): row["replay_mean"] for row in rows} == pytest.approx(
+        {n: mass.mean() for n, mass in expected.items()}, abs=1e-5
+    )
+    assert sum(row["kept_mean"] for row in rows) == pytest.approx(1)
+    assert {(row["n_seeds"], row["band"]) for row in rows} == {(2, bands.RANGE)}
+    with pytest.raises(ValueError, match="unknown difficulty 'walls': choose from n_walls"):
+        replay.chosen_difficulty({"plr": [replay.Kept(0, {"n_walls": np.ones(1)}, np.ones(1))]}, "walls")
+
+
+# -------------------------------------------------------------------------------------------------------------- command
+
+
+@pytest.fixture
+def two_methods():
+    for i in range(3):
+        make_run(f"runs/plr-{i}", 2 * i, columns=LEVELS)
+        make_run(f"runs/dr-{i}", 2 * i, value=lambda seed, i: i, runner={"name": "dr"})
+    return sorted(str(path) for path in Path("runs").iterdir())
+
+
+def test_every_figure_is_written_with_its_numbers_and_no_run_is_changed(two_methods, capsys):
+    pytest.importorskip("matplotlib")
+    before = {path: path.read_bytes() for path in Path("runs").rglob("*") if path.is_file()}
+    assert main([*two_methods, "--baseline", "dr", "--format", "svg"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("dr: 6 seeds (runs/dr-0, runs/dr-1, runs/dr-2)\nplr: 6 seeds")
+    assert "not drawn: replay by difficulty: dr: 'runs/dr-0/config.yaml' is of a run with plugins" in out
+    names = {path.stem for path in Path("plots").glob("*.csv")}
+    assert names == {
+        "curve-return", "curve-solved_rate", "curve-held_out-solved_rate", "complexity-n_walls", "held_out-solved_rate",
+        "aggregates-solved_rate", "improvement-solved_rate", "profiles-solved_rate", "gap-solved_rate",
+        "relative-return", "relative-held_out-return",
+    }  # fmt: skip
+    for name in names:
+        assert written(f"plots/{name}.csv"), name
+        assert Path(f"plots/{name}.svg").read_bytes().startswith(b"<?xml"), name
+    row = written("plots/curve-return.csv")[-1]
+    assert (row["label"], row["n_seeds"], row["band"], row["updates"]) == ("plr", "6", bands.INTERVAL, "40")
+    assert float(row["mean"]) == pytest.approx(np.mean([seed + 4 for seed in range(6)]))
+    assert {path: path.read_bytes() for path in Path("runs").rglob("*") if path.is_file()} == before
+
+
+def test_figures_that_cannot_be_drawn_are_lines_and_the_others_are_drawn(capsys):
+    pytest.importorskip("matplotlib")
+    (make_run("a") / "eval.csv").unlink()
+    assert main(["a", "--out", "out"]) == 0
+    out = capsys.readouterr().out
+    assert "not drawn: learning curve of held_out/solved_rate: no solved_rate in eval.csv" in out
+    assert "not drawn: held-out bars: a has no eval.csv (minimax-evaluate --run a makes an evaluation)" in out
+    assert "not drawn: complexity curves: no level metric in metrics.csv" in out
+    assert "not drawn: return relative to a baseline: say --baseline LABEL, one of plr" in out
+    assert {path.name for path in Path("out").glob("*.png")} == {"curve-return.png", "curve-solved_rate.png"}
+    assert main(["a", "--figures", "held-out", "gap", "--out", "none"]) == 1
+    assert capsys.readouterr().err == "error: nothing can be drawn from these runs\n"
+    assert not Path("none").exists()
+    assert main([str(make_run("b")), "--figures", "improvement", "--out", "none"]) == 1
+    assert "it needs two groups of runs" in capsys.readouterr().out
+
+
+def test_labels_are_drawn_as_they_are(capsys):
+    pytest.importorskip("matplotlib")
+    make_run("a")
+    assert main(["--label", "_$x_{1$=a", "--metrics", "return", "--figures", "curves", "gap", "--format", "svg"]) == 0
+    assert written("plots/curve-return.csv")[0]["label"] == "_$x_{1$"
+
+
+def test_own_figures_are_replaced_and_nobody_elses(tmp_path):
+    folder = FigureFolder(tmp_path / "plots")
+    first = folder.write("curve", {"png": b"1", "csv": b"1"})
+    assert [path.name for path in first] == ["curve.png", "curve.csv"]
+    assert FigureFolder(tmp_path / "plots").write("curve", {"png": b"2", "csv": b"2"}) == first
+    assert first[0].read_bytes() == b"2"
+    first[1].write_bytes(b"mine")  # changed by its reader
+    second = FigureFolder(tmp_path / "plots").write("curve", {"png": b"3", "csv": b"3"})
+    assert [path.name for path in second] == ["curve-2.png", "curve-2.csv"]
+    assert (first[0].read_bytes(), first[1].read_bytes()) == (b"2", b"mine")
+    (tmp_path / "plots" / "bars.png").write_bytes(b"theirs")
+    assert folder.write("bars", {"png": b"4", "csv": b"4"})[0].name == "bars-2.png"
+    target = tmp_path / "target"
+    target.write_bytes(b"kept")
+    (tmp_path / "plots" / "link.png").symlink_to(target)
+    assert folder.write("link", {"png": b"5", "csv": b"5"})[0].name == "link-2.png"
+    assert target.read_bytes() == b"kept"
+
+
+def test_the_same_figure_is_the_same_file(two_methods):
+    pytest.importorskip("matplotlib")
+    picture = curves.learning_curve(find_groups(two_methods), "return")
+    for kind, start in (("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")):
+        image = picture.image(kind)
+        assert image.startswith(start)
+        assert image == picture.image(kind)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "no run is given: name their folders first, as in minimax-plot runs/*"),
+        (["runs/aa"], "unknown run 'runs/aa': choose from runs/a (did you mean 'runs/a'?)"),
+        (["runs"], "runs is not the folder of a run: it has no config.yaml (it holds 1: say runs/*)"),
+        (["notes.txt"], "notes.txt is a file: runs are folders (./*/ names folders alone)"),
+        (["runs/a", "--figures", "curvs"], f"unknown figures 'curvs': choose from {', '.join(FIGURES)} (did you mean"),
+        (["runs/a", "--format", "jpg"], "unknown format 'jpg': choose from png, pdf, svg (did you mean 'png'?)"),
+        (["runs/a", "--metrics", "retrun"], "unknown metric 'retrun': choose from return, "),
+        (["runs/a", "--baseline", "dr"], "unknown baseline 'dr': choose from plr"),
+        (["runs/a", "--label", "dr"], "--label is 'dr': it must be NAME=PATTERN, as in 'DR=runs/dr-*'"),
+        (["--label", "X=runs/b*"], "unknown pattern 'runs/b*': choose from runs/a (did you mean 'runs/a'?)"),
+        (["runs/a", "--by", "runner.replay"], "unknown setting 'runner.replay': choose from "),
+        (["runs/a", "--score", "solve_rate"], "unknown score 'solve_rate': choose from return, solved_rate"),
+        (["runs/a", "--tasks", "Room"], "unknown task 'Room': choose from Rooms, Maze, TrainingDistribution"),
+        (["runs/a", "--tasks", "Room", "--figures", "curves"], "unknown task 'Room': choose from Rooms, Maze, "),
+        (["runs/a", "--smooth", "0"], "--smooth is 0: it must be at least 1"),
+        (["runs/a", "--x", "steps"], "unknown x 'steps': choose from updates, env_steps, seconds"),
+        (["runs/a", "--out", ""], "--out is '': it must be a folder"),
+        (["runs/a", "--nope"], "unknown flag --nope: choose from "),
+        (["empty"], "empty has no metrics.csv: there is nothing to draw yet"),
+    ],
+)
+def test_bad_requests_are_one_line_and_status_2_and_write_nothing(words, message, capsys, elsewhere):
+    make_run("runs/a", seed=0)
+    (elsewhere / "notes.txt").write_text("")
+    (elsewhere / "empty").mkdir()
+    (elsewhere / "empty" / "config.yaml").write_text("seed: 0\n")
+    assert main(words) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith(f"error: {message}"), printed.err
+    assert printed.err.count("\n") == 1
+    assert sorted(path.name for path in elsewhere.iterdir()) == ["empty", "notes.txt", "runs"]
+
+
+@pytest.mark.parametrize("cell", ["x", "nan", ""])
+def test_a_table_whose_keys_are_no_numbers_is_refused(cell, capsys):
+    path = make_run("a") / "metrics.csv"
+    path.write_text(path.read_text().replace("10,20,0,", f"10,20,{cell},", 1))
+    assert main(["a"]) == 2
+    assert capsys.readouterr().err == f"error: a/metrics.csv has {cell!r} in column 'seed': it must be a number\n"
+
+
+def test_without_matplotlib_one_line_names_the_extra(monkeypatch, capsys):
+    make_run("a")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert main(["a"]) == 2
+    assert capsys.readouterr().err == (
+        'error: matplotlib is not installed, which draws the figures: pip install "minimax-ued[plots]"\n'
+    )
+
+
+def test_a_request_is_refused_without_loading_what_draws():
+    slow = ("matplotlib", "orbax", "scipy.stats", "distrax")
+    code = (
+        "import sys; from minimax_lib.plot import main; status = main(['no/run']);"
+        f"print(status, [m for m in {slow} if m in sys.modules])"
+    )
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert finished.stdout == "2 []\n"
+
+
+def test_the_help_explains_every_flag(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["--help"])
+    assert stopped.value.code == 0
+    text = capsys.readouterr().out
+    for name in (field.name for field in dataclasses.fields(parse(["x"]))):
+        assert f"--{name.replace('_', '-')} " in text.replace("_", "-"), name
+
+
+def test_a_real_run_is_drawn(capsys):
+    pytest.importorskip("matplotlib")
+    config = toy_config(".", name="toy")
+    ExperimentRunner(config, toy_program(config), EVALUATION).run()
+    capsys.readouterr()
+    assert main(["toy", "--figures", "curves", "held-out", "gap"]) == 0
+    rows = written("plots/curve-held_out-solved_rate.csv")
+    assert [int(row["updates"]) for row in rows] == [0, 6, 12, 18, 24]
+    assert {row["n_seeds"] for row in rows} == {"2"}
+
+
+def test_the_page_about_plotting_runs(tmp_path):
+    pytest.importorskip("matplotlib")
+    for i in range(2):
+        make_run(f"runs/dr-s{i}", i, 1, runner={"name": "dr"})
+        make_run(f"runs/plr-s{i}", i, 1)
+    names = run_blocks(ROOT / "docs" / "plotting.md", tmp_path)
+    assert [group.label for group in names["groups"]] == ["PLR", "dr"]
+    assert (tmp_path / "curve.pdf").exists()
