@@ -405,5 +405,5 @@ def test_the_python_of_the_page_on_curricula_is_that_of_its_file():
 
 
 def test_every_page_with_python_is_run():
-    run = {"README.md", "environments.md", "curricula.md", "extending.md", "loading.md", "plotting.md"}
+    run = {"README.md", "environments.md", "curricula.md", "extending.md", "loading.md", "pictures.md", "plotting.md"}
     assert {page.name for page in GUIDES if python_blocks(page)} <= run

@@ -136,8 +136,9 @@ def _connect(hosts: Hosts) -> None:
     connecting = threading.Thread(target=initialize, daemon=True)
     interrupted = False
     with last_words("error: the processes of the run have not come together: is each --hosts.process given once?"):
-        connecting.start()
         try:
+            # Here too a Ctrl-C may come. It must not reach the interpreter's own end, which would wait for the thread.
+            connecting.start()
             ended.wait(hosts.start_timeout)
         except KeyboardInterrupt:
             interrupted = True
