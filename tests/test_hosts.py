@@ -248,6 +248,22 @@ def test_ctrl_c_while_the_others_are_awaited(tmp_path):
     assert process.returncode == 130
 
 
+def test_ctrl_c_while_the_thread_that_connects_is_started():
+    """It used to reach the end of the interpreter, which waited for that thread for ever."""
+    code = """
+import threading
+from minimax_lib.runners import hosts
+
+def interrupted(thread):
+    raise KeyboardInterrupt
+
+threading.Thread.start = interrupted
+hosts._connect(hosts.Hosts(coordinator="localhost:1", n_processes=2, process=0))
+"""
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=LIMIT)
+    assert (ended.returncode, ended.stderr) == (130, "interrupted before the run began\n")
+
+
 # ---------------------------------------------------------------------------------------------- one process
 
 
