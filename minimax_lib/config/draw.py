@@ -4,12 +4,11 @@ import dataclasses
 from collections.abc import Sequence
 from typing import NoReturn
 
-from minimax_lib.config.flags import split_flags
+from minimax_lib.config.flags import runs_and_flags
 from minimax_lib.config.help import Flag, sections, show_flags
 from minimax_lib.config.plot import check_names
-from minimax_lib.config.train import check_cache, check_path
-from minimax_lib.config.tree import Tree, build
-from minimax_lib.config.values import Words
+from minimax_lib.config.train import check_cache, check_folders
+from minimax_lib.config.tree import build
 from minimax_lib.messages import shown
 
 USAGE = """Draws levels and episodes from the checkpoints of runs. Runs come first, then flags.
@@ -68,13 +67,7 @@ class Settings:
     def __post_init__(self) -> None:
         if not self.run:
             raise ValueError("no run is given: name their folders first, as in minimax-draw runs/my-run")
-        for folder in self.run:
-            if not folder:
-                raise ValueError("run is '': it must be the folder of a run")
-            check_path("run", folder)
-        check_path("out", self.out)
-        if not self.out:
-            raise ValueError("out is '': it must be a folder, as pictures (the current one is .)")
+        check_folders(self.run, self.out, "pictures")
         check_names("what", self.what, tuple(WHAT))
         check_names("format", self.format, FORMATS)
         check_cache(self.compilation_cache)
@@ -99,10 +92,7 @@ def parse(words: Sequence[str]) -> Settings:
     """The settings that the command line asks for; ValueError in one line for bad input. `--help` exits."""
     if {"-h", "--help"} & set(words):
         show_help()
-    first = next((i for i, word in enumerate(words) if word.startswith("--")), len(words))
-    runs, tree = tuple(words[:first]), Tree(split_flags(words[first:]))
-    if runs:
-        tree["run"] = Words((*runs, *tree.get("run", ())))
+    tree = runs_and_flags(words)
     settings: Settings = build(Settings, tree)
     return settings
 

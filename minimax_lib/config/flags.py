@@ -125,6 +125,15 @@ def as_typed(message: str, words: Sequence[str]) -> str:
     return message
 
 
+def runs_and_flags(words: Sequence[str]) -> Tree:
+    """What the flags say, and under `run` the folders that stand before the first flag; ValueError as `split_flags`."""
+    first = next((i for i, word in enumerate(words) if word.startswith("--")), len(words))
+    runs, tree = tuple(words[:first]), Tree(split_flags(words[first:]))
+    if runs:
+        tree["run"] = Words((*runs, *tree.get("run", ())))
+    return tree
+
+
 def _refuse_repetition(flags: Sequence[tuple[str, Words]]) -> None:
     # Neither of two values is what was meant for sure: in a long command, the first is easily overlooked.
     known: dict[str, Words] = {}

@@ -4,10 +4,10 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Literal, NoReturn
 
-from minimax_lib.config.flags import split_flags
+from minimax_lib.config.flags import runs_and_flags
 from minimax_lib.config.help import Flag, sections, show_flags
-from minimax_lib.config.train import check_path
-from minimax_lib.config.tree import Tree, build
+from minimax_lib.config.train import check_folders, check_path
+from minimax_lib.config.tree import build
 from minimax_lib.config.values import Words
 from minimax_lib.messages import is_plain, shown
 from minimax_lib.registry import unknown_name
@@ -76,13 +76,7 @@ class Settings:
     def __post_init__(self) -> None:
         if not self.run and not self.label:
             raise ValueError("no run is given: name their folders first, as in minimax-plot runs/*")
-        for folder in self.run:
-            if not folder:
-                raise ValueError("run is '': it must be the folder of a run")
-            check_path("run", folder)
-        check_path("out", self.out)
-        if not self.out:
-            raise ValueError("out is '': it must be a folder, as plots (the current one is .)")
+        check_folders(self.run, self.out, "plots")
         check_names("figures", self.figures, tuple(FIGURES))
         check_names("format", self.format, FORMATS)
         if self.smooth < 1:
@@ -122,10 +116,7 @@ def parse(words: Sequence[str]) -> Settings:
     """The settings that the command line asks for; ValueError in one line for bad input. `--help` exits."""
     if {"-h", "--help"} & set(words):
         show_help()
-    first = next((i for i, word in enumerate(words) if word.startswith("--")), len(words))
-    runs, tree = tuple(words[:first]), Tree(split_flags(words[first:]))
-    if runs:
-        tree["run"] = Words((*runs, *tree.get("run", ())))
+    tree = runs_and_flags(words)
     for name in ("by", "figures"):
         # Hyphens do for underscores, as in flags.
         if name in tree:

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NoReturn
 
-from minimax_lib.config.flags import split_flags
+from minimax_lib.config.flags import runs_and_flags
 from minimax_lib.config.help import Flag, sections, show_flags
 from minimax_lib.config.plot import Settings as FigureSettings
 from minimax_lib.config.train import check_cache, check_path
-from minimax_lib.config.tree import Tree, build
+from minimax_lib.config.tree import build
 from minimax_lib.config.values import Words
 from minimax_lib.messages import shown
 
@@ -90,10 +90,7 @@ def parse(words: Sequence[str]) -> Settings:
     """The settings that the command line asks for; ValueError in one line for bad input. `--help` exits."""
     if {"-h", "--help"} & set(words):
         show_help()
-    first = next((i for i, word in enumerate(words) if word.startswith("--")), len(words))
-    runs, tree = tuple(words[:first]), Tree(split_flags(words[first:]))
-    if runs:
-        tree["run"] = Words((*runs, *tree.get("run", ())))
+    tree = runs_and_flags(words)
     if "by" in tree:  # hyphens do for underscores, as in flags
         tree["by"] = Words(word.replace("-", "_") for word in tree["by"])
     settings: Settings = build(Settings, tree)

@@ -5,6 +5,7 @@ import importlib
 import os
 import sys
 import traceback
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -149,6 +150,17 @@ def check_path(name: str, path: str) -> None:
         raise ValueError(f"{name} is {shown(path)}: it must be at most {LONGEST_PATH} bytes long")
     if any(len(os.fsencode(part)) > LONGEST_NAME for part in Path(path).parts):
         raise ValueError(f"{name} is {shown(path)}: the name of a folder must be at most {LONGEST_NAME} bytes long")
+
+
+def check_folders(runs: Iterable[str], out: str, example: str) -> None:
+    """ValueError where `runs` cannot be folders of runs, or `out` cannot be a folder such as `example`."""
+    for folder in runs:
+        if not folder:
+            raise ValueError("run is '': it must be the folder of a run")
+        check_path("run", folder)
+    check_path("out", out)
+    if not out:
+        raise ValueError(f"out is '': it must be a folder, as {example} (the current one is .)")
 
 
 def check_cache(place: str) -> None:
