@@ -1,6 +1,7 @@
 """The held-out mazes: fixed ones against their data, generators against the rules that they must follow."""
 
 import dataclasses
+import functools
 import json
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from minigrid.core.world_object import Wall
 from minigrid.envs.crossing import CrossingEnv
 from scipy import stats
 
-from minimax_lib.envs.maze import AMaze, generators, ood
+from minimax_lib.envs.maze import AMaze, generators, layouts, ood
 from minimax_lib.envs.maze.metrics import shortest_path
 from minimax_lib.envs.registry import make_held_out
 
@@ -20,6 +21,7 @@ ENV = AMaze(height=5, width=7, n_walls=9, max_steps=40)
 DATA = json.loads(Path(ood.__file__).with_name("ood_mazes.json").read_text(encoding="utf-8"))["mazes"]
 
 
+@functools.cache
 def draws(name, n, seed=0):
     """n levels of one maze as numpy arrays, and (path length, solvable) of each."""
 
@@ -94,7 +96,9 @@ def test_the_spanning_tree_is_kruskals(n):
         assert np.flatnonzero(tree(jnp.asarray(edges), n * n)).tolist() == kruskal(edges, n * n)
 
 
-@pytest.mark.parametrize(("name", "size", "n"), [("PerfectMaze", 11, 60), ("PerfectMazeMedium", 21, 20)])
+@pytest.mark.parametrize(
+    ("name", "size", "n"), [("PerfectMaze", 11, 60), ("PerfectMazeS17", 17, 20), ("PerfectMazeMedium", 21, 20)]
+)
 def test_a_perfect_maze_is_a_spanning_tree_of_the_odd_cells(name, size, n):
     levels, (length, solvable) = draws(name, n)
     inner = size - 2
@@ -168,6 +172,7 @@ CROSSINGS = {
     "SimpleCrossingS9N2": (9, 2),
     "SimpleCrossingS9N3": (9, 3),
     "SimpleCrossingS11N5": (11, 5),
+    "SimpleCrossingS13N5": (13, 5),
 }
 
 
@@ -209,6 +214,111 @@ def test_crossings_are_distributed_as_minigrids(name):
     theirs /= n
     spread = np.sqrt((ours * (1 - ours) + theirs * (1 - theirs)) / n)
     assert (np.abs(ours - theirs) <= 4.5 * spread + 1e-9).all()
+
+
+# --- our own layouts
+
+
+def reached(wall_map, start):
+    """{(y, x): steps} of the free cells that can be reached, by a plain flood fill."""
+    steps, todo = {start: 0}, [start]
+    for y, x in todo:
+        for cell in ((y + 1, x), (y - 1, x), (y, x + 1), (y, x - 1)):
+            inside = all(0 <= i < n for i, n in zip(cell, wall_map.shape, strict=True))
+            if inside and not wall_map[cell] and cell not in steps:
+                steps[cell] = steps[y, x] + 1
+                todo.append(cell)
+    return steps
+
+
+OWN = {"RoomsS17": 400, "RoomsS33": 20, "CorridorsS17": 1600, "SpiralS17": 300, "LabyrinthS27": 600}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_own_layouts_can_be_solved_and_differ_from_episode_to_episode(name):
+    levels, (length, solvable) = draws(name, OWN[name])
+    size = ood.MAZES[name].height
+    assert levels.wall_map.shape[1:] == (size, size)
+    assert levels.agent_pos.dtype == levels.goal_pos.dtype == levels.agent_dir.dtype == np.int32
+    assert solvable.all()
+    for i in range(20):
+        goal, agent = levels.goal_pos[i], levels.agent_pos[i]
+        assert reached(levels.wall_map[i], (agent[1], agent[0]))[goal[1], goal[0]] == length[i]
+    assert len(np.unique(levels.agent_pos, axis=0)) > 1
+    assert len({tuple(x[i].tobytes() for x in jax.tree.leaves(levels)) for i in range(20)}) > 10
+
+
+def test_rooms_are_a_tree_of_doors_and_a_quarter_of_the_other_doors():
+    n, n_rooms = OWN["RoomsS17"], 4
+    walls = draws("RoomsS17", n)[0].wall_map
+    across, down = walls[:, :, 3::4], walls[:, 3::4, :].swapaxes(1, 2)  # [n, 15, 3]: the lines between rooms
+    doors = []
+    for lines in (across, down):
+        assert lines[:, 3::4].all()  # no door where two lines cross
+        between = np.stack([~lines[:, i : i + 3] for i in range(0, 15, 4)])  # [4, n, 3 places, 3 lines]
+        assert (between.sum(axis=2) <= 1).all()
+        doors.append(between)
+    count = np.stack(doors).sum(axis=(0, 1, 3, 4))
+    places = np.stack(doors).sum(axis=(0, 1, 2, 4))
+    assert stats.chisquare(places).pvalue > 1e-3
+    tree, edges = n_rooms**2 - 1, 2 * n_rooms * (n_rooms - 1)
+    assert (count >= tree).all()
+    # Each of the other edges has a door with a chance of 1/4; the mean of n sums has this standard error.
+    extra = edges - tree
+    assert abs(count.mean() - tree - extra / 4) < 4 * np.sqrt(extra * 3 / 16 / n)
+    for wall_map in walls[:20]:
+        assert connected(wall_map)
+
+
+def test_the_goal_of_corridors_is_at_the_end_of_any_of_them():
+    levels, (length, _) = draws("CorridorsS17", OWN["CorridorsS17"])
+    turned = levels.agent_pos[:, 0] == 7  # the corridor is upright
+    along = np.where(turned, levels.goal_pos[:, 1], levels.goal_pos[:, 0])
+    side = np.where(turned, levels.goal_pos[:, 0], levels.goal_pos[:, 1])
+    assert set(along) == set(range(0, 15, 2))
+    assert set(side) == {0, 14}
+    start = np.where(turned, levels.agent_pos[:, 1], levels.agent_pos[:, 0])
+    assert set(start) == {0, 14}
+    assert (length == abs(along - start) + 7).all()
+    counts = np.unique(np.stack([along, side, start, turned]), axis=1, return_counts=True)[1]
+    assert len(counts) == 8 * 2 * 2 * 2
+    assert stats.chisquare(counts).pvalue > 1e-3
+
+
+def test_a_spiral_is_one_corridor_in_all_eight_positions():
+    levels, (length, _) = draws("SpiralS17", OWN["SpiralS17"])
+    assert (length == (~levels.wall_map).sum((1, 2)) - 1).all()  # every free cell is on the way
+    assert len(set(length)) == 1
+    assert len(np.unique(levels.wall_map, axis=0)) == 8
+    in_the_middle = (abs(levels.agent_pos - 7) <= 2).all(axis=1)
+    assert 0.4 < in_the_middle.mean() < 0.6
+
+
+def test_labyrinths_have_one_door_in_each_ring():
+    levels, _ = draws("LabyrinthS27", OWN["LabyrinthS27"])
+    assert (levels.goal_pos == 12).all()
+    corners = np.unique(levels.agent_pos, axis=0, return_counts=True)
+    assert set(corners[0].ravel()) == {0, 24}
+    assert stats.chisquare(corners[1]).pvalue > 1e-3
+    y, x = np.mgrid[:25, :25] - 12
+    ring = np.maximum(abs(y), abs(x))
+    for radius in range(12):
+        free = ~levels.wall_map[:, ring == radius]
+        if radius % 2 == 0:
+            assert free.all()
+        else:
+            assert (free.sum(axis=1) == 1).all()
+            counts = free.sum(axis=0)
+            corner = (abs(y) == abs(x))[ring == radius]
+            assert not counts[corner].any()
+            if not corner.all():
+                assert stats.chisquare(counts[~corner]).pvalue > 1e-3
+
+
+@pytest.mark.parametrize(("make", "size"), [(layouts.rooms, 15), (layouts.labyrinth, 25)])
+def test_layouts_refuse_sizes_that_do_not_fit(make, size):
+    with pytest.raises(ValueError, match=f"size={size} does not fit"):
+        make(jax.random.key(0), size)
 
 
 # --- the suite as one batch
@@ -318,9 +428,22 @@ def test_a_maze_loaded_alone_is_that_of_a_list(name):
 
 
 def test_name_tuples_name_mazes():
-    assert set(ood.BENCHMARK) | set(ood.VALIDATION) <= set(ood.MAZES)
+    assert all(set(group) <= {*ood.MAZES, "TrainingDistribution"} for group in ood.GROUPS.values())
     assert len(ood.BENCHMARK) == 12
-    assert ood.VALIDATION == ("SixteenRooms", "Labyrinth", "StandardMaze")
+    assert ood.MINIMAX_VALIDATION == ("SixteenRooms", "Labyrinth", "StandardMaze")
+
+
+def test_validation_shares_no_maze_with_the_benchmark():
+    # Mazes of different sizes are different, turned and flipped ones too.
+    sizes = {
+        group: {(ood.MAZES[name].height, ood.MAZES[name].width) for name in ood.GROUPS[group]}
+        for group in ood.GROUPS
+        if group != "all"
+    }
+    assert all(height == width for height, width in sizes["validation"] | sizes["benchmark"])
+    assert not sizes["validation"] & sizes["benchmark"]
+    assert not sizes["validation"] & sizes["hard"]
+    assert AMaze().height not in {height for height, _ in sizes["validation"]}  # nor one with the training levels
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,12 @@ def perfect_maze(key: jax.Array, size: int) -> Level:
     # Cells that are odd when the border is counted are even without it.
     wall_map = jnp.ones((inner, inner), bool).at[::2, ::2].set(False)
     wall_map = wall_map.at[passage].min(~taken)
-    corners = (inner - 1) * jnp.array([[0, 0], [1, 0], [0, 1], [1, 1]], jnp.int32)
+    return in_two_corners(k_corners, k_dir, wall_map)
+
+
+def in_two_corners(k_corners: jax.Array, k_dir: jax.Array, wall_map: jax.Array) -> Level:
+    """A level with these walls (bool[n, n]). Agent and goal are in two different corners, which must be free."""
+    corners = (wall_map.shape[0] - 1) * jnp.array([[0, 0], [1, 0], [0, 1], [1, 1]], jnp.int32)
     agent, goal = jax.random.permutation(k_corners, corners)[:2]
     return Level(wall_map=wall_map, agent_pos=agent, agent_dir=jax.random.randint(k_dir, (), 0, 4), goal_pos=goal)
 

@@ -1,7 +1,7 @@
 """The held-out mazes of the UED literature, and the suite that runs them as one batch.
 
-Fixed mazes come from `ood_mazes.json`. Procedural mazes are drawn anew for every episode. There are two published
-protocols:
+Fixed mazes come from `ood_mazes.json`. Procedural mazes are drawn anew for every episode. Beside the published mazes
+there are some of our own (`layouts.py`). There are two published protocols:
 
 * "minimax": visibility is that of the training environment.
 * "dcd": FourRooms and the crossings cast shadows, FourRooms has 100 steps instead of 250, and agents start facing east
@@ -22,7 +22,7 @@ from flax import struct
 
 from minimax_lib.envs.base import TimeStep, opening, transition
 from minimax_lib.envs.held_out import TRAINING_DISTRIBUTION, key_of
-from minimax_lib.envs.maze import generators
+from minimax_lib.envs.maze import generators, layouts
 from minimax_lib.envs.maze.amaze import AMaze, EnvState, advance, begin, seen_image
 from minimax_lib.envs.maze.level import Level
 from minimax_lib.envs.maze.metrics import shortest_path
@@ -74,6 +74,11 @@ def _crossing(size: int, n_crossings: int) -> Maze:
     return Maze(size - 2, size - 2, draw, 4 * size * size, 4 * size * size, dcd_shadows=True)
 
 
+def _layout(make: Callable[..., Level], size: int) -> Maze:
+    draw = functools.partial(make, size=size)
+    return Maze(size - 2, size - 2, draw, 2 * size * size, 2 * size * size)
+
+
 FIXED = json.loads(Path(__file__).with_name("ood_mazes.json").read_text(encoding="utf-8"))["mazes"]
 
 MAZES: dict[str, Maze] = {
@@ -87,6 +92,18 @@ MAZES: dict[str, Maze] = {
     "SimpleCrossingS9N2": _crossing(9, 2),
     "SimpleCrossingS9N3": _crossing(9, 3),
     "SimpleCrossingS11N5": _crossing(11, 5),
+    # Our own, for VALIDATION and HARD.
+    "SimpleCrossingS13N5": _crossing(13, 5),
+    "PerfectMazeS13": _perfect_maze(13),
+    "PerfectMazeS17": _perfect_maze(17),
+    "RoomsS13": _layout(layouts.rooms, 13),
+    "RoomsS17": _layout(layouts.rooms, 17),
+    "RoomsS33": _layout(layouts.rooms, 33),
+    "RoomsS49": _layout(layouts.rooms, 49),
+    "CorridorsS17": _layout(layouts.corridors, 17),
+    "SpiralS17": _layout(layouts.spiral, 17),
+    "LabyrinthS27": _layout(layouts.labyrinth, 27),
+    "LabyrinthS43": _layout(layouts.labyrinth, 43),
 }
 
 BENCHMARK = (
@@ -103,8 +120,27 @@ BENCHMARK = (
     "FourRooms",
     "SimpleCrossingS11N5",
 )
-VALIDATION = ("SixteenRooms", "Labyrinth", "StandardMaze")
-GROUPS = {"validation": VALIDATION, "benchmark": BENCHMARK, "all": (*MAZES, TRAINING_DISTRIBUTION)}
+# What settings and checkpoints are chosen by. No maze of the benchmark has the size of one of these mazes, so none is
+# among them, turned or flipped.
+VALIDATION = (
+    "PerfectMazeS13",
+    "PerfectMazeS17",
+    "RoomsS13",
+    "RoomsS17",
+    "CorridorsS17",
+    "SimpleCrossingS9N3",
+    "SimpleCrossingS13N5",
+    "SpiralS17",
+)
+MINIMAX_VALIDATION = ("SixteenRooms", "Labyrinth", "StandardMaze")  # of the published runs; part of the benchmark
+HARD = ("PerfectMazeLarge", "PerfectMazeXL", "LabyrinthS27", "LabyrinthS43", "RoomsS33", "RoomsS49")
+GROUPS = {
+    "validation": VALIDATION,
+    "benchmark": BENCHMARK,
+    "hard": HARD,
+    "minimax_validation": MINIMAX_VALIDATION,
+    "all": (*MAZES, TRAINING_DISTRIBUTION),
+}
 
 
 def pad(level: Level, height: int, width: int) -> Level:
