@@ -1,21 +1,55 @@
-"""Facts about the machine and the versions, for every file of results."""
+"""Facts about the machine and the versions, for every file of results. `python benchmarks/common.py` prints them."""
 
+import hashlib
+import json
 import os
 import platform
+import shutil
 import subprocess
 from importlib.metadata import version
+from pathlib import Path
+from typing import Any
 
 import jax
+
+ROOT = Path(__file__).parents[1]
 
 
 def environment_facts() -> dict:
     """Versions, device, load and git revision."""
-    revision = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    changed = subprocess.run(["git", "status", "--porcelain"], capture_output=True, text=True, check=False)
     return {
         "versions": {name: version(name) for name in ("jax", "jaxlib", "flax", "numpy")}
         | {"python": platform.python_version()},
+        "platform": jax.default_backend(),
         "device": f"{jax.devices()[0].device_kind}, {os.cpu_count()} CPU cores",
         "load": [round(x, 2) for x in os.getloadavg()],
-        "revision": revision.stdout.strip() + ("+changes" if changed.stdout.strip() else ""),
+        "revision": revision(),
     }
+
+
+def revision() -> str:
+    """The git revision. In a copy without git, a checksum of the package's sources tells which copy it was."""
+    found = git("rev-parse", "--short", "HEAD") if shutil.which("git") else ""
+    if found:
+        return found + ("+changes" if git("status", "--porcelain") else "")
+    sources = hashlib.sha256()
+    for path in sorted((ROOT / "minimax_lib").rglob("*.py")):
+        sources.update(path.read_bytes())
+    return f"no git; sha256 of minimax_lib: {sources.hexdigest()[:12]}"
+
+
+def git(*words: str) -> str:
+    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def keep(path: Path | None, result: dict[str, Any]) -> None:
+    """Writes the results, whole or not at all, so that a run that is cut off keeps its measurements."""
+    from minimax_lib.experiment.files import write_atomically  # the facts are also for environments without the package
+
+    if path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    print(json.dumps(environment_facts()))

@@ -14,10 +14,10 @@ runs. Other load on the machine only makes them longer.
 """
 
 import argparse
-import json
+import itertools
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from common import environment_facts
+from common import environment_facts, keep
 
 from minimax_lib.envs.base import Environment
 from minimax_lib.envs.batch import BatchEnv, FreshLevels, NoRestart, SameLevel
@@ -119,18 +119,17 @@ def random_levels(env: Environment, n: int) -> Any:
     return jax.jit(lambda key: jax.vmap(env.sample_level)(jax.random.split(key, n)))(jax.random.key(1))
 
 
-def amaze_rows(options: argparse.Namespace) -> list[dict]:
+def amaze_rows(options: argparse.Namespace) -> Iterator[dict]:
     """The published task, with all numbers of environments and in all restart modes."""
-    env, rows = AMaze(), []
+    env = AMaze()
     for n_envs in options.sizes:
         levels = random_levels(env, n_envs)
         for restart in RESTARTS:
             found = measure(env, restart, levels, steps_for(n_envs, options.steps), options)
-            rows.append(show({"what": "AMaze 13x13, 60 walls", "restart": restart, "n_envs": n_envs} | found))
-    return rows
+            yield show({"what": "AMaze 13x13, 60 walls", "restart": restart, "n_envs": n_envs} | found)
 
 
-def other_rows(options: argparse.Namespace) -> list[dict]:
+def other_rows(options: argparse.Namespace) -> Iterator[dict]:
     """A large grid, a grid with shadows, and the held-out benchmark as one batch. Each has about 1024 environments."""
     large, shadows = AMaze(height=51, width=51, n_walls=900), AMaze(see_through_walls=False)
     suite = make_held_out(AMaze(), ood.BENCHMARK)
@@ -141,12 +140,10 @@ def other_rows(options: argparse.Namespace) -> list[dict]:
         ("AMaze 13x13, shadow casting", shadows, random_levels(shadows, 1024)),
         ("held-out benchmark", suite.env, held_out),
     )
-    rows = []
     for what, env, levels in cases:
         n_envs = jax.tree.leaves(levels)[0].shape[0]
         found = measure(env, "same level", levels, steps_for(n_envs, options.steps), options)
-        rows.append(show({"what": what, "restart": "same level", "n_envs": n_envs} | found))
-    return rows
+        yield show({"what": what, "restart": "same level", "n_envs": n_envs} | found)
 
 
 def minigrid_maze() -> Any:
@@ -198,26 +195,24 @@ def minigrid_vector(n_envs: int, n_steps: int, actions: np.ndarray) -> int:
     return ended
 
 
-def minigrid_rows(options: argparse.Namespace) -> list[dict]:
+def minigrid_rows(options: argparse.Namespace) -> Iterator[dict]:
     """Rows of the real MiniGrid; none if it is not installed."""
     try:
         minigrid_maze()
     except ImportError:
         print("minigrid is not installed: its rows are left out (pip install minigrid)", flush=True)
-        return []
+        return
     actions, total = np.random.default_rng(0).integers(0, 7, 4096), 20_000
     cases: list[tuple[str, int, Callable[[], int]]] = [
         ("MiniGrid, plain loop", 1, lambda: minigrid_loop(total, actions)),
         ("MiniGrid, SyncVectorEnv", 32, lambda: minigrid_vector(32, total // 32, actions)),
         ("MiniGrid, SyncVectorEnv", 256, lambda: minigrid_vector(256, 400, actions)),
     ]
-    rows = []
     for what, n_envs, run in cases:
         assert run() > 0, "no episode ended: this measures nothing"
         n_steps = 400 * 256 if n_envs == 256 else total // n_envs * n_envs
         found = report(seconds_of(run, min(options.repeats, 2)), n_steps)
-        rows.append(show({"what": what, "restart": "fresh level", "n_envs": n_envs} | found))
-    return rows
+        yield show({"what": what, "restart": "fresh level", "n_envs": n_envs} | found)
 
 
 def show(row: dict) -> dict:
@@ -232,15 +227,18 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=2**20, help="environment steps of one run, approximately")
     parser.add_argument("--devices", type=int, default=1, help="devices that divide the environments, where possible")
     parser.add_argument("--repeats", type=int, default=7, help="number of runs; the best and the median are reported")
-    parser.add_argument("--out", type=Path, help="file for the results as JSON")
+    parser.add_argument("--only-published", action="store_true", help="the published task alone, without the others")
+    parser.add_argument("--out", type=Path, help="file for the results as JSON, kept up to date as they come")
     options = parser.parse_args()
     make_devices_of_cores(options.devices)
     before = environment_facts()
-    rows = minigrid_rows(options) + amaze_rows(options) + other_rows(options)
-    result = {"benchmark": "env_throughput", **before, "load_after": environment_facts()["load"], "rows": rows}
+    kinds = (amaze_rows,) if options.only_published else (minigrid_rows, amaze_rows, other_rows)
+    rows: list[dict] = []
+    for row in itertools.chain.from_iterable(kind(options) for kind in kinds):
+        rows.append(row)
+        result = {"benchmark": "env_throughput", **before, "load_after": environment_facts()["load"], "rows": rows}
+        keep(options.out, result)
     if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
         print(f"written to {options.out}")
 
 

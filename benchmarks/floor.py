@@ -33,7 +33,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from common import environment_facts
+from common import environment_facts, keep
 
 from minimax_lib.models.memory import LSTM_CELL, LSTMCarry
 from minimax_lib.models.recurrence import Weights, recur
@@ -162,8 +162,7 @@ def main() -> None:
         "updates": {name: needed(name, rates) for name in PAIRS},
     }
     print(json.dumps(result, indent=1))
-    if args.out:
-        args.out.write_text(json.dumps(result, indent=1) + "\n")
+    keep(args.out, result)
 
 
 if __name__ == "__main__":

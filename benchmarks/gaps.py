@@ -15,6 +15,7 @@ the launches of the same programs without a GPU.
 """
 
 import collections
+import importlib.util
 import itertools
 import os
 import statistics
@@ -23,11 +24,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_cpu_enable_xprof_traceme=true"
+# A CPU's kernels are traced only if this is asked for. It is a part of the names in the cache of compiled programs, so
+# that with it a program for a GPU would be compiled again.
+if importlib.util.find_spec("jax_plugins") is None or os.environ.get("JAX_PLATFORMS") == "cpu":
+    os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_cpu_enable_xprof_traceme=true"
 
 import jax
-from common import environment_facts
-from train_throughput import Trained, chosen, keep, parser_of_programs, seconds
+from common import environment_facts, keep
+from train_throughput import Trained, chosen, parser_of_programs, seconds
 
 Kernel = tuple[float, float, str]  # (start, end, name); nanoseconds
 N_SLOWEST = 12
@@ -105,7 +109,8 @@ def traced(program: Trained, n_updates: int) -> dict[str, Any]:
         with jax.profiler.trace(folder):
             slow = sum(seconds(update)[0] for _ in range(n_updates))
         found = kernels(Path(folder))
-    assert found, "the trace holds no kernels"
+    if not found:
+        raise SystemExit(f"error: the trace of {program.name} holds no kernels; is the profiler (CUPTI) installed?")
     result = {"seconds_per_update": round(statistics.median(times), 4), "traced": round(slow / n_updates, 4)}
     return result | summary(found, n_updates)
 

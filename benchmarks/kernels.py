@@ -31,9 +31,9 @@ os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_gpu_autotune
 
 import jax
 import numpy as np
-from common import environment_facts
+from common import environment_facts, keep
 from jax.experimental import topologies
-from train_throughput import chosen, keep, parser_of_programs
+from train_throughput import chosen, parser_of_programs
 
 from minimax_lib.runners.build import make_program
 

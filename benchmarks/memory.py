@@ -11,12 +11,11 @@ nothing is run. Both numbers are bytes for each environment step of one rollout:
 import argparse
 import dataclasses
 import itertools
-import json
 from pathlib import Path
 from typing import Any
 
 import jax
-from common import environment_facts
+from common import environment_facts, keep
 
 from minimax_lib.config import load_yaml
 from minimax_lib.curricula.base import level_batch
@@ -74,8 +73,7 @@ def main() -> None:
             for n_chunks, dtype in itertools.product(args.chunks, args.dtypes):
                 rows.append(plan(model, n_parallel, n_chunks, dtype))
                 print(rows[-1], flush=True)
-    if args.out:
-        args.out.write_text(json.dumps({"benchmark": "memory", **facts, "rows": rows}, indent=1) + "\n")
+                keep(args.out, {"benchmark": "memory", **facts, "rows": rows})
 
 
 if __name__ == "__main__":

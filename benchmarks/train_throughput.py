@@ -38,7 +38,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from common import environment_facts
+from common import environment_facts, keep
 
 from minimax_lib import axes
 from minimax_lib.config import Config, load_yaml
@@ -270,6 +270,7 @@ def main() -> None:
     parser.add_argument("--devices", nargs="+", type=int, default=[1])
     parser.add_argument("--rounds", type=int, default=10, help="number of single steps of each program that are timed")
     parser.add_argument("--breakdown", action="store_true", help="time the parts of a step too")
+    parser.add_argument("--no-evaluation", action="store_true", help="leave out what an evaluation takes")
     args = parser.parse_args()
     if args.breakdown and max(args.devices) > 1:
         parser.error("--breakdown times the parts of a step on one device: leave --devices out")
@@ -282,10 +283,11 @@ def main() -> None:
             one.measure(args.breakdown)
         result = {"benchmark": "train_throughput", **facts, "rounds": i + 1, "rows": rows_of(trained)}
         keep(args.out, result)  # so that a run that is cut off keeps its measurements
-    result |= {"evaluation_of": trained[0].name, "evaluation": evaluation_share(trained[0])}
+    if not args.no_evaluation:
+        result |= {"evaluation_of": trained[0].name, "evaluation": evaluation_share(trained[0])}
+        print(json.dumps(result["evaluation"]))
     keep(args.out, result | {"load_after": environment_facts()["load"]})
     print(table(result["rows"]))
-    print(json.dumps(result["evaluation"]))
 
 
 def rows_of(trained: Sequence[Trained]) -> list[dict[str, Any]]:
@@ -295,11 +297,6 @@ def rows_of(trained: Sequence[Trained]) -> list[dict[str, Any]]:
         pairs = list(zip(one.times["update"], base, strict=False))
         row["ratio"] = round(statistics.median(a / b for a, b in pairs), 3) if pairs else None
     return rows
-
-
-def keep(path: Path | None, result: dict[str, Any]) -> None:
-    if path:
-        path.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":
