@@ -23,8 +23,9 @@ INSTALL = [
 GYMNAX = "gymnax>=1.0,<2.0"  # 1.0 tells an end from a time limit
 PLOTS = "matplotlib>=3.9"
 VIDEO = "imageio-ffmpeg>=0.6"  # brings its own ffmpeg
+WANDB = "wandb>=0.31,<1.0"
 GYMNASIUM = "gymnasium>=1.1"  # 1.1 names the kinds of automatic resets
-RUN_TESTS = ["pytest>=8.4", "pytest-xdist>=3.6"]
+RUN_TESTS = ["pytest>=8.4", "pytest-xdist>=3.7"]
 NOTEBOOKS = ["nbclient>=0.10", "nbformat>=5.10", "ipykernel>=6.29"]  # to run those of docs/notebooks
 LINT = ["ruff>=0.14", "mypy>=1.18", "types-PyYAML"]
 EXTRAS = {
@@ -41,6 +42,7 @@ EXTRAS = {
         GYMNASIUM,
         PLOTS,
         VIDEO,
+        WANDB,
         *NOTEBOOKS,
         *LINT,
     ],
@@ -52,7 +54,7 @@ EXTRAS = {
     "craftax": ["craftax>=1.6.1,<2.0"],
     "test-craftax": ["craftax>=1.6.1,<2.0", *RUN_TESTS],  # tests/test_craftax.py, for the same reason apart
     "tensorboard": ["tensorboardX>=2.6"],  # a second place for the metrics of a run (--tensorboard)
-    "wandb": ["wandb>=0.31,<1.0"],  # a third (--wandb); not a part of `test`, since it takes 60 MB
+    "wandb": [WANDB],  # a third (--wandb)
     "video": [VIDEO],  # films of episodes as MP4 (minimax-draw --format mp4)
     # The documentation site (.ci/docs). Its theme does not work with mkdocs 2. ruff formats the signatures.
     "docs": ["mkdocs>=1.6,<2.0", "mkdocs-material>=9.7,<10.0", "mkdocstrings[python]>=1.0,<2.0", "ruff>=0.14"],

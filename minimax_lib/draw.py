@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from minimax_lib.commands import carried_out, nothing_drawn, say, without_sweeps
 from minimax_lib.config.draw import ALL, LATEST, WHAT, Settings, parse
 from minimax_lib.config.train import import_plugins
 from minimax_lib.envs.base import Drawable, Environment
 from minimax_lib.envs.drawing import same_size, stacked
-from minimax_lib.envs.registry import make_held_out
 from minimax_lib.experiment.compilation import keep_compiled_programs
 from minimax_lib.experiment.files import saved_updates
 from minimax_lib.experiment.folder import RunFolder
@@ -21,12 +21,14 @@ from minimax_lib.experiment.saved import Run, find_run
 from minimax_lib.messages import one_line
 from minimax_lib.pictures import films, galleries
 from minimax_lib.pictures.output import FigureFolder
-from minimax_lib.plot import say
-from minimax_lib.train import refuse
+from minimax_lib.pictures.runs import check_is_run
 
 RECORD = ".minimax-draw.json"
 EPISODE_FPS, OTHER_FPS = 10.0, 1.0
 SHOWN = 2  # episodes side by side in a film
+
+
+Prepared = tuple[Settings, dict[str, list[Run]]]  # (what is asked for, the checkpoints of each run by its name)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,35 +36,27 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     A picture that a run does not have is a line; the others are drawn. The status is 1 if there is none.
     """
-    try:
-        settings = parse(sys.argv[1:] if argv is None else argv)
-        check_formats(settings)
-        import_plugins(settings.plugins or ())
-        runs = [checkpoints_of(Path(folder), settings) for folder in settings.run]
-        for run in runs:
-            check_run(settings, run[0])
-        names = names_of([run[0].folder.path for run in runs])
-    except ValueError as error:
-        return refuse(error, argv)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    # All requests have been checked. From here on, an error means that the work has failed: status 1.
-    from minimax_lib.experiment.checkpoint import CheckpointError  # slow to import, so after the checks
+    return carried_out(argv, prepared, draw_all)
 
-    try:
-        keep_compiled_programs(settings.compilation_cache)
-        drawn = [draw(settings, run, name) for run, name in zip(runs, names, strict=True)]
-    except (CheckpointError, OSError) as error:
-        print(f"error: {one_line(error)}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    if not any(drawn):
-        print("error: nothing can be drawn from these runs", file=sys.stderr)
-        return 1
-    return 0
+
+def prepared(words: Sequence[str]) -> Prepared:
+    """The request, in which all has been checked; ValueError in one line."""
+    settings = parse(words)
+    check_formats(settings)
+    import_plugins(settings.plugins or ())
+    runs = [checkpoints_of(Path(folder), settings) for folder in without_sweeps(settings.run)]
+    for run in runs:
+        check_run(settings, run[0])
+    names = names_of([run[0].folder.path for run in runs])
+    return settings, dict(zip(names, runs, strict=True))
+
+
+def draw_all(request: Prepared) -> int:
+    """Draws what is asked for of every run; the exit status."""
+    settings, runs = request
+    keep_compiled_programs(settings.compilation_cache)
+    drawn = [draw(settings, checkpoints, name) for name, checkpoints in runs.items()]
+    return 0 if any(drawn) else nothing_drawn()
 
 
 def check_formats(settings: Settings) -> None:
@@ -74,6 +68,7 @@ def check_formats(settings: Settings) -> None:
 
 def checkpoints_of(folder: Path, settings: Settings) -> list[Run]:
     """The run at each of the checkpoints that are asked for, the oldest first; ValueError if there is none of them."""
+    check_is_run(folder)
     given = settings.plugins is not None
     updates: set[int] = set()
     for word in settings.checkpoints:
@@ -100,7 +95,7 @@ def check_run(settings: Settings, run: Run) -> None:
     if not 0 <= settings.student < n_students:
         raise ValueError(f"student is {settings.student}: {path} has {n_students}, counted from 0")
     if "episodes" in settings.what:
-        make_held_out(env, settings.tasks)
+        films.tasks_to_show(env, settings.tasks)
 
 
 def names_of(folders: Sequence[Path]) -> list[str]:
@@ -189,7 +184,7 @@ def _lineage(settings: Settings, run: LoadedRun, film: bool) -> list[np.ndarray]
 
 
 def _episodes(settings: Settings, run: LoadedRun, film: bool) -> list[np.ndarray]:
-    episodes = run.play_tasks(settings.tasks, greedy=settings.greedy)
+    episodes = run.play_tasks(films.tasks_to_show(run.env, settings.tasks), greedy=settings.greedy)
     if not film:
         return [films.ways(episodes)]
     captions = [films.told(name, episode) for name, episode in episodes.items()]

@@ -1,20 +1,17 @@
 """The command `minimax-evaluate` (also `evaluate.py`): evaluates trained runs on held-out tasks."""
 
-import csv
-import io
-import itertools
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 from rich.console import Console
 from rich.progress import track
 
 from minimax_lib import axes
+from minimax_lib.commands import without_sweeps
 from minimax_lib.config import to_dict
 from minimax_lib.config.evaluate import Settings, parse
 from minimax_lib.config.train import import_plugins
@@ -34,21 +31,28 @@ from minimax_lib.evaluation.tables import (
     task_table,
 )
 from minimax_lib.experiment.compilation import keep_compiled_programs
+from minimax_lib.experiment.evaluations import (
+    as_csv,
+    existing,
+    keep_evaluation,
+    protocol_columns,
+    share_names,
+    write_new,
+)
 from minimax_lib.experiment.failures import XLA_ERRORS, evaluation_failure
-from minimax_lib.experiment.files import saved_updates
 from minimax_lib.experiment.folder import differences
 from minimax_lib.experiment.hardware import say_hardware
 from minimax_lib.experiment.saved import Run, find_run, restore
-from minimax_lib.experiment.writers.csv import read_table
 from minimax_lib.runners.build import make_agent
 from minimax_lib.runners.memory import check_level_memory, check_task_memory
 from minimax_lib.train import refuse
 from minimax_lib.trees import mapped
 
-Plan = tuple[Sequence[Run], EvalRunner]  # the runs of one method, and what evaluates one of their seeds
-MEASURES = ("solved_rate", "return")  # what a comparison needs of an evaluation
+Groups = Mapping[str, Sequence[Run]]  # by label: runs that are pooled as seeds
+Runners = Mapping[Path, EvalRunner]  # by run: what evaluates one of its seeds
 Measure = Callable[[Run, Any], Scores]  # the scores of a run, from the parameters [S, ...] of one student of each seed
 POOLED = ("env", "model", "runner", "ppo", "n_updates")  # settings in which runs must agree to be pooled as seeds
+MOST_NAMED = 5  # settings in a note
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -59,11 +63,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         settings = parse(sys.argv[1:] if argv is None else argv)
         import_plugins(settings.plugins or ())
-        folders = settings.compare or settings.run
-        runs = [find_run(Path(folder), settings.checkpoint, settings.plugins is not None) for folder in folders]
-        groups = methods_of(runs) if settings.compare else {"": runs}
-        plans = {label: plan(settings, members) for label, members in groups.items()}
-        check_same_tasks(plans)
+        groups = methods_of(settings) if settings.compares else {"": found_runs(settings)}
+        runs = [run for members in groups.values() for run in members]
+        runners = runners_of(settings, runs)
+        check_comparable(settings, runs, runners)
     except ValueError as error:
         return refuse(error, argv)
     # All requests have been checked. From here on, an error means that the work has failed: status 1.
@@ -71,10 +74,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     try:
         keep_compiled_programs(settings.compilation_cache)
-        if settings.compare:
-            compare(settings, plans, Console())
+        if settings.compares:
+            compare(settings, groups, runners, Console())
         else:
-            evaluate(settings, *plans[""], Console())
+            evaluate(settings, runs, runners[runs[0].folder.path], Console())
     except (CheckpointError, OSError, *XLA_ERRORS) as error:
         print(f"error: {evaluation_failure(error, settings.episodes)}", file=sys.stderr)
         return 1
@@ -84,33 +87,68 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def plan(settings: Settings, runs: Sequence[Run]) -> Plan:
-    """The runs of one method, and what evaluates each of them; ValueError where that is impossible."""
+def found_runs(settings: Settings) -> list[Run]:
+    """The runs of --run; ValueError unless they can be pooled."""
+    runs = [find_run(Path(folder), settings.checkpoint, settings.plugins is not None) for folder in settings.run]
     check_poolable(runs)
-    check_student(runs[0], settings.student)
-    runner = settings.suite.build(runs[0].config.env, make_agent(runs[0].config).agent)
-    check_size(settings, runs, runner)
-    return runs, runner
+    return runs
 
 
-def methods_of(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """The runs by the names of their methods, in the order in which they are given."""
-    from minimax_lib.pictures.runs import RunTables, labelled_by_method
+def methods_of(settings: Settings) -> dict[str, list[Run]]:
+    """The runs of --compare and --label by the names of their methods, as `minimax-plot` groups and names runs."""
+    from minimax_lib.pictures.runs import RunTables, check_is_run, find_groups
 
-    tables = [RunTables(run.folder.path, flat(to_dict(run.config))) for run in runs]
-    run_of = {id(table): run for table, run in zip(tables, runs, strict=True)}
-    return {label: [run_of[id(one)] for one in members] for label, members in labelled_by_method(tables).items()}
+    found: dict[Path, Run] = {}
+
+    def read(path: Path) -> RunTables:
+        check_is_run(path)
+        found[path] = find_run(path, settings.checkpoint, settings.plugins is not None)
+        return RunTables(path, flat(to_dict(found[path].config)))
+
+    groups = find_groups(without_sweeps(settings.compare), settings.patterns, settings.by, read)
+    return {group.label: [found[run.path] for run in group.runs] for group in groups}
 
 
-def check_same_tasks(plans: Mapping[str, Plan]) -> None:
-    """ValueError unless all methods are evaluated on the same tasks."""
-    (label, (_, runner)), *others = plans.items()
-    for other, (_, its) in others:
-        if its.names != runner.names:
+def runners_of(settings: Settings, runs: Sequence[Run]) -> dict[Path, EvalRunner]:
+    """What evaluates a seed of each run; ValueError where that is impossible.
+
+    Runs with one environment and network share one, so that it is compiled once.
+    """
+    found: dict[Path, EvalRunner] = {}
+    shared: dict[str, EvalRunner] = {}
+    for run in runs:
+        check_student(run, settings.student)
+        # How an agent learns has no part in an evaluation.
+        tree = to_dict(run.config)
+        kind = repr((tree["env"], tree["model"]))
+        if kind not in shared:
+            shared[kind] = settings.suite.build(run.config.env, make_agent(run.config).agent)
+        found[run.folder.path] = shared[kind]
+        check_size(settings, run, shared[kind])
+    return found
+
+
+def check_comparable(settings: Settings, runs: Sequence[Run], runners: Runners) -> None:
+    """ValueError unless all runs play the same tasks, or the same levels."""
+    first = runs[0]
+    for run in runs[1:]:
+        both = f"{first.folder.path} and {run.folder.path}"
+        if settings.robust and run.config.env != first.config.env:
+            name, (one, other) = next(iter(differences(env_of(first), env_of(run)).items()))
             raise ValueError(
-                f"{label!r} and {other!r} have other tasks of these names, {', '.join(runner.names)} and "
-                f"{', '.join(its.names)}: name tasks that both have with --tasks"
+                f"{both} have other levels, {name} is {one} and {other}: --robust is for runs of one environment"
             )
+        names, others = runners[first.folder.path].names, runners[run.folder.path].names
+        if names != others and not settings.robust:
+            raise ValueError(
+                f"{both} have other tasks of these names, {', '.join(names)} and {', '.join(others)}: name tasks that "
+                "both have with --tasks"
+            )
+
+
+def env_of(run: Run) -> dict[str, Any]:
+    """The settings of the run's environment, by their names in the configuration."""
+    return {"env": to_dict(run.config)["env"]}
 
 
 def check_poolable(runs: Sequence[Run]) -> None:
@@ -136,13 +174,12 @@ def check_student(run: Run, student: int) -> None:
         raise ValueError(f"student is {student}: {run.folder.path} has {n}, counted from 0")
 
 
-def check_size(settings: Settings, runs: Sequence[Run], runner: EvalRunner) -> None:
-    """ValueError if the evaluation of some run cannot fit into memory."""
-    n_seeds = max(len(run.seeds) for run in runs)  # runs are evaluated one after another
+def check_size(settings: Settings, run: Run, runner: EvalRunner) -> None:
+    """ValueError if the evaluation of the run cannot fit into memory. Runs are evaluated one after another."""
     if settings.robust:
-        check_level_memory(runs[0].config.env, settings.n_levels, settings.episodes, n_seeds)
+        check_level_memory(run.config.env, settings.n_levels, settings.episodes, len(run.seeds))
     else:
-        check_task_memory(len(runner.names), settings.episodes, n_seeds)
+        check_task_memory(len(runner.names), settings.episodes, len(run.seeds))
 
 
 def evaluate(settings: Settings, runs: Sequence[Run], runner: EvalRunner, console: Console) -> None:
@@ -151,7 +188,7 @@ def evaluate(settings: Settings, runs: Sequence[Run], runner: EvalRunner, consol
         run.results.mkdir(exist_ok=True)  # before the work: if this failed after it, the results would be lost
     say_hardware(partial(console.print, highlight=False, markup=False, soft_wrap=True), 1, runs[0].config.model)
     # All runs have one configuration. So they share one measure, which is compiled once.
-    measure = level_measure(settings, runs[0], runner, console) if settings.robust else task_measure(settings, runner)
+    measure = measure_of(settings, runs[0], runner, console)
     parts, files = [], []
     for run in runs:
         # Each file is written as soon as its run is measured: an error in a later run loses nothing of this one.
@@ -168,44 +205,78 @@ def evaluated(settings: Settings, run: Run, measure: Measure, console: Console) 
     run.results.mkdir(exist_ok=True)  # before the work: if this failed after it, the results would be lost
     update, params = restore(run, console)
     scores = measure(run, jax.tree.map(lambda x: x[:, settings.student], params))
-    return update, scores, write_new(run.results, file_name(settings, update), csv_text(settings, update, scores))
+    return update, scores, keep_evaluation(settings, run, update, scores)
 
 
-def compare(settings: Settings, plans: Mapping[str, Plan], console: Console) -> None:
+def compare(settings: Settings, groups: Groups, runners: Runners, console: Console) -> None:
     """Puts the methods side by side. Runs that have not been evaluated so are evaluated first."""
     say = partial(console.print, highlight=False, markup=False, soft_wrap=True)
     out = Path(settings.out)
     out.parent.mkdir(parents=True, exist_ok=True)  # before the work, as in `evaluated`
-    found = {run.folder.path: existing(settings, run, runner.names) for runs, runner in plans.values() for run in runs}
-    missing = [path for path, one in found.items() if one is None]
-    if missing:
-        say_hardware(say, 1, next(iter(plans.values()))[0][0].config.model)
-        say(f"{len(missing)} of {len(found)} runs have no such evaluation yet")
-    updates = {}
-    for runs, runner in plans.values():
-        measure = task_measure(settings, runner)
-        for run in runs:
-            one = found[run.folder.path]
-            if one is None:
-                update, scores, path = evaluated(settings, run, measure, console)
-                say(f"written: {path}")
-            else:
-                update, scores = one
-            found[run.folder.path], updates[run.folder.path] = (update, scores), update
-    methods = side_by_side({label: runs for label, (runs, _) in plans.items()}, found)
+    for label, runs in groups.items():
+        n_seeds = sum(len(run.seeds) for run in runs)
+        folders = ", ".join(str(run.folder.path) for run in runs)
+        say(f"{label}: {n_seeds} seed{'s' if n_seeds > 1 else ''} ({folders})")
+    found = with_scores([run for runs in groups.values() for run in runs], settings, runners, console)
+    methods = side_by_side(groups, found)
     how = f"{settings.episodes} {'greedy' if settings.greedy else 'sampled'} episodes on each"
-    for table in tables(f"Solved rate on held-out tasks, {how}", methods, console.width):
+    what = f"{settings.n_levels:,} random levels" if settings.robust else "held-out tasks"
+    for table in tables(f"Solved rate on {what}, {how}", methods, console.width):
         console.print(table)
-    if len(set(updates.values())) > 1:
-        say(f"note: the checkpoints are of different updates, {min(updates.values()):,} to {max(updates.values()):,}")
-    if len({repr(to_dict(runs[0].config)["env"]) for runs, _ in plans.values()}) > 1:
-        say("note: the methods have been trained in different environments")
+    for note in notes(settings, groups, [update for update, _ in found.values()]):
+        say(f"note: {note}")
     text = as_csv([row | protocol_columns(settings) for row in rows(methods)])
     say(f"written: {write_new(out.parent, out.stem, text)}")
 
 
-def side_by_side(groups: Mapping[str, Sequence[Run]], found: Mapping[Path, Any]) -> list[Method]:
-    """The methods with the scores of their runs, and the improvement of each over the first."""
+def with_scores(
+    runs: Sequence[Run], settings: Settings, runners: Runners, console: Console
+) -> dict[Path, tuple[int, Scores]]:
+    """(update, scores) of each run: from the evaluation in its folder, or from one that is made now."""
+    say = partial(console.print, highlight=False, markup=False, soft_wrap=True)
+    found, missing = {}, []
+    for run in runs:
+        path = run.folder.path
+        known = existing(settings, run, share_names(settings) if settings.robust else runners[path].names)
+        if known:
+            found[path] = known
+        else:
+            missing.append(run)
+    if missing:
+        say_hardware(say, 1, missing[0].config.model)
+        say(f"{len(missing)} of {len(runs)} runs have no such evaluation yet")
+    measures: dict[int, Measure] = {}
+    for run in missing:
+        runner = runners[run.folder.path]
+        if id(runner) not in measures:
+            measures[id(runner)] = measure_of(settings, run, runner, console)
+        update, scores, path = evaluated(settings, run, measures[id(runner)], console)
+        found[run.folder.path] = update, scores
+        say(f"written: {path}")
+    return found
+
+
+def notes(settings: Settings, groups: Groups, updates: Iterable[int]) -> list[str]:
+    """What a reader of the comparison must know of the runs."""
+    found = []
+    for label, runs in groups.items():
+        pairs = [differences(to_dict(runs[0].config), to_dict(run.config)) for run in runs[1:]]
+        names = list(dict.fromkeys(name for pair in pairs for name in pair if name.split(".")[0] in POOLED))
+        if names:
+            more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+            found.append(f"the runs of {label} differ in {', '.join(names[:MOST_NAMED])}{more}")
+    first, last = min(updates := list(updates)), max(updates)
+    if first < last:
+        found.append(f"the checkpoints are of different updates, {first:,} to {last:,}")
+    if len({repr(env_of(run)) for runs in groups.values() for run in runs}) > 1:
+        found.append("the runs have been trained in different environments")
+    if settings.robust and (small := levels_note(SHARES, settings.n_levels)):
+        found.append(small)
+    return found
+
+
+def side_by_side(groups: Groups, found: Mapping[Path, tuple[int, Scores]]) -> list[Method]:
+    """The methods with the scores of their runs, and on tasks the improvement of each over the first."""
     from minimax_lib.pictures.bootstrap import stratified_band
     from minimax_lib.pictures.held_out import improvement_probability
 
@@ -214,7 +285,8 @@ def side_by_side(groups: Mapping[str, Sequence[Run]], found: Mapping[Path, Any])
         paths = [run.folder.path for run in runs]
         scores = pooled([found[path][1] for path in paths])
         improvement = None
-        if methods:
+        # Shares of the levels overlap: a mean over them says nothing.
+        if methods and not scores.n_worst:
             both = (scores["solved_rate"], methods[0].scores["solved_rate"])
             enough = min(map(len, both)) >= MIN_SEEDS
             band = stratified_band(both, improvement_probability) if enough else None
@@ -225,26 +297,9 @@ def side_by_side(groups: Mapping[str, Sequence[Run]], found: Mapping[Path, Any])
     return methods
 
 
-def existing(settings: Settings, run: Run, tasks: Sequence[str]) -> tuple[int, Scores] | None:
-    """(update, scores) of an evaluation of the run that was made as the settings ask; None if there is none."""
-    update = max(saved_updates(run.folder.checkpoints), default=-1) if run.update is None else run.update
-    how = {name: str(value) for name, value in ({"update": update} | protocol_columns(settings)).items()}
-    for path in sorted(run.results.glob("*.csv")):
-        columns, table = read_table(path)
-        if "n_worst" in columns or not {"seed", "task", *MEASURES, *how} <= set(columns):
-            continue
-        cells = {(row["seed"], row["task"]): row for row in table if all(row[name] == how[name] for name in how)}
-        wanted = [(str(seed), task) for seed in run.seeds for task in tasks]
-        if not all(key in cells for key in wanted):
-            continue
-        shape = (len(run.seeds), len(tasks))
-        try:
-            measures = {name: np.array([float(cells[key][name]) for key in wanted]).reshape(shape) for name in MEASURES}
-        except ValueError:
-            continue  # somebody has changed the file
-        if all(np.isfinite(values).all() for values in measures.values()):
-            return update, Scores(tuple(tasks), run.seeds, measures)
-    return None
+def measure_of(settings: Settings, run: Run, runner: EvalRunner, console: Console) -> Measure:
+    """What measures `run`, and all others that share its runner."""
+    return level_measure(settings, run, runner, console) if settings.robust else task_measure(settings, runner)
 
 
 def task_measure(settings: Settings, runner: EvalRunner) -> Measure:
@@ -285,58 +340,6 @@ def print_tables(settings: Settings, scores: Scores, console: Console) -> None:
     console.print(task_table(f"Held-out tasks, {how} on each", scores))
     if len(scores.seeds) > 1:
         console.print(seed_table(scores))
-
-
-def file_name(settings: Settings, update: int) -> str:
-    """The name of a file of results, without its number and ending."""
-    what = "robust" if settings.robust else settings.tasks[0] if len(settings.tasks) == 1 else "tasks"
-    options = [*([settings.protocol] if settings.protocol else []), *(["greedy"] if settings.greedy else [])]
-    options += [f"student{settings.student}"] if settings.student else []
-    return "-".join([f"update{update}", what, *options])
-
-
-def csv_text(settings: Settings, update: int, scores: Scores) -> str:
-    """A line for each seed and task: its scores, and how they were measured."""
-    how = {"update": update} | protocol_columns(settings)
-    return as_csv([row | how for row in scores.rows()])
-
-
-def protocol_columns(settings: Settings) -> dict[str, Any]:
-    """How the scores are measured."""
-    return {
-        "n_episodes": settings.episodes,
-        "actions": "greedy" if settings.greedy else "sampled",
-        "protocol": settings.protocol or "",
-        "evaluation_seed": settings.seed,
-        "student": settings.student,
-    } | ({"n_levels": settings.n_levels} if settings.robust else {})
-
-
-def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The text of a table with the columns of the first row."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
-
-
-def write_new(folder: Path, name: str, text: str) -> Path:
-    """The file in `folder` that holds `text`: `name`.csv, or `name`-2.csv and so on if that name is taken.
-
-    No file is ever overwritten.
-    """
-    for number in itertools.count(1):
-        path = folder / (f"{name}.csv" if number == 1 else f"{name}-{number}.csv")
-        if not path.exists():
-            # Mode "x" fails if another process has made the file in the meantime.
-            with path.open("x", encoding="utf-8", newline="") as file:
-                file.write(text)
-            return path
-        # The same evaluation gives the same text. Repeating it makes no second file.
-        if path.read_text(encoding="utf-8") == text:
-            return path
-    raise AssertionError("unreachable")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 
+from minimax_lib.commands import carried_out
 from minimax_lib.config.play import Settings, parse
 from minimax_lib.envs.base import Environment, EnvState, Level, Playable, progress_of
 from minimax_lib.envs.registry import make_held_out
@@ -20,8 +21,6 @@ from minimax_lib.envs.terminal import Cell, painted, window
 from minimax_lib.envs.wrappers import unwrapped, unwrapped_state
 from minimax_lib.experiment.compilation import keep_compiled_programs
 from minimax_lib.experiment.loaded import Episode, LoadedRun
-from minimax_lib.messages import one_line
-from minimax_lib.train import refuse
 
 CLEAR, HOME, END_OF_LINE, BELOW = "\x1b[2J", "\x1b[H", "\x1b[K", "\x1b[J"
 OPEN, CLOSE = "\x1b[?1049h\x1b[?25l" + CLEAR, "\x1b[?25h\x1b[?1049l"  # another screen, without a cursor; and back
@@ -291,28 +290,25 @@ class Keys:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit status. A request that cannot be met is refused with one line on stderr and status 2."""
-    try:
-        settings = parse(sys.argv[1:] if argv is None else argv)
-        check_terminal()
-        make = watched(settings) if settings.run else walked(settings)
-    except ValueError as error:
-        return refuse(error, argv)
-    except KeyboardInterrupt:
-        return 130
-    from minimax_lib.experiment.checkpoint import CheckpointError  # slow to import, so after the checks
+    return carried_out(argv, prepared, play)
 
-    try:
-        keep_compiled_programs(settings.compilation_cache)
-        print("a moment ...", end="\r", flush=True)
-        game = make()
-        print(end=f"\r{END_OF_LINE}")
-        with terminal() as (read_key, write):
-            show(game, read_key, write, has_colours())
-    except CheckpointError as error:
-        print(f"error: {one_line(error)}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
+
+def prepared(words: Sequence[str]) -> tuple[Settings, Callable[[], Game]]:
+    """(what is asked for, what makes the game); ValueError in one line."""
+    settings = parse(words)
+    check_terminal()
+    return settings, watched(settings) if settings.run else walked(settings)
+
+
+def play(request: tuple[Settings, Callable[[], Game]]) -> int:
+    """Makes the game and shows it until somebody leaves; the exit status."""
+    settings, make = request
+    keep_compiled_programs(settings.compilation_cache)
+    print("a moment ...", end="\r", flush=True)
+    game = make()
+    print(end=f"\r{END_OF_LINE}")
+    with terminal() as (read_key, write):
+        show(game, read_key, write, has_colours())
     return 0
 
 

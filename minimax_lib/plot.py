@@ -6,19 +6,22 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+from minimax_lib.commands import carried_out, nothing_drawn, say, without_sweeps
 from minimax_lib.config.plot import FIGURES, Settings, parse
-from minimax_lib.messages import printable
-from minimax_lib.pictures import curves, held_out
+from minimax_lib.pictures import curves, held_out, lines, scores
 from minimax_lib.pictures.output import FigureFolder
+from minimax_lib.pictures.relative import relative_curve
 from minimax_lib.pictures.replay import replay_by_difficulty
 from minimax_lib.pictures.runs import Group, find_groups
 from minimax_lib.pictures.style import NotDrawn, Picture
 from minimax_lib.registry import unknown_name
-from minimax_lib.train import refuse
 
 DEFAULT_METRICS = ("return", "solved_rate", "held_out/solved_rate")
 RELATIVE_METRICS = ("held_out/return", "return")
 Request = tuple[str, Callable[[], Picture]]  # what is drawn, in words, and how
+
+
+Prepared = tuple[Settings, Sequence[Group], Sequence[tuple[str, Picture | NotDrawn]]]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -26,28 +29,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     A figure that cannot be drawn from these runs is a line; the others are drawn. The status is 1 if there is none.
     """
-    try:
-        settings = parse(sys.argv[1:] if argv is None else argv)
-        check_matplotlib()
-        groups = find_groups(settings.run, settings.patterns, settings.by)
-        check_names(settings, groups)
-        pictures = list(drawable(settings, groups))
-    except ValueError as error:
-        return refuse(error, argv)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    try:
-        for group in groups:
-            runs = ", ".join(str(run.path) for run in group.runs)
-            say(f"{group.label}: {group.n_seeds} seed{'s' if group.n_seeds > 1 else ''} ({runs})")
-        return write(settings, pictures)
-    except OSError as error:
-        print(f"error: {settings.out}: {error.strerror or error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+    return carried_out(argv, prepared, write)
+
+
+def prepared(words: Sequence[str]) -> Prepared:
+    """(what is asked for, the runs in groups, the figures and why others cannot be drawn); ValueError in one line."""
+    settings = parse(words)
+    check_matplotlib()
+    groups = find_groups(without_sweeps(settings.run), settings.patterns, settings.by)
+    check_names(settings, groups)
+    return settings, groups, list(drawable(settings, groups))
 
 
 def check_matplotlib() -> None:
@@ -59,9 +50,9 @@ def check_matplotlib() -> None:
 def check_names(settings: Settings, groups: Sequence[Group]) -> None:
     """ValueError for a metric, a task or a baseline that there is not."""
     for metric in settings.metrics:
-        curves.check_metric(groups, metric)
+        lines.check_metric(groups, metric)
     if settings.tasks:
-        curves.check_tasks(groups, settings.tasks)
+        lines.check_tasks(groups, settings.tasks)
     labels = [group.label for group in groups]
     if settings.baseline and settings.baseline not in labels:
         raise unknown_name("baseline", settings.baseline, labels)
@@ -90,7 +81,7 @@ def _curves(settings: Settings, groups: Sequence[Group]) -> Iterator[Request]:
 
 
 def _complexity(settings: Settings, groups: Sequence[Group]) -> Iterator[Request]:
-    metrics = curves.level_metrics(groups)
+    metrics = lines.level_metrics(groups)
     for metric in metrics:
         yield (
             f"complexity curve of {metric}",
@@ -104,8 +95,8 @@ def _impossible(why: str) -> Picture:
     raise NotDrawn(why)
 
 
-def _scores(settings: Settings, groups: Sequence[Group]) -> held_out.Evaluated:
-    return held_out.evaluated(groups, settings.score, settings.tasks, settings.held_out)
+def _scores(settings: Settings, groups: Sequence[Group]) -> scores.Evaluated:
+    return scores.evaluated(groups, settings.score, settings.tasks, settings.held_out)
 
 
 def _bars(settings: Settings, groups: Sequence[Group]) -> Iterator[Request]:
@@ -139,7 +130,7 @@ def _relative(settings: Settings, groups: Sequence[Group]) -> Iterator[Request]:
         return
     how = (settings.baseline, settings.x, settings.smooth, settings.tasks)
     for metric in RELATIVE_METRICS:
-        yield f"{metric} relative to {settings.baseline}", partial(curves.relative_curve, groups, metric, *how)
+        yield f"{metric} relative to {settings.baseline}", partial(relative_curve, groups, metric, *how)
 
 
 def _replay(settings: Settings, groups: Sequence[Group]) -> Iterator[Request]:
@@ -159,8 +150,12 @@ REQUESTS: dict[str, Callable[[Settings, Sequence[Group]], Iterator[Request]]] = 
 }
 
 
-def write(settings: Settings, pictures: Sequence[tuple[str, Picture | NotDrawn]]) -> int:
+def write(request: Prepared) -> int:
     """Writes the figures, and says of each where it is or why there is none; the exit status."""
+    settings, groups, pictures = request
+    for group in groups:
+        runs = ", ".join(str(run.path) for run in group.runs)
+        say(f"{group.label}: {group.n_seeds} seed{'s' if group.n_seeds > 1 else ''} ({runs})")
     drawn = [picture for _, picture in pictures if isinstance(picture, Picture)]
     folder = FigureFolder(Path(settings.out)) if drawn else None
     said = set()
@@ -176,15 +171,7 @@ def write(settings: Settings, pictures: Sequence[tuple[str, Picture | NotDrawn]]
         contents = {kind: picture.image(kind) for kind in dict.fromkeys(settings.format)}
         paths = folder.write(picture.name, contents | {"csv": picture.csv().encode()})
         say(f"written: {', '.join(map(str, paths))}")
-    if not drawn:
-        print("error: nothing can be drawn from these runs", file=sys.stderr)
-        return 1
-    return 0
-
-
-def say(line: str) -> None:
-    """Prints a line."""
-    print(printable(line), flush=True)
+    return 0 if drawn else nothing_drawn()
 
 
 if __name__ == "__main__":

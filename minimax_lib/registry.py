@@ -1,7 +1,7 @@
 """Tables of name -> thing that third parties extend with a call, and the error for a name that is not in one."""
 
 import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Generic, TypeVar
 
 from minimax_lib.messages import shortened, shown
@@ -44,9 +44,11 @@ def _choice(allowed: list[str], wanted: str) -> str:
 class Registry(Generic[T]):
     """A literal table plus what was registered since. Lookup of an unknown name raises ValueError in one line."""
 
-    def __init__(self, kind: str, table: dict[str, T]):
+    def __init__(self, kind: str, table: dict[str, T], elsewhere: Mapping[str, str] | None = None):
+        """`elsewhere`: what papers and other libraries call a name of the table, to answer who types it."""
         self.kind = kind
         self._table = dict(table)
+        self._elsewhere = dict(elsewhere or {})
 
     def register(self, name: str, item: T) -> T:
         """Adds `item` under `name`; a name that is taken by something else is refused."""
@@ -57,7 +59,7 @@ class Registry(Generic[T]):
 
     def __getitem__(self, name: str) -> T:
         if name not in self._table:
-            raise unknown_name(self.kind, name, self._table)
+            raise unknown_name(self.kind, name, self._table, meant=self._elsewhere.get(str(name).lower()))
         return self._table[name]
 
     def __contains__(self, name: object) -> bool:
@@ -82,6 +84,7 @@ class View(Registry[T]):
     def __init__(self, kind: str, read: Callable[[], dict[str, T]]):
         self.kind = kind
         self._read = read
+        self._elsewhere = {}
 
     @property
     def _table(self) -> dict[str, T]:  # type: ignore[override]

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from minimax_lib.commands import carried_out, say, without_sweeps
 from minimax_lib.config.files import read_yaml
 from minimax_lib.config.report import Settings, parse
 from minimax_lib.config.runs import harmless
@@ -12,10 +13,8 @@ from minimax_lib.experiment.folder import RunFolder
 from minimax_lib.pictures import report_tables
 from minimax_lib.pictures.html import Html, page, write_page
 from minimax_lib.pictures.runs import Group, find_groups
-from minimax_lib.plot import check_matplotlib, say
-from minimax_lib.train import refuse
+from minimax_lib.plot import check_matplotlib
 
-USUAL_TASKS = ("validation",)
 LARGE = 5_000_000  # bytes
 
 
@@ -24,30 +23,27 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     A part of the report that cannot be made of these runs is a sentence in it.
     """
-    try:
-        settings = parse(sys.argv[1:] if argv is None else argv)
-        check_matplotlib()
-        import_plugins(settings.plugins or ())
-        groups = find_groups(settings.run, settings.patterns, settings.by)
-        check_plugins(settings, groups)
-        check_tasks(settings, groups)
-    except ValueError as error:
-        return refuse(error, argv)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    try:
-        from minimax_lib.experiment.compilation import keep_compiled_programs
+    return carried_out(argv, prepared, write)
 
-        keep_compiled_programs(settings.compilation_cache)
-        text = report(settings, groups)
-        path = write_page(Path(settings.out), text)
-    except OSError as error:
-        print(f"error: {settings.out}: {error.strerror or error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+
+def prepared(words: Sequence[str]) -> tuple[Settings, Sequence[Group]]:
+    """(what is asked for, the runs in groups); ValueError in one line."""
+    settings = parse(words)
+    check_matplotlib()
+    import_plugins(settings.plugins or ())
+    groups = find_groups(without_sweeps(settings.run), settings.patterns, settings.by)
+    check_plugins(settings, groups)
+    check_tasks(settings, groups)
+    return settings, groups
+
+
+def write(request: tuple[Settings, Sequence[Group]]) -> int:
+    """Makes the report, and says where it is; the exit status."""
+    from minimax_lib.experiment.compilation import keep_compiled_programs
+
+    settings, groups = request
+    keep_compiled_programs(settings.compilation_cache)
+    path = write_page(Path(settings.out), report(settings, groups))
     size = path.stat().st_size
     large = " (fewer --tasks, --n-levels or --n-checkpoints make it smaller)" if size > LARGE else ""
     say(f"written: {path}, {size / 1e6:.1f} MB{large}")
@@ -99,14 +95,14 @@ def parts(settings: Settings, groups: Sequence[Group]) -> Iterator[tuple[str, st
     if settings.n_levels:
         from minimax_lib.pictures.report_levels import levels_part  # slow to import, as what follows
 
-        say("drawing the best levels of the checkpoints")
+        say("drawing levels of the checkpoints")
         content = levels_part(groups, settings.plugins, settings.n_levels, settings.n_checkpoints)
-        yield "levels", "Best levels", content
+        yield "levels", "Levels", content
     if settings.episodes:
         from minimax_lib.pictures.report_episodes import episodes_part
 
-        tasks = settings.tasks or USUAL_TASKS
-        yield "episodes", "Episodes", episodes_part(groups, settings.plugins, tasks, settings.greedy, say)
+        content = episodes_part(groups, settings.plugins, settings.tasks, settings.greedy, say)
+        yield "episodes", "Episodes", content
     yield "speed", "Speed", report_tables.speed_part(groups)
 
 

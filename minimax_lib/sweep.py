@@ -9,12 +9,15 @@ from pathlib import Path
 
 import jax
 from rich.console import Console
+from rich.text import Text
 
 from minimax_lib.config import Config
-from minimax_lib.config.sweep import Command, Sweep, Trial, parse, read_sweep, trials
+from minimax_lib.config.sweep import Sweep, read_sweep
+from minimax_lib.config.sweep_command import Command, parse
+from minimax_lib.config.trials import Trial, trials
 from minimax_lib.envs.registry import make_held_out
 from minimax_lib.experiment.interrupts import exit_status
-from minimax_lib.experiment.sweeps import FAILED, FINISHED, Result, SweepFolder, table_of
+from minimax_lib.experiment.sweeps import FAILED, FINISHED, Result, SweepFolder, table_parts
 from minimax_lib.experiment.workers import TRAIN, Workers
 from minimax_lib.messages import one_line, printable, shown
 from minimax_lib.runners.build import make_agent, make_runner
@@ -46,6 +49,8 @@ def main(argv: Sequence[str] | None = None, train: Sequence[str] = TRAIN) -> int
         folder = SweepFolder(sweep, checked_trials(name, sweep))
         folder.check()
         chosen = chosen_trials(folder, command)
+        if not (command.dry_run or command.table or command.slurm):
+            begin(folder)
     except ValueError as error:
         return refuse(error)
     except KeyboardInterrupt:
@@ -102,12 +107,24 @@ def checker(sweep: Sweep) -> Callable[[Config], None]:
     return check
 
 
+def begin(folder: SweepFolder) -> None:
+    """Makes the sweep's folder; ValueError if it cannot be written to."""
+    try:
+        folder.begin()
+    except OSError as error:
+        raise ValueError(f"cannot write to {folder.path}: {error.strerror or error}") from None
+
+
 def chosen_trials(folder: SweepFolder, command: Command) -> list[Trial]:
     """The trials to train; ValueError for a number that there is not, or a table that there cannot be."""
     if command.table and not folder.notes.is_dir():
         raise ValueError(f"{folder.path} does not exist: the sweep has not begun")
-    if command.slurm is not None and Path(command.slurm).exists():
-        raise ValueError(f"{command.slurm} exists already: name another file with --slurm")
+    if command.slurm is not None:
+        script = Path(command.slurm)
+        if script.exists():
+            raise ValueError(f"{script} exists already: name another file with --slurm")
+        if not script.parent.is_dir():
+            raise ValueError(f"slurm is {shown(command.slurm)}: {script.parent} is no folder")
     if command.trial is None:
         return folder.trials
     if command.trial > len(folder.trials):
@@ -119,7 +136,6 @@ def train_all(
     folder: SweepFolder, chosen: Sequence[Trial], command: Command, console: Console, train: Sequence[str]
 ) -> int:
     """Trains the trials and prints the table; the exit status."""
-    folder.begin()
     say(console, f"{len(folder.trials)} trials in {folder.path}")
     say_left_out(folder, console)
     workers = Workers(folder, chosen, min(command.jobs, len(chosen)), train)
@@ -157,7 +173,8 @@ def say_left_out(folder: SweepFolder, console: Console) -> None:
 def show_table(folder: SweepFolder, console: Console) -> int:
     """Prints the table, what failed, and the best trial, and writes sweep.csv; 0."""
     results = folder.results()
-    console.print(table_of(folder.sweep, results))
+    for part in table_parts(folder.sweep, results, console):
+        console.print(part, soft_wrap=isinstance(part, Text))
     for result in results:
         if result.status == FAILED:
             say(console, f"trial {result.trial.number} failed: {result.line} (log: {folder.log(result.trial)})")

@@ -1,16 +1,22 @@
 """The command `minimax-train`, which `train.py` also is: trains what the command line asks for."""
 
+import contextlib
+import dataclasses
 import sys
 from collections.abc import Sequence
 
+import jax
+
 from minimax_lib.config import Config, parse, to_dict
+from minimax_lib.config.files import read_yaml
 from minimax_lib.config.flags import as_typed
+from minimax_lib.config.train import AUTO
 from minimax_lib.config.tree import flat
 from minimax_lib.config.wandb import Wandb
 from minimax_lib.experiment.compilation import keep_compiled_programs
 from minimax_lib.messages import printable
-from minimax_lib.runners.build import make_agent, make_runner, mesh_of
-from minimax_lib.runners.hosts import join, make_devices_of_cores
+from minimax_lib.runners.build import make_agent, make_runner, mesh_of, with_devices
+from minimax_lib.runners.hosts import join, make_devices_of_cores, n_cores
 from minimax_lib.runners.memory import check_memory
 
 
@@ -25,7 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if config.distributed:
             join(config.hosts, flat(to_dict(config)))
         else:
-            make_devices_of_cores(config.n_devices)
+            make_devices_of_cores(n_cores() if config.n_devices == AUTO else config.device_count)
+        config = with_devices(as_saved(config))
         check(config)
         check_memory(config)
         for line in doubts(config):
@@ -42,10 +49,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     return experiment.run()
 
 
+def as_saved(config: Config) -> Config:
+    """`config`, with the number of devices of the run that it resumes, if it leaves the number open and has as many."""
+    path = config.run_folder / "config.yaml"
+    if config.n_devices != AUTO or not config.resume or not path.exists():
+        return config
+    # With another number of devices, a run may differ. What is wrong with the file is said where the folder is opened.
+    with contextlib.suppress(ValueError):
+        saved = read_yaml(path).get("n_devices")
+        if isinstance(saved, int) and saved <= jax.device_count():
+            return dataclasses.replace(config, n_devices=saved)
+    return config
+
+
 def check(config: Config) -> None:
     """ValueError in one line where the parts of the configuration do not fit together."""
     # Before the parts: what does not fit the devices that there are not would be of no interest. One is always there.
-    if config.n_devices > 1 or config.distributed:
+    if config.device_count > 1 or config.distributed:
         mesh_of(config).check_devices()
     make_runner(config)
     config.eval.build(config.env, make_agent(config).agent)

@@ -281,6 +281,10 @@ def test_impossible_settings_are_refused(changes, message):
         ({"ppo": {"gamma": 2}}, "ppo.gamma is 2.0"),
         ({"runner": {"name": "paired", "teacher": {"ppo": {"gamma": 2}}}}, "runner.teacher.ppo.gamma is 2.0"),
         (
+            {"runner": {"name": "paired", "teacher": {"ppo": {"ema_decay": 0.9}}}},
+            "runner.teacher.ppo.ema_decay is 0.9: it must be 0 for a teacher",
+        ),
+        (
             {"runner": {"name": "plr", "generator": {"name": "teacher", "model": {"name": "ff", "head_width": 0}}}},
             "runner.generator.model.head_width is 0",
         ),

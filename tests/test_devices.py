@@ -24,10 +24,10 @@ from minimax_lib.experiment.folder import RunRefused
 from minimax_lib.experiment.run import ExperimentRunner
 from minimax_lib.experiment.writers.csv import read_table
 from minimax_lib.rollout import Rollout
-from minimax_lib.runners.build import make_agent, make_program, make_runner, mesh_of
+from minimax_lib.runners.build import make_agent, make_program, make_runner, mesh_of, with_devices
 from minimax_lib.runners.devices import DeviceMesh, DeviceRunner, whole_state
 from minimax_lib.runners.seeds import SeedRunner, is_learner
-from minimax_lib.train import check
+from minimax_lib.train import as_saved, check
 
 BASE: dict[str, Any] = {
     "env": {"name": "AMaze", "height": 4, "width": 4, "n_walls": 2, "max_steps": 16},
@@ -38,7 +38,7 @@ BASE: dict[str, Any] = {
     "report": False,
 }
 RUNNERS_OF: dict[str, dict[str, Any]] = {
-    "dr": {},
+    "dr": {},  # with an average of the parameters
     "plr": {"capacity": 32, "min_fill": 0.25, "robust": False},
     "accel": {"capacity": 32, "min_fill": 0.25},
     "sfl": {"n_scored": 16, "n_kept": 8, "every": 2},
@@ -49,7 +49,8 @@ RUNNERS_OF: dict[str, dict[str, Any]] = {
 def config(method: str, /, runner: dict[str, Any] | None = None, **settings: Any) -> Config:
     """A configuration with the runner called `method`, whose settings `runner` adds to."""
     group = {"name": method, "n_parallel": 8, "n_steps": 16} | RUNNERS_OF[method] | (runner or {})
-    return from_dict(BASE | {"runner": group} | settings)
+    averaged = {"ppo": BASE["ppo"] | {"ema_decay": 0.9}} if method == "dr" else {}
+    return from_dict(BASE | averaged | {"runner": group} | settings)
 
 
 @functools.cache
@@ -334,6 +335,42 @@ def test_without_levels_of_their_own_the_number_of_devices_may_change(tmp_path):
     state = ExperimentRunner(again).train()
     assert np.asarray(state.students.n_updates).tolist() == [[3]]
     assert len(state.clock.sharding.device_set) == 2
+
+
+# ---------------------------------------------------------------------------------------------- auto
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "count"),
+    [
+        ("dr", {}, 4),
+        ("dr", {"runner": {"n_parallel": 6}, "ppo": {"n_minibatches": 1}}, 3),
+        ("plr", {"runner": {"capacity": 30}}, 2),  # 3 devices do not divide the 8 rows, nor 4 the slots
+        ("dr", {"n_seeds": 3, "n_seed_devices": 3, "runner": {"n_parallel": 7}, "ppo": {"n_minibatches": 1}}, 3),
+        ("dr", {"runner": {"n_parallel": 7}, "ppo": {"n_minibatches": 1}}, 1),
+    ],
+)
+def test_auto_is_as_many_devices_as_can_have_equal_parts(name, settings, count):
+    found = with_devices(config(name, n_devices="auto", **settings))
+    assert found.n_devices == count
+    check(found)
+
+
+def test_a_resumed_run_keeps_the_number_of_devices_that_auto_was(tmp_path):
+    auto = config("dr", n_devices="auto", log_dir=str(tmp_path), name="run")
+    assert as_saved(dataclasses.replace(auto, resume=True)) == dataclasses.replace(auto, resume=True)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").write_text("n_devices: 2\n")
+    assert as_saved(auto).n_devices == "auto"  # a new run: the folder will be refused
+    assert as_saved(dataclasses.replace(auto, resume=True)).n_devices == 2
+    assert as_saved(dataclasses.replace(auto, n_devices=4, resume=True)).n_devices == 4
+    (tmp_path / "run" / "config.yaml").write_text("n_devices: 8\n")  # more than there are
+    assert as_saved(dataclasses.replace(auto, resume=True)).n_devices == "auto"
+
+
+def test_auto_must_become_a_number_before_anything_is_built():
+    with pytest.raises(ValueError, match="n_devices is 'auto': give a number"):
+        make_program(config("dr", n_devices="auto"))
 
 
 # ---------------------------------------------------------------------------------------------- refusals

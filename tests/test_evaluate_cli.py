@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import functools
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -25,7 +26,7 @@ from minimax_lib.config.evaluate import parse
 from minimax_lib.envs.base import TimeStep
 from minimax_lib.envs.maze.render import draw_levels
 from minimax_lib.envs.spaces import Box, Discrete
-from minimax_lib.evaluate import as_csv, check_same_tasks, csv_text, existing, main, write_new
+from minimax_lib.evaluate import check_comparable, main
 from minimax_lib.evaluation.comparison import Improvement, Method, tables
 from minimax_lib.evaluation.held_out import EvalRunner, Evaluation, evaluation_keys
 from minimax_lib.evaluation.report import compare, draw_episodes, final_report, record_episodes
@@ -40,6 +41,7 @@ from minimax_lib.evaluation.tables import (
     task_table,
 )
 from minimax_lib.experiment.checkpoint import Checkpoints
+from minimax_lib.experiment.evaluations import as_csv, csv_text, existing, write_new
 from minimax_lib.experiment.folder import RunFolder
 from minimax_lib.experiment.saved import Run
 from minimax_lib.runners.build import make_agent, make_runner
@@ -304,10 +306,87 @@ def test_methods_by_hand():
     assert ["A", "100.0%", "100.0%"] in [line.replace("│", " ").split() for line in lone.splitlines()]
 
 
-def test_methods_whose_tasks_differ_are_refused():
-    plans = {name: ([], SimpleNamespace(names=tasks)) for name, tasks in (("dr", ("A", "B")), ("plr", ("A", "C")))}
-    with pytest.raises(ValueError, match=r"^'dr' and 'plr' have other tasks of these names, A, B and A, C: name tasks"):
-        check_same_tasks(plans)
+def test_runs_whose_tasks_differ_are_refused():
+    runs = [Run(RunFolder(Path(name)), config(), 1) for name in ("a", "b")]
+    runners = {Path(name): SimpleNamespace(names=tasks) for name, tasks in (("a", ("A", "B")), ("b", ("A", "C")))}
+    with pytest.raises(ValueError, match=r"^a and b have other tasks of these names, A, B and A, C: name tasks"):
+        check_comparable(parse(["--compare", "a", "b"]), runs, runners)
+
+
+def test_runs_whose_levels_differ_are_refused():
+    walls = [Run(RunFolder(Path(str(n))), config(env=TREE["env"] | {"n_walls": n}), 1) for n in (1, 2)]
+    runners = dict.fromkeys((Path("1"), Path("2")), SimpleNamespace(names=("A",)))
+    check_comparable(parse(["--compare", "a"]), walls, runners)
+    message = r"^1 and 2 have other levels, env.n_walls is 1 and 2: --robust is for runs of one environment$"
+    with pytest.raises(ValueError, match=message):
+        check_comparable(parse(["--compare", "a", "--robust"]), walls, runners)
+
+
+def labelled(capsys) -> list[str]:
+    """The methods that were printed before the tables, with their runs."""
+    return [line for line in capsys.readouterr().out.splitlines() if re.match(r".*: \d+ seeds? \(", line)]
+
+
+@pytest.fixture
+def three(tmp_path, monkeypatch):
+    """Runs of two seeds each, of which the last differs. Nothing is read or played: it counts which runs are pooled."""
+    settings = {"a": {}, "b": {"seed": 5}, "fast": {"seed": 9, "ppo": {"lr": 0.5, "gamma": 0.9}}}
+    folders = [tmp_path / "runs" / name for name in settings]
+    for folder, own in zip(folders, settings.values(), strict=True):
+        (folder / "checkpoints" / "20").mkdir(parents=True)
+        save_yaml(config(**own), folder / "config.yaml")
+    monkeypatch.setattr("minimax_lib.evaluate.restore", lambda run, console: (20, {}))
+    monkeypatch.chdir(tmp_path)
+    return folders
+
+
+def test_methods_are_named_and_grouped_as_in_figures(three, capsys, monkeypatch):
+    monkeypatch.setattr("minimax_lib.evaluate.measure_of", lambda *_: lambda run, params: played(run.seeds))
+    a, b, fast = three
+    words = ("--tasks", *TASKS, "--n-episodes", 3)
+    assert evaluate("--compare", *three, "--by", "ppo.gamma", *words) == 0
+    assert labelled(capsys) == [f"gamma=0.995: 4 seeds ({a}, {b})", f"gamma=0.9: 2 seeds ({fast})"]
+    assert evaluate("--label", "slow=runs/?", f"fast={fast}", *words) == 0
+    assert labelled(capsys) == ["slow: 4 seeds (runs/a, runs/b)", f"fast: 2 seeds ({fast})"]
+    assert evaluate("--label", "one=a", "--compare", *three, "--by", "seed", *words) == 0
+    assert labelled(capsys) == [f"one: 2 seeds ({a})", f"seed=5: 2 seeds ({b})", f"seed=9: 2 seeds ({fast})"]
+    assert evaluate("--compare", a, fast, "--by", "env.n-walls", *words) == 0
+    printed = capsys.readouterr().out
+    assert f"n_walls=2: 4 seeds ({a}, {fast})" in printed
+    assert "note: the runs of n_walls=2 differ in ppo.gamma, ppo.lr" in printed
+
+
+def played(seeds) -> Scores:
+    values = np.full((len(seeds), len(TASKS)), 0.5)
+    return Scores(TASKS, tuple(seeds), {"solved_rate": values, "return": values, "length": values})
+
+
+def test_methods_on_the_worst_levels(three, capsys, monkeypatch):
+    rates = {path: np.random.default_rng(i).random((2, 200)) for i, path in enumerate(three)}
+    asked = []
+
+    def measure(run, params) -> Scores:
+        asked.append(run.folder.path)
+        mine = rates[run.folder.path]
+        return level_scores(SHARES, run.seeds, RobustResult(ranking=mine, reported=mine))
+
+    monkeypatch.setattr("minimax_lib.evaluate.measure_of", lambda *_: measure)
+    words = ("--compare", *three, "--robust", "--n-levels", 200, "--n-episodes", 3, "--out", "worst.csv")
+    for _ in range(2):  # the second time, the evaluations are in the folders
+        assert evaluate(*words) == 0
+    assert asked == three
+    table = read(Path("worst.csv"))
+    shares = ("all levels", "worst 10%", "worst 5%", "worst 2%", "worst 1%")
+    labels = ("dr (lr=0.0001, gamma=0.995)", "dr (lr=0.5, gamma=0.9)")
+    assert [(row["task"], row["method"]) for row in table] == [(s, m) for s in shares for m in labels]
+    both = np.sort(np.concatenate([rates[path] for path in three[:2]]), axis=1)
+    for share, n in zip(shares, (200, 20, 10, 4, 2), strict=True):
+        (row,) = (row for row in table if (row["task"], row["method"]) == (share, labels[0]))
+        assert float(row["mean"]) == pytest.approx(both[:, :n].mean())
+        assert (row["n_seeds"], row["n_levels"], row["probability"]) == ("4", "200", "")
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "Solved rate on 200 random levels, 3 sampled episodes on each" in printed
+    assert "fewer than 10 levels, so chance decides much" in printed
 
 
 def test_many_methods_are_several_tables_that_fit():
@@ -362,15 +441,27 @@ def test_results_that_cannot_be_kept_are_refused_before_the_work(run, tmp_path, 
             ["--run", "{run}", "--out", "x.csv"],
             "--out is 'x.csv', which is for --compare only: add that, or leave it out",
         ),
+        (
+            ["--run", "{run}", "--by", "seed"],
+            "--by is 'seed', which is for --compare only: add that, or leave it out",
+        ),
         (["--run", "{run}", "--compare", "{run}"], "--run is '{run}', and compare is given too: name all runs with *"),
         (
-            ["--compare", "{run}", "--robust"],
-            "--robust is true: --compare is for held-out tasks; leave one of them out",
+            ["--run", "{run}", "--label", "a={run}"],
+            "--run is '{run}', and label is given too: name all runs with --label",
+        ),
+        (["--label", "{run}"], "--label is '{run}': it must be NAME=PATTERN, as in 'DR=runs/dr-*'"),
+        (["--label", "a={runs}/d*"], "unknown pattern '{runs}/d*': choose from *"),
+        (["--compare", "{run}", "--by", "ppo.lrr"], "unknown setting 'ppo.lrr': * (did you mean 'ppo.lr'?)"),
+        (["--compare", "{run}", "--robust", "--tasks", "all"], "--tasks is *, which means nothing with --robust: *"),
+        (
+            ["--compare", "{runs}"],
+            "{runs} is not the folder of a run: it has no config.yaml (it holds *: say {runs}/*)",
         ),
         (["--compare", "{run}", "--out", "x.txt"], "--out is 'x.txt': it must end with .csv"),
-        (["--compare", "{run}", "{run}"], "seed 0 is in {run} and in {run}: it can be pooled only once"),
+        (["--compare", "{run}", "{run}"], "{run} is named twice: name each run once"),
         (["--compare", "{runs}/frist"], "unknown run '{runs}/frist': choose from *(did you mean '{runs}/first'?)"),
-        (["{run}"], "'{run}' follows no flag: settings are given as --seed 1; see --help"),
+        (["--seed", "1", "{run}"], "--seed is '1 {run}': it must be an integer"),
     ],
 )
 def test_bad_flags_are_one_line_and_status_2(run, words, message, capsys):

@@ -22,12 +22,15 @@ from toy_program import EVALUATION, ToyRunner, toy_config, toy_program
 from minimax_lib.agents.ppo import PPO
 from minimax_lib.config import Config, load_yaml, save_yaml
 from minimax_lib.evaluation.held_out import Evaluation
+from minimax_lib.experiment.checkpoint import fingerprint
 from minimax_lib.experiment.files import saved_updates
 from minimax_lib.experiment.folder import FolderLost, RunFolder, RunRefused, differences
-from minimax_lib.experiment.loop import RunStopped, finished
+from minimax_lib.experiment.loop import HeldOutEvaluation, RunStopped, finished
+from minimax_lib.experiment.parameters import load_params
 from minimax_lib.experiment.progress import Progress, Standing, duration
 from minimax_lib.experiment.run import ExperimentRunner, free_settings
 from minimax_lib.experiment.writers.csv import read_table
+from minimax_lib.runners.devices import DeviceMesh
 from minimax_lib.runners.seeds import MAX_STEPS, SeedRunner
 
 
@@ -96,6 +99,29 @@ def test_the_end_is_saved_and_evaluated_whatever_the_intervals(tmp_path):
     assert [row["update"] for row in read_table(config.run_folder / "metrics.csv")[1]] == ["3", "6", "7"]
     assert [row["update"] for row in read_table(config.run_folder / "eval.csv")[1]] == ["0", "0", "7", "7"]
     assert saved_updates(config.run_folder / "checkpoints") == [7]
+
+
+def test_an_average_of_the_parameters_is_what_is_shown_and_goes_on_exactly(tmp_path, monkeypatch):
+    """The evaluation, the archive and the report have the average; the state has both, also when it goes on."""
+    reports = []
+    monkeypatch.setattr("minimax_lib.experiment.run.final_report", lambda *args: reports.append(args))
+    settings = {"n_updates": 8, "archive_every": 4, "report": True, "eval": Evaluation(every=4)}
+    config = toy_config(tmp_path / "whole", **settings)
+    state = experiment(config, averages=True).train()
+    students = state.students
+    assert (np.asarray(students.average["w"]) != np.asarray(students.params["w"])).all()
+    assert {"average", "params"} <= {field.name for field in dataclasses.fields(students)}
+    np.testing.assert_array_equal(reports[0][3]["w"], students.average["w"])
+    np.testing.assert_array_equal(load_params(config.run_folder / "archive/update-8.npz")["w"], students.average["w"])
+    held_out = HeldOutEvaluation(EVALUATION, config, DeviceMesh())
+    rows = held_out.rows(8, held_out.evaluate(8, students.average))
+    _, written = read_table(config.run_folder / "eval.csv")
+    assert [float(row["return"]) for row in written[-4:]] == pytest.approx([float(row["return"]) for row in rows])
+    begun = toy_config(tmp_path / "again", **(settings | {"n_updates": 4}))
+    experiment(begun, averages=True).train()
+    again = toy_config(tmp_path / "again", **settings, resume=True)
+    assert fingerprint(experiment(again, averages=True).train()) == fingerprint(state)
+    assert (again.run_folder / "eval.csv").read_bytes() == (config.run_folder / "eval.csv").read_bytes()
 
 
 @pytest.fixture

@@ -84,6 +84,14 @@ def test_an_episode_that_has_ended_stays_as_it_ended(walk):
     assert (frames[3][:, half:] != frames[4][:, half:]).any()
 
 
+def test_episodes_are_made_smaller_and_captions_are_not(walk):
+    moment = films.moment(walk, 0)
+    small = films.scaled(moment, 0.5)
+    assert small.shape == (moment.shape[0] // 2, moment.shape[1] // 2, 3)
+    whole, half = (films.film([walk], ["a"], scale=scale)[0] for scale in (1.0, 0.5))
+    assert [n - m for n, m in zip(whole.shape, half.shape, strict=True)] == [n // 2 for n in moment.shape[:2]] + [0]
+
+
 def test_a_way_is_drawn_in_one_picture_with_how_it_ended(walk):
     assert films.told("Corridor", walk) == "Corridor: solved in 2 steps"
     picture = films.ways({"Corridor": walk})

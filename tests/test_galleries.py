@@ -204,6 +204,7 @@ def test_where_nothing_can_be_drawn_the_status_is_1(dr, elsewhere, capsys):
     [
         ([], "no run is given: name their folders first, as in minimax-draw runs/my-run"),
         (["nowhere"], "run 'nowhere' does not exist"),
+        (["RUN/config.yaml"], "*/accel/config.yaml is a file: runs are folders (say *"),
         (["RUN", "--what", "bests"], "unknown what 'bests': choose from best, * (did you mean 'best'?)"),
         (["RUN", "--format", "jpg"], "unknown format 'jpg': choose from png, gif, mp4*"),
         (
@@ -220,7 +221,7 @@ def test_where_nothing_can_be_drawn_the_status_is_1(dr, elsewhere, capsys):
     ],
 )
 def test_bad_requests_are_one_line_and_status_2(words, message, accel, elsewhere, capsys):
-    assert main([str(accel) if word == "RUN" else word for word in words]) == 2
+    assert main([word.replace("RUN", str(accel)) for word in words]) == 2
     error = capsys.readouterr().err
     position = len("error: ")
     assert error.count("\n") == 1

@@ -1,11 +1,19 @@
-"""The line about devices and precision, and the hint about an accelerator that is not used."""
+"""The line about devices and precision, what a run records of its machines, and the hint about an accelerator."""
+
+import dataclasses
+import platform
+from pathlib import Path
 
 import jax
 import pytest
-from toy_program import EVALUATION, toy_config, toy_program
+from toy_program import toy_config, toy_program
 
-from minimax_lib.experiment import hardware
-from minimax_lib.experiment.hardware import hardware_line, missed_accelerator
+import minimax_lib
+from minimax_lib.evaluation.held_out import Evaluation
+from minimax_lib.experiment import hardware, origin
+from minimax_lib.experiment.folder import RunFolder
+from minimax_lib.experiment.hardware import hardware_line, missed_accelerator, processor
+from minimax_lib.experiment.origin import Origin, read_origins, record
 from minimax_lib.experiment.run import ExperimentRunner
 from minimax_lib.models.settings import LSTM
 
@@ -19,8 +27,8 @@ def machine(monkeypatch, files=(), programs=(), modules=()):
 
 def test_the_line_names_platform_devices_and_precision():
     line = hardware_line(2, LSTM(dtype="bfloat16"))
-    assert line.startswith(f"cpu: 2 of {jax.device_count()} devices (")
-    assert line.endswith(" cores), network in bfloat16, matrix products in float32")
+    assert line.startswith(f"cpu: 2 of {jax.device_count()} devices ({processor()}, ")
+    assert line.endswith("), network in bfloat16, matrix products in float32")
     with jax.default_matmul_precision("highest"):
         assert hardware_line(1, LSTM()).endswith("network in float32, matrix products at precision highest")
     assert "network" not in hardware_line(1, object())  # a stranger's model, which does not say
@@ -34,10 +42,21 @@ def test_a_gpu_is_named_by_its_kind(monkeypatch):
     monkeypatch.setattr(jax, "devices", lambda: [Card()] * 8)
     monkeypatch.setattr(jax, "device_count", lambda: 8)
     monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(hardware, "processor", lambda: "AMD EPYC")
+    monkeypatch.setattr(hardware, "n_cores", lambda: 16)
     assert hardware_line(4, LSTM()) == (
-        "gpu: 4 of 8 devices (NVIDIA H200), 2 processes, network in float32, "
+        "gpu: 4 of 8 devices (NVIDIA H200), host AMD EPYC, 16 cores, 2 processes, network in float32, "
         "matrix products in TensorFloat-32 where the GPU has it"
     )
+
+
+def test_a_processor_is_named_as_the_system_names_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(hardware, "CPU_FILE", tmp_path / "cpuinfo")
+    assert processor() == platform.machine()
+    (tmp_path / "cpuinfo").write_text("processor\t: 0\nmodel\t\t: 85\nmodel name\t: Intel(R)  Xeon(R) CPU\n" * 2)
+    assert processor() == "Intel(R) Xeon(R) CPU"
+    (tmp_path / "cpuinfo").write_text("processor\t: 0\nBogoMIPS\t: 50.00\n")  # ARM
+    assert processor() == platform.machine()
 
 
 @pytest.mark.parametrize("there", [{"files": ("/dev/nvidia0",)}, {"programs": ("nvidia-smi",)}])
@@ -59,9 +78,56 @@ def test_other_reasons_for_the_cpu(monkeypatch):
     assert missed_accelerator("cpu", None) is None
 
 
-def test_a_run_says_it_once_and_first(tmp_path, capsys):
-    config = toy_config(tmp_path)
-    assert ExperimentRunner(config, toy_program(config), EVALUATION).run() == 0
+# ---------------------------------------------------------------------------------------------------- what is recorded
+
+
+def test_a_run_says_its_machine_first_and_records_each_once(tmp_path, monkeypatch, capsys):
+    config = toy_config(tmp_path, n_updates=2, eval=Evaluation(every=0))
+    here = hardware_line(1, config.model)
+    found = RunFolder(config.run_folder).origin
+
+    def train(n_updates: int) -> None:
+        own = dataclasses.replace(config, n_updates=n_updates, resume=True)
+        assert ExperimentRunner(own, toy_program(own)).run() == 0
+
+    train(2)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == hardware_line(1, config.model)
-    assert lines.count(lines[0]) == 1
+    assert lines[0] == here
+    assert lines.count(here) == 1
+    [first] = read_origins(found)
+    assert first == Origin(0, minimax_lib.__version__, origin.commit(), jax.__version__, here)
+    train(4)
+    assert read_origins(found) == [first]
+    monkeypatch.setattr(hardware, "processor", lambda: "Intel Xeon")
+    train(4)  # finished: nothing is trained on this one
+    assert read_origins(found) == [first]
+    train(6)
+    [_, second] = read_origins(found)
+    assert second == dataclasses.replace(first, update=4, machine=hardware_line(1, config.model))
+    assert "(Intel Xeon, " in second.machine
+    found.unlink()  # as in a run of an earlier version
+    train(8)
+    assert [one.update for one in read_origins(found)] == [6]
+
+
+def test_damaged_records_are_passed_over_and_kept(tmp_path):
+    path, one = tmp_path / "origin.jsonl", Origin(0, "1", "a", "2", "cpu")
+    record(path, one)
+    damaged = ["[1]", '{"update": "0"}', "{" * 5000, '{"update": 0, "version": "1", "comm']
+    path.write_text(path.read_text() + "\n".join(damaged))
+    record(path, dataclasses.replace(one, update=9))  # the last line that can be read says the same
+    record(path, dataclasses.replace(one, update=9, machine="gpu"))
+    assert read_origins(path) == [one, dataclasses.replace(one, update=9, machine="gpu")]
+    assert path.read_text().splitlines()[1:5] == damaged
+
+
+def test_only_a_checkout_has_a_commit(tmp_path, monkeypatch):
+    monkeypatch.setattr(origin, "CHECKOUT", tmp_path)
+    origin.commit.cache_clear()
+    assert origin.commit() == ""
+    (tmp_path / ".git").mkdir()  # no repository after all
+    origin.commit.cache_clear()
+    assert origin.commit() == ""
+    origin.commit.cache_clear()
+    monkeypatch.setattr(origin, "CHECKOUT", Path(minimax_lib.__file__).parent.parent)
+    assert bool(origin.commit()) == (origin.CHECKOUT / ".git").exists()

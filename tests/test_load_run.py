@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import yaml
+from rich.console import Console
 from tiny_run import save_tiny_run, tiny_config, tiny_states
 
 import minimax_lib
@@ -18,7 +19,7 @@ from minimax_lib.episodes import mode
 from minimax_lib.experiment import loaded, parameters
 from minimax_lib.experiment.checkpoint import on_host
 from minimax_lib.experiment.folder import RunFolder
-from minimax_lib.experiment.saved import Run
+from minimax_lib.experiment.saved import Run, restore
 
 REPLAYING = {
     "plr": {"name": "plr", "capacity": 6},
@@ -104,6 +105,17 @@ def test_the_levels_of_all_devices_are_one_buffer(tmp_path):
     assert equal(run.level_buffer.scores, state.curriculum.buffer.scores[1].reshape(6))
     assert run.level_buffer.levels.wall_map.shape == (6, 5, 5)
     assert equal(run.params, jax.tree.map(lambda x: x[1, 0], state.students.params))
+
+
+def test_averaged_parameters_are_those_of_the_run(tmp_path):
+    """To load, to evaluate and to export."""
+    _, state = save_tiny_run(tmp_path / "run", ppo={"n_epochs": 1, "ema_decay": 0.9}, n_seeds=2)
+    average, run = numbers(state.students.average), loaded.load_run(tmp_path / "run", seed=1)
+    assert not equal(average, numbers(state.students.params))
+    own = jax.tree.map(lambda x: x[1, 0], average)
+    assert equal(run.params, own)
+    assert equal(numbers(restore(run.run, Console(quiet=True))[1]), average)
+    assert equal(parameters.load_params(run.export(tmp_path / "mine.npz")), own)
 
 
 def test_levels_are_ranked_by_score():
@@ -250,7 +262,7 @@ def test_rows_act_as_one_by_one(recurrent, level):
     ts = jax.jit(recurrent.env.reset)(jax.random.key(0), level)[1]
     other = {"image": ts.obs["image"] + 1, "direction": np.int64(2)}  # Gymnasium's numbers are longer
     both = jax.tree.map(lambda x, y: np.stack([x, y]), ts.obs, other)
-    n_programs = loaded._act._cache_size()
+    n_programs = loaded.act._cache_size()
     together, carry = recurrent.act(both)
     carry_of = [recurrent.act(obs)[1] for obs in (ts.obs, other)]
     assert together.tolist() == [int(recurrent.act(obs)[0]) for obs in (ts.obs, other)]
@@ -267,7 +279,7 @@ def test_rows_act_as_one_by_one(recurrent, level):
         np.testing.assert_array_equal(cleared[1], on[1])
         assert (on != start).any()
     recurrent.of(1).act(both, carry)
-    assert loaded._act._cache_size() <= n_programs + 2  # for a row, which the test above may have compiled, and for two
+    assert loaded.act._cache_size() <= n_programs + 2  # for a row, which the test above may have compiled, and for two
 
 
 def test_actions_are_drawn_with_a_key(recurrent, level):

@@ -19,8 +19,10 @@ from minimax_lib.config.plot import FIGURES, parse
 from minimax_lib.config.shipped import located
 from minimax_lib.experiment.run import ExperimentRunner
 from minimax_lib.pictures import bootstrap as bands
-from minimax_lib.pictures import curves, held_out, replay
+from minimax_lib.pictures import curves, held_out, lines, replay, style, words
+from minimax_lib.pictures import scores as scores_of
 from minimax_lib.pictures.output import FigureFolder
+from minimax_lib.pictures.relative import Difference, differences_in_words, relative_curve
 from minimax_lib.pictures.runs import find_groups, phrase
 from minimax_lib.pictures.style import NotDrawn
 from minimax_lib.plot import main
@@ -134,34 +136,53 @@ def test_held_out_curves_leave_the_training_distribution_out_unless_it_is_named(
     assert named.rows[0]["mean"] == pytest.approx(0.4)
 
 
+def test_held_out_curves_are_means_over_the_tasks_that_all_runs_have():
+    """Runs that were evaluated on other tasks would have other means, whatever they have learnt."""
+    a, b = make_run("a", 0, 1), make_run("b", 0, 1, runner={"name": "dr"})
+    rows = eval_rows((0,), lambda seed, j: 0.2 * j)
+    table(b / "eval.csv", [row for row in rows if row["task"] != "Rooms"])
+    groups = find_groups([a, b])
+    picture = curves.learning_curve(groups, "held_out/solved_rate")
+    assert [row["mean"] for row in picture.rows] == pytest.approx([0.2] * 6)  # of Maze
+    assert "1 task is common to all runs; 1 other is left out" in picture.notes
+    gap = curves.generalisation_gap(groups)
+    assert {row["mean"] for row in gap.rows if row["part"] == "held_out"} == {0.2}
+    assert all(row["mean_baseline"] == row["mean"] for row in relative_curve(groups, "held_out/solved_rate", "dr").rows)
+    table(b / "eval.csv", [row for row in rows if row["task"] == "TrainingDistribution"])
+    with pytest.raises(NotDrawn, match="no held-out task in common"):
+        curves.learning_curve(find_groups([a, b]), "held_out/solved_rate")
+    alone = curves.learning_curve(find_groups([a, b]), "held_out/Maze/solved_rate")
+    assert {row["label"] for row in alone.rows} == {"plr"}
+
+
 def test_tables_of_earlier_versions_have_the_same_numbers():
     new, old = make_run("new", 0, 2), make_run("old", 0, 2)
     table(old / "eval.csv", eval_rows(range(2), lambda seed, j: 0.1 * seed + 0.2 * j, task="maze", solved="solved"))
     pictures = [curves.learning_curve(find_groups([run]), "held_out/solved_rate") for run in (new, old)]
     assert pictures[0].rows == pictures[1].rows
     assert pictures[0].rows[-1]["mean"] == pytest.approx((0.0 + 0.2 + 0.1 + 0.3) / 4)
-    scores = [held_out.evaluated(find_groups([run])) for run in (new, old)]
+    scores = [scores_of.evaluated(find_groups([run])) for run in (new, old)]
     assert np.array_equal(scores[0].groups[0].values, scores[1].groups[0].values)
 
 
 def test_smoothing_is_a_moving_mean_of_each_seed_and_skips_what_is_missing():
     values = np.array([1.0, 2.0, np.nan, 4.0, 9.0])
-    assert curves.moving_mean(values, 1) is values
-    smooth = curves.moving_mean(values, 3)
+    assert lines.moving_mean(values, 1) is values
+    smooth = lines.moving_mean(values, 3)
     assert np.array_equal(smooth, [1.5, 1.5, np.nan, 6.5, 6.5], equal_nan=True)
     # An even window begins one earlier than it ends.
-    assert curves.moving_mean(np.arange(5.0), 2) == pytest.approx([0, 0.5, 1.5, 2.5, 3.5])
+    assert lines.moving_mean(np.arange(5.0), 2) == pytest.approx([0, 0.5, 1.5, 2.5, 3.5])
 
 
 def test_seeds_measured_at_different_points_are_interpolated_and_end_with_the_first():
-    one = curves.Line(0, np.array([0.0, 10.0, 20.0]), np.array([0.0, 1.0, 2.0]))
-    other = curves.Line(1, np.array([5.0, 10.0, 15.0, 20.0, 25.0]), np.array([1.5, 2.0, 2.5, 3.0, 3.5]))
-    curve = curves.pooled("plr", 0, [one, other])
+    one = lines.Line(0, np.array([0.0, 10.0, 20.0]), np.array([0.0, 1.0, 2.0]))
+    other = lines.Line(1, np.array([5.0, 10.0, 15.0, 20.0, 25.0]), np.array([1.5, 2.0, 2.5, 3.0, 3.5]))
+    curve = lines.pooled("plr", 0, [one, other])
     assert curve.x.tolist() == [10, 20]
     assert curve.values.tolist() == [[1, 2], [2, 3]]
-    assert "ends at 20 of 25" in curve.note
+    assert curve.note.endswith("they are interpolated, and the curve ends at 20 of 25")
     with pytest.raises(NotDrawn, match="in common"):
-        curves.pooled("plr", 0, [one, dataclasses.replace(other, x=other.x + 100)])
+        lines.pooled("plr", 0, [one, dataclasses.replace(other, x=other.x + 100)])
 
 
 def test_intervals_without_a_measurement_are_left_out():
@@ -197,8 +218,8 @@ def test_complexity_is_of_what_was_trained_on(runner, columns, expected):
     groups = find_groups([make_run("a", 0, 1, columns=columns, runner=runner)])
     found = [row["mean"] for row in curves.complexity_curve(groups, "n_walls").rows]
     assert found == pytest.approx(expected)
-    mutations = [curves.MUTATIONS] if columns.keys() & CHILDREN.keys() else []
-    assert curves.level_metrics(groups) == ["n_walls", *mutations]
+    mutations = [lines.MUTATIONS] if columns.keys() & CHILDREN.keys() else []
+    assert lines.level_metrics(groups) == ["n_walls", *mutations]
 
 
 def test_a_method_of_a_plugin_has_no_complexity_curve_where_its_folder_does_not_say_what_it_learns_from():
@@ -219,12 +240,37 @@ def test_the_gap_is_the_interval_that_ends_at_an_evaluation_minus_the_evaluation
 def test_a_difference_from_the_baseline_has_the_range_over_pairs_of_seeds():
     base = make_run("base", 0, 2, runner={"name": "dr"})
     other = make_run("other", 0, 3, value=lambda seed, i: 10 * seed + i)
-    rows = curves.relative_curve(find_groups([base, other]), "return", "dr").rows
+    rows = relative_curve(find_groups([base, other]), "return", "dr").rows
     assert {(row["label"], row["baseline"]) for row in rows} == {("plr", "dr")}
     assert [row["difference"] for row in rows] == [9.5] * 4
     assert [(row["low"], row["high"]) for row in rows] == [(-1, 20)] * 4
     with pytest.raises(NotDrawn, match="of another method"):
-        curves.relative_curve(find_groups([base]), "return", "dr")
+        relative_curve(find_groups([base]), "return", "dr")
+
+
+@pytest.mark.parametrize(
+    ("n", "n_base", "labels", "note"),
+    [
+        (3, 3, ["a"], "difference of means of 3 seeds, band: range over pairs of seeds"),
+        (1, 1, ["a"], "difference of 1 seed"),
+        (6, 6, ["a"], "difference of means of 6 seeds, band: 95% bootstrap interval"),
+        # Six seeds have an interval. Their difference from three has none.
+        (6, 3, ["a, 6 seeds"], "difference of means, b of 3 seeds, band: range over pairs of seeds"),
+        (6, 1, ["a, 6 seeds"], "difference of means, b of 1 seed, band: range over pairs of seeds"),
+    ],
+)
+def test_the_legend_of_a_difference_says_what_its_band_shows(n, n_base, labels, note):
+    x, rng = np.arange(2.0), np.random.default_rng(0)
+    one, base = (lines.Curve(label, 0, x, rng.normal(size=(k, 2))) for label, k in (("a", n), ("b", n_base)))
+    difference = Difference(one, base)
+    assert differences_in_words([difference]) == (labels, note)
+    low, high = difference.band
+    if "pairs" in note:
+        assert low[0] == one.values[:, 0].min() - base.values[:, 0].max()
+    if "95%" in note:
+        pairs = one.values[:, 0].min() - base.values[:, 0].max(), one.values[:, 0].max() - base.values[:, 0].min()
+        assert pairs[0] < low[0] < difference.mean[0] < high[0] < pairs[1]
+    assert {row["band"] for row in difference.rows("updates")} == {difference.kind}
 
 
 def test_the_interval_of_a_difference_is_that_of_two_independent_samples():
@@ -258,8 +304,8 @@ RLIABLE = {
 
 def scores(**groups):
     tasks = tuple("abcd")
-    found = [held_out.Scores(label, i, tasks, np.array(values)) for i, (label, values) in enumerate(groups.items())]
-    return held_out.Evaluated(tuple(found), "solved_rate")
+    found = [scores_of.Scores(label, i, tasks, np.array(values)) for i, (label, values) in enumerate(groups.items())]
+    return scores_of.Evaluated(tuple(found), "solved_rate")
 
 
 def test_aggregates_are_those_of_rliable():
@@ -326,33 +372,70 @@ def test_bars_are_means_by_task():
 def test_scores_are_those_of_the_evaluation_that_all_runs_have_and_of_its_newest_checkpoint():
     a, b = make_run("a", 0, 2), make_run("b", 2, 1, runner={"name": "dr"})
     groups = find_groups([a, b])
-    assert held_out.evaluated(groups).notes == ("scores are from the last rows of eval.csv",)
+    assert scores_of.evaluated(groups).notes == (
+        "scores are from the last rows of eval.csv (10 sampled episodes a task)",
+    )
     evaluation(a, (0, 1), lambda seed, j: 0.5, n_episodes=500, name="update40-more")
-    assert "common to all runs" in held_out.evaluated(find_groups([a, b])).notes[0]
+    assert "common to all runs" in scores_of.evaluated(find_groups([a, b])).notes[0]
     for path, seeds in ((a, (0, 1)), (b, (2,))):
         evaluation(path, seeds, lambda seed, j: 0.1, update=20, name="update20-benchmark")
         evaluation(path, seeds, lambda seed, j: (seed + j) / 10)
-    found = held_out.evaluated(find_groups([a, b]))
-    assert found.notes == ("scores are from evaluations/update40-benchmark.csv",)
+    found = scores_of.evaluated(find_groups([a, b]))
+    assert found.notes == ("scores are from evaluations/update40-benchmark.csv (100 sampled episodes a task)",)
     assert found.tasks == ("Rooms", "Maze")
     by_label = {group.label: group.values.tolist() for group in found.groups}
     assert by_label == {"plr": [[0.0, 0.1], [0.1, 0.2]], "dr": [[0.2, 0.3]]}
-    named = held_out.evaluated(find_groups([a, b]), source="update20-*", tasks=["Maze"])
+    named = scores_of.evaluated(find_groups([a, b]), source="update20-*", tasks=["Maze"])
     assert [group.values.tolist() for group in named.groups] == [[[0.1], [0.1]], [[0.1]]]
     with pytest.raises(NotDrawn, match="b has no evaluation like 'update40-more'"):
-        held_out.evaluated(find_groups([a, b]), source="update40-more")
-    assert held_out.evaluated(find_groups([a, b]), source="eval.csv").groups[0].values[0].tolist() == [0.0, 0.2]
+        scores_of.evaluated(find_groups([a, b]), source="update40-more")
+    assert scores_of.evaluated(find_groups([a, b]), source="eval.csv").groups[0].values[0].tolist() == [0.0, 0.2]
+
+
+@pytest.mark.parametrize("n_groups", [1, 9])
+def test_there_is_room_for_every_number_of_groups(n_groups, recwarn):
+    """matplotlib warns where a figure has no room for its panels, and draws them over each other."""
+    pytest.importorskip("matplotlib")
+    found = scores(**{f"m{i}": [[0.5, 0.2, 0.7, 0.1]] for i in range(n_groups)})
+    for make in (held_out.held_out_bars, held_out.aggregates, held_out.performance_profiles):
+        with style.style():
+            make(found).draw().draw_without_rendering()
+    assert [str(warning.message) for warning in recwarn] == []
+
+
+def test_no_two_of_many_groups_look_alike():
+    for look in (style.marker, style.hatch, lambda i: str(style.line_style(i)["linestyle"])):
+        assert len({(style.colour(i), look(i)) for i in range(30)}) == 30
+
+
+def test_metrics_have_names_on_axes():
+    assert words.named("held_out/Maze/solved_rate") == "solved rate, Maze"
+    assert words.named("held_out/entropy") == "entropy, held-out tasks"
+    assert words.named("held_out/return") == "return, held-out tasks"
+    assert words.named("grad_norm") == "grad norm"
+    assert [words.is_share(name) for name in ("solvable", "held_out/Maze/solved_rate", "n_walls")] == [
+        True,
+        True,
+        False,
+    ]
+
+
+def test_evaluations_in_training_that_were_made_differently_are_named():
+    runs = [make_run("a", 0), make_run("b", 2, eval={"n_episodes": 5, "greedy": True})]
+    (note,) = scores_of.evaluated(find_groups(runs, by=["runner"]), source="eval.csv").notes
+    assert note.endswith(" (10 sampled episodes a task, and others of 5 greedy episodes a task)")
 
 
 def test_shares_of_random_levels_have_bars_and_no_aggregates():
     a = make_run("a", 0, 1)
     evaluation(a, (0,), lambda seed, j: 0.1 * j, name="update40-robust", n_levels=100, n_worst=3)
-    found = held_out.evaluated(find_groups([a]), source="*robust*")
+    found = scores_of.evaluated(find_groups([a]), source="*robust*")
     assert held_out.held_out_bars(found).rows[1]["mean"] == pytest.approx(0.1)
     with pytest.raises(NotDrawn, match="random levels"):
         held_out.aggregates(found)
-    assert held_out.evaluated(find_groups([a])).notes == (
-        "scores are from the last rows of eval.csv: no evaluation of minimax-evaluate is common to all runs",
+    assert scores_of.evaluated(find_groups([a])).notes == (
+        "scores are from the last rows of eval.csv (10 sampled episodes a task): no evaluation of minimax-evaluate is "
+        "common to all runs",
     )
 
 
@@ -460,6 +543,22 @@ def test_replay_mass_is_that_of_the_checkpoints_buffer(n_devices):
         replay.chosen_difficulty({"plr": [replay.Kept(0, {"n_walls": np.ones(1)}, np.ones(1))]}, "walls")
 
 
+def test_runs_that_keep_no_levels_do_not_keep_their_group_out(monkeypatch):
+    def kept(run):
+        if run.path.name == "a":
+            return [replay.Kept(0, {"n_walls": np.array([1.0, 2.0])}, np.array([0.5, 0.5]))]
+        raise ValueError(f"{run.path} holds no checkpoint")
+
+    monkeypatch.setattr(replay, "kept_levels", kept)
+    for i, name in enumerate("abc"):
+        make_run(name, i, 1)
+    picture = replay.replay_by_difficulty(find_groups(["a", "b", "c"]))
+    assert {row["n_seeds"] for row in picture.rows} == {1}
+    assert picture.notes == ["plr: b holds no checkpoint (and 1 more)"]
+    with pytest.raises(NotDrawn, match="plr: b holds no checkpoint"):
+        replay.replay_by_difficulty(find_groups(["b", "c"]))
+
+
 # -------------------------------------------------------------------------------------------------------------- command
 
 
@@ -552,6 +651,7 @@ def test_the_same_figure_is_the_same_file(two_methods):
         (["runs/aa"], "unknown run 'runs/aa': choose from runs/a (did you mean 'runs/a'?)"),
         (["runs"], "runs is not the folder of a run: it has no config.yaml (it holds 1: say runs/*)"),
         (["notes.txt"], "notes.txt is a file: runs are folders (./*/ names folders alone)"),
+        (["runs/a/config.yaml"], "runs/a/config.yaml is a file: runs are folders (say runs/a)"),
         (["runs/a", "--figures", "curvs"], f"unknown figures 'curvs': choose from {', '.join(FIGURES)} (did you mean"),
         (["runs/a", "--format", "jpg"], "unknown format 'jpg': choose from png, pdf, svg (did you mean 'png'?)"),
         (["runs/a", "--metrics", "retrun"], "unknown metric 'retrun': choose from return, "),

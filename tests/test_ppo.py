@@ -8,12 +8,13 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from jax.sharding import AxisType, PartitionSpec
 
 from minimax_lib import axes
 from minimax_lib.agents.population import AgentPop
-from minimax_lib.agents.ppo import PPO, Batch, PPOAgent, explained_variance, normalized
+from minimax_lib.agents.ppo import MOST_GRADIENTS, PPO, Batch, PPOAgent, averaged, explained_variance, normalized
 from minimax_lib.envs.batch import BatchEnv, NoRestart
 from minimax_lib.models.registry import MODELS
 from minimax_lib.models.settings import GRU, LSTM, S5, FeedForward
@@ -467,7 +468,7 @@ def test_four_devices_learn_what_one_learns_from_the_whole_batch(n_epochs, play)
 
 
 def test_eight_seeds_in_a_vmap_learn_what_each_learns_alone():
-    agent = make_agent("lstm", n_minibatches=2)
+    agent = make_agent("lstm", n_minibatches=2, ema_decay=0.9)
     cases = [experience(agent, seed) for seed in range(8)]
     states, runs = (jax.tree.map(lambda *x: jnp.stack(x), *part) for part in zip(*cases, strict=True))
     keys = jax.random.split(jax.random.key(3), 8)
@@ -475,7 +476,7 @@ def test_eight_seeds_in_a_vmap_learn_what_each_learns_alone():
     update = jax.jit(agent.update)
     for i, (state, run) in enumerate(cases):
         alone, _ = update(keys[i], state, run)
-        for x, y in zip(jax.tree.leaves(together.params), jax.tree.leaves(alone.params), strict=True):
+        for x, y in zip(*(jax.tree.leaves((s.params, s.average)) for s in (together, alone)), strict=True):
             np.testing.assert_allclose(x[i], y, rtol=1e-3, atol=1e-5)
 
 
@@ -491,7 +492,7 @@ def run_of_students(runs: list[Rollout]) -> Rollout:
 
 @pytest.mark.parametrize("n", [1, 2])
 def test_each_student_of_a_population_is_an_agent_of_its_own(n):
-    agent = make_agent("lstm")
+    agent = make_agent("lstm", ema_decay=0.9)
     pop = AgentPop(agent, n)
     keys = jax.random.split(jax.random.key(0), n)
     state = pop.init(jax.random.key(0), jnp.zeros((), jnp.int32))
@@ -591,3 +592,91 @@ def test_actions_follow_the_policy(name):
     assert abs(action.mean() - p) < 5 * np.sqrt(p * (1 - p) / n)
     np.testing.assert_allclose(log_prob, np.log(np.where(action == 1, p, 1 - p)), rtol=1e-4)
     np.testing.assert_allclose(value, acted_value)
+
+
+# ------------------------------------------------------------------------------------------- averaged parameters
+
+
+def numbers(params) -> np.ndarray:
+    return np.concatenate([np.ravel(x) for x in jax.tree.leaves(params)])
+
+
+@pytest.mark.parametrize("decay", [0.6, 0.9999])
+def test_the_average_weighs_each_update_and_not_the_start(decay):
+    """Against plain numpy in 64 bits, with Adam's correction."""
+    start, *after = np.random.default_rng(0).normal(size=(6, 3))
+    average = jnp.asarray(start, jnp.float32)
+    for n in range(1, 6):
+        average = averaged(average, jnp.asarray(after[n - 1], jnp.float32), jnp.int32(n), decay)
+        weights = decay ** np.arange(n)[::-1]
+        np.testing.assert_allclose(average, weights @ after[:n] / weights.sum(), rtol=1e-5, atol=1e-6)
+
+
+def test_an_update_moves_the_average_and_learns_the_same():
+    """Once an update: with two epochs, the average after the first update is where it ended."""
+    plain, agent = (make_agent(n_epochs=2, ema_decay=d) for d in (0.0, 0.9))
+    state, run = experience(plain)
+    assert state.average == ()
+    assert state.evaluated is state.params
+    fresh = init(agent)
+    np.testing.assert_array_equal(numbers(fresh.evaluated), numbers(fresh.params))
+    update = jax.jit(agent.update)
+    first, metrics = update(jax.random.key(0), state.replace(average=fresh.params), run)
+    alone, same_metrics = jax.jit(plain.update)(jax.random.key(0), state, run)
+    chex.assert_trees_all_equal((first.params, metrics), (alone.params, same_metrics))
+    np.testing.assert_allclose(numbers(first.evaluated), numbers(first.params), rtol=1e-6, atol=1e-7)
+    second, _ = update(jax.random.key(1), first, run)
+    expected = (0.9 * numbers(first.params) + numbers(second.params)) / 1.9
+    np.testing.assert_allclose(numbers(second.evaluated), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("decay", [-0.1, 1.0, float("nan")])
+def test_a_decay_that_averages_nothing_is_refused(decay):
+    with pytest.raises(ValueError, match=r"^ppo.ema_decay is (-0.1|1.0|nan): it must be at least 0, less than 1 and"):
+        PPO(ema_decay=decay)
+
+
+# ------------------------------------------------------------------------------------------- change of parameters
+
+
+class PlainDescent(PPOAgent):
+    """Steps against the gradient at rate 1, with nothing that rescales it."""
+
+    @property
+    def optimizer(self) -> optax.GradientTransformation:
+        return optax.sgd(1.0)
+
+
+def test_the_change_of_a_level_is_that_of_a_real_update_on_it_alone():
+    """One epoch of one minibatch, by a plain loop over the levels, which have two rows each."""
+    n_evals, agent = 2, make_agent("lstm", n_minibatches=2, entropy_coef=0.1)
+    state, run = experience(agent)
+    found = jax.jit(agent.parameter_change, static_argnums=2)(state.params, run, n_evals)
+    settings = dataclasses.replace(agent.config, n_epochs=1, n_minibatches=1, normalize_advantages=False)
+    update = jax.jit(PlainDescent(agent.model, settings).update)
+    expected = []
+    for b in range(0, B, n_evals):
+        rows = slice(b, b + n_evals)
+        level = Rollout(
+            steps=jax.tree.map(lambda x: x[:, rows], run.steps),  # noqa: B023
+            carry=jax.tree.map(lambda x: x[rows], run.carry),  # noqa: B023
+            last_value=run.last_value[rows],
+            final=None,
+        )
+        after, _ = update(jax.random.key(0), state.replace(opt_state=optax.sgd(1.0).init(state.params)), level)
+        moved = numbers(after.params).astype(np.float64) - numbers(state.params)
+        expected.append((moved**2).sum())
+    assert max(expected) > 1.5 * min(expected)
+    np.testing.assert_allclose(found, expected, rtol=1e-3)
+
+
+def test_levels_at_once_are_no_more_than_a_gradient_step_holds():
+    agent, few = make_agent(n_minibatches=2, n_chunks=2), [np.zeros(10)]
+    assert agent._levels_at_once(few, 32, 1) == 8
+    assert agent._levels_at_once(few, 32, 4) == 8
+    assert agent._levels_at_once(few, 36, 1) == 9
+    assert agent._levels_at_once(few, 7, 1) == 1
+    assert make_agent()._levels_at_once(few, 32, 1) == 32
+    large = [np.broadcast_to(np.float32(0), (MOST_GRADIENTS // 5,))]
+    assert make_agent()._levels_at_once(large, 32, 1) == 4
+    assert make_agent()._levels_at_once(large * 9, 32, 1) == 1

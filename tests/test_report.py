@@ -2,11 +2,13 @@
 
 import base64
 import csv
+import dataclasses
 import hashlib
 import io
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import types
@@ -28,8 +30,10 @@ import minimax_lib
 from minimax_lib.config.report import parse
 from minimax_lib.evaluation.statistics import summarise
 from minimax_lib.experiment.loaded import Episode, LoadedRun
-from minimax_lib.pictures import held_out, html, report_episodes, report_levels, report_tables
+from minimax_lib.experiment.origin import Origin, record
+from minimax_lib.pictures import html, report_episodes, report_levels, report_tables
 from minimax_lib.pictures.runs import find_groups, read_run
+from minimax_lib.pictures.scores import evaluated
 from minimax_lib.report import main
 
 ROOT = Path(__file__).parent.parent
@@ -43,6 +47,12 @@ def elsewhere(tmp_path, monkeypatch):
     """An empty current folder."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Figures that are made and not drawn, which takes most of the time of a report."""
+    monkeypatch.setattr(report_tables, "svg", lambda picture, words: html.tag("svg"))
 
 
 class Page(HTMLParser):
@@ -155,9 +165,9 @@ def test_a_page_of_two_methods_is_complete_and_loads_nothing(capsys):
     page = report(*runs)
     assert fingerprints("runs") == before
     assert re.search(r"written: report\.html, \d\.\d MB$", capsys.readouterr().out)
-    headings = ["Runs", "Configuration", "Held-out tasks", "Curves", "Best levels", "Episodes", "Speed"]
+    headings = ["Runs", "Configuration", "Held-out tasks", "Curves", "Levels", "Episodes", "Speed"]
     assert [attributes["id"] for tag, attributes in page.elements if tag == "section"] == [
-        heading.lower().replace(" ", "-").replace("best-", "").replace("-tasks", "") for heading in headings
+        heading.lower().replace(" ", "-").replace("-tasks", "") for heading in headings
     ]
     ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
     assert [name for name, n in Counter(ids).items() if n > 1] == []
@@ -183,7 +193,7 @@ def test_a_page_of_two_methods_is_complete_and_loads_nothing(capsys):
     assert "plr: no episode: runs/a holds no checkpoint" in page.said
 
 
-def test_numbers_on_the_page_are_those_of_the_tables():
+def test_numbers_on_the_page_are_those_of_the_tables(undrawn):
     page = report(make_run("runs/a"), make_run("runs/b", 2), make_run("runs/c", 0, 1, runner="dr"))
     assert page.table("method", "run")[1:] == [
         ["plr", "a", "0 to 1", "40", "4,000", "2 min", "250"],
@@ -208,9 +218,29 @@ def test_numbers_on_the_page_are_those_of_the_tables():
     assert [row["mean"] for row in found if row["label"] == "plr"] == ["2.5", "3.5", "4.5", "5.5"]
 
 
+def test_the_machines_that_runs_were_made_on_are_named():
+    for name in ("runs/a", "runs/b"):
+        make_run(name, "ab".index(name[-1]), 1)
+    runs = [read_run("runs/a"), read_run("runs/b")]
+    assert report_tables.origins_in_words(runs) == [
+        "The machine is not recorded",
+        "Compare speeds of one machine only.",
+    ]
+    small = Origin(0, "1.0", "abc123", "0.10.2", "cpu: 1 of 1 device (EPYC, 2 cores)")
+    for run in runs:
+        record(run.path / "origin.jsonl", small)
+    words = "cpu: 1 of 1 device (EPYC, 2 cores). This package 1.0 (abc123), jax 0.10.2"
+    assert report_tables.origins_in_words([read_run(run.path) for run in runs]) == [words]
+    record(Path("runs/b/origin.jsonl"), dataclasses.replace(small, update=20, machine="gpu: H200"))
+    page = Page(report_tables.runs_part(find_groups(["runs/a", "runs/b"])))
+    assert f"{words}: a, b" in page.said
+    assert "gpu: H200. This package 1.0 (abc123), jax 0.10.2: b from update 20" in page.said
+    assert page.said.endswith("Compare speeds of one machine only.")
+
+
 def test_five_seeds_have_the_interval_of_the_statistics():
     groups = find_groups([make_run("runs/a", 0, 6)])
-    page = Page(report_tables.held_out_table(groups, held_out.evaluated(groups)))
+    page = Page(report_tables.held_out_table(groups, evaluated(groups)))
     rows = page.table("task", "solved", "IQM", "95% interval")
     interval = summarise(np.array([[0.1 * seed + 0.2 * j for j in (0, 1)] for seed in range(6)])).interval
     assert rows[-1][3] == " to ".join(f"{100 * end:.1f}%" for end in interval)
@@ -251,7 +281,7 @@ def test_elements_escape_what_is_no_html():
         (lambda run: (run / "eval.csv").write_text("update,seed,task\n1,0,Rooms\n"), "unknown score 'solved_rate'"),
     ],
 )  # fmt: skip
-def test_a_part_that_cannot_be_made_is_a_sentence(damage, said):
+def test_a_part_that_cannot_be_made_is_a_sentence(damage, said, undrawn):
     damage(make_run("runs/a"))
     assert said in report("runs/a").said
 
@@ -322,7 +352,7 @@ def test_bad_input_is_refused_in_one_line(words, message, capsys):
     assert sorted(path.name for path in Path().iterdir()) == ["d.html", "runs"]
 
 
-def test_what_a_run_names_is_not_imported_unless_the_user_names_it_too(capsys, monkeypatch):
+def test_what_a_run_names_is_not_imported_unless_the_user_names_it_too(capsys, monkeypatch, undrawn):
     make_run("runs/a", plugins=["named_by_a_run"])
     Path("named_by_a_run.py").write_text("raise RuntimeError('imported')")
     monkeypatch.delitem(sys.modules, "named_by_a_run", raising=False)
@@ -372,12 +402,33 @@ def test_a_gallery_shows_the_best_levels_of_each_checkpoint(replaying, gallery):
     for slot, (_, words) in zip(slots, shelf.captions, strict=True):
         walls = int(np.asarray(kept.levels.wall_map[slot]).sum())
         facts = words.replace("\N{NO-BREAK SPACE}", " ").split(", ")
-        assert facts[:3] == [f"age {kept.ages[slot]:,}", f"{kept.n_mutations[slot]} mutations", f"walls {walls}"]
+        assert facts[:3] == [f"age {kept.ages[slot]:,}", f"{kept.n_mutations[slot]} edits", f"{walls} walls"]
     # All checkpoints hold the same six levels: each is drawn once, without the paper round it.
     assert len(gallery.pictures) <= 6
     assert {picture.shape for picture in gallery.pictures} == {(140, 140, 3)}
     best = run.draw(jax.tree.map(lambda x: x[slots[:1]], kept.levels))
     assert np.array_equal(gallery.pictures[shelf.pictures[0]], best[20:160, 20:160])
+
+
+def test_a_teachers_designs_are_a_gallery_too(replaying, monkeypatch):
+    seen, levels = [], minimax_lib.load_run(replaying).level_buffer.levels
+
+    def designs(run, n, key):
+        seen.append((run.update, key))
+        return jax.tree.map(lambda x: x[:n], levels)
+
+    def no_levels(run):
+        raise ValueError("it keeps no levels")
+
+    monkeypatch.setattr(report_levels, "fresh_levels", designs)
+    monkeypatch.setattr(report_levels, "has_teacher", lambda run: True)
+    monkeypatch.setattr(LoadedRun, "level_buffer", property(no_levels))
+    gallery = report_levels.gallery_of(read_run(replaying), None, 3, 2)
+    assert [update for update, _ in seen] == [shelf.update for shelf in gallery.shelves] == [2, 6]
+    assert seen[0][1] == seen[1][1]  # what differs is the teacher
+    assert [name for name, _ in gallery.shelves[0].captions] == ["design 1", "design 2", "design 3"]
+    said = Page(report_levels.gallery_html(gallery, "levels-0")).said
+    assert said.startswith("Designs of the teacher of plr, seed 5.")
 
 
 def test_a_gallery_as_html_shows_the_newest_checkpoint_and_holds_all(gallery):
@@ -399,21 +450,21 @@ def test_checkpoints_are_spread_evenly():
     assert report_levels.spread(range(10), 1) == [9]
 
 
-def test_damaged_checkpoints_are_left_out_and_named(tmp_path):
+def test_damaged_checkpoints_are_left_out_and_named(replaying, tmp_path):
     folder = tmp_path / "plr"
-    save_tiny_run(folder, {"name": "plr", "capacity": 3}, updates=(2, 4))
-    make_tables(folder, (0,))
+    shutil.copytree(replaying, folder)
 
     def damage(update):
         for path in (folder / "checkpoints" / str(update)).rglob("*"):
             if path.is_file():
                 path.write_bytes(b"damaged")
 
-    damage(2)
-    gallery = report_levels.gallery_of(read_run(folder), None, 2, 12)
-    assert [shelf.update for shelf in gallery.shelves] == [4]
-    assert gallery.notes[0].startswith("The checkpoint of update 2 is left out: ")
     damage(4)
+    gallery = report_levels.gallery_of(read_run(folder), None, 2, 12)
+    assert [shelf.update for shelf in gallery.shelves] == [2, 6]
+    assert gallery.notes[0].startswith("The checkpoint of update 4 is left out: ")
+    damage(2)
+    damage(6)
     groups = find_groups([folder])
     assert "No gallery: " in Page(report_levels.levels_part(groups, None, 2, 12)).said
     said = Page(report_episodes.episodes_part(groups, None, ("Labyrinth",), False, print)).said
@@ -497,15 +548,18 @@ class Strip:
         return picture
 
 
-def walk(run, level=None, key=None, greedy=False):
-    """An episode of four steps, without a network."""
-    return Episode(Strip(), level, np.arange(5), episode_return=0.25, length=4, progress=1.0, facts={})
+def walks(run, tasks, key=None, greedy=False):
+    """Episodes of four steps, without a network."""
+    return {
+        task: Episode(Strip(), task, np.arange(5), episode_return=0.25, length=4, progress=1.0, facts={})
+        for task in tasks
+    }
 
 
 def test_episodes_are_stepped_through(replaying, monkeypatch):
-    monkeypatch.setattr(LoadedRun, "play", walk)
-    page = Page(report_episodes.episodes_part(find_groups([replaying]), None, ("validation",), False, print))
+    monkeypatch.setattr(LoadedRun, "play_tasks", walks)
     tasks = ["SixteenRooms", "Labyrinth", "StandardMaze"]
+    page = Page(report_episodes.episodes_part(find_groups([replaying]), None, tasks, False, print))
     assert [attributes["data-content"] for tag, attributes in page.elements if attributes.get("class") == "player"] == [
         f"episode-{task}-0" for task in tasks
     ]
@@ -526,7 +580,7 @@ def shown(replaying, tmp_path_factory):
     """The report of a run with levels and episodes."""
     file = tmp_path_factory.mktemp("page") / "report.html"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LoadedRun, "play", walk)
+        patch.setattr(LoadedRun, "play_tasks", walks)
         words = [str(replaying), "--out", str(file), "--title", EVIL, "--tasks", "Labyrinth"]
         assert main([*words, "--compilation-cache", "none"]) == 0
     assert file.stat().st_size < 500_000

@@ -7,8 +7,9 @@ import pytest
 from flax import struct
 
 from minimax_lib.curricula import scores
+from minimax_lib.curricula.outcome import RolloutOutcome
 from minimax_lib.curricula.scores import SCORES
-from minimax_lib.rollout import Rollout, Transition
+from minimax_lib.rollout import Rollout, Transition, joined_in_time
 
 ONE_STUDENT = [name for name in SCORES.names() if SCORES[name].n_students == 1]
 
@@ -19,6 +20,7 @@ class Seen(struct.PyTreeNode):
     run: Rollout
     logits: jax.Array | None
     values: jax.Array | None
+    change: jax.Array | None = None  # [A, B], what the agent says of the levels
 
     @property
     def steps(self) -> Transition:
@@ -62,9 +64,8 @@ def score(name: str, seen: Seen, best_return=None, gamma: float = 0.5, gae_lambd
     if best_return is None:
         best_return = jnp.zeros(seen.run.last_value.shape[-1])
     best_return = jnp.asarray(best_return, jnp.float32)
-    return np.asarray(
-        SCORES[name](scores.experience(seen.run, best_return, gamma, gae_lambda, seen.logits, seen.values))
-    )
+    found = scores.experience(seen.run, best_return, gamma, gae_lambda, seen.logits, seen.values)
+    return np.asarray(SCORES[name](found.replace(change=seen.change)))
 
 
 # Row 0: two episodes of 2 and 3 steps, and a tail. Row 1: one that ends on the last step. Row 2: none that ends.
@@ -78,7 +79,7 @@ HAND = rollouts(
     last_value=[[7, 7, 7]],
     logits=np.stack([[EVEN, EVEN, LIKELY, LIKELY, LIKELY, EVEN], [LIKELY] * 6, [EVEN] * 6], axis=1)[:, None],
     values=np.stack([7 - SPREAD, 7 + SPREAD], axis=-1),
-)
+).replace(change=jnp.asarray([[4.0, 0.25, 9.0]]))
 # Advantages at gamma = lambda = 0.5. Row 0: [-1/8, 1/2] and [-1/16, -1/4, 0]. Row 1: -1 at the end, before that
 # -0.5 + 0.25 * the next one: -0.75, -0.6875, -0.671875, -0.66796875, -0.6669921875, whose mean is -0.74072266.
 
@@ -99,6 +100,7 @@ HAND = rollouts(
         ("neg_return", [-(1 + 0.5) / 2, 0]),
         ("learnability", [0, 0]),
         ("value_disagreement", [((1 + 3) / 2 + 9 / 3) / 2, 4]),
+        ("parameter_change", [4, 0.25]),
     ],
 )
 def test_scores_by_hand(name, expected):
@@ -128,7 +130,7 @@ def test_learnability_of_several_students_is_their_mean():
     np.testing.assert_allclose(SCORES["learnability"](experience), [(1 / 4 + 0) / 2], rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", [name for name in ONE_STUDENT if name != "learnability"])
+@pytest.mark.parametrize("name", [name for name in ONE_STUDENT if name not in ("learnability", "parameter_change")])
 def test_a_level_in_several_rows_scores_as_all_its_episodes(name):
     """The mean over episodes: of a level's rows, each counts as often as it has ended an episode."""
     seen = random_rollouts(5, n_students=1, n_levels=6)
@@ -189,6 +191,22 @@ def test_means_over_steps_are_of_the_students_that_have_finished():
     value = np.broadcast_to([[[1.0, 1, 1], [3, 3, 3]]], reward.shape)
     seen = rollouts(reward, done, value, np.zeros((2, 3)))
     np.testing.assert_allclose(score("max_mc", seen, best_return=[0, 0, 0]), [-2, -1, -1], rtol=1e-6)
+    changed = seen.replace(change=jnp.asarray([[1.0, 2, 3], [5, 6, 7]]))
+    np.testing.assert_allclose(score("parameter_change", changed), [3, 2, 3], rtol=1e-6)
+
+
+def test_the_change_over_several_rollouts_is_the_mean_of_those_with_the_parameters_of_each():
+    class Measured:
+        gamma, gae_lambda = 0.9, 0.9
+
+        def parameter_change(self, params, run, n_evals):
+            assert n_evals == 1
+            return params * run.steps.reward.sum(axis=0)
+
+    seen = rollouts(np.ones((2, 1, 3)), by_row([0, 1], [1, 1], [0, 0]), np.zeros((2, 1, 3)), np.zeros((1, 3)))
+    parts = jax.tree.map(lambda x: jnp.stack([x, x]), seen.run)
+    outcome = RolloutOutcome(Measured(), jnp.asarray([1.0, 10.0]), joined_in_time(parts), parts)
+    np.testing.assert_allclose(outcome.score(SCORES["parameter_change"], jnp.zeros(3)), [11, 11, -np.inf], rtol=1e-6)
 
 
 def test_mean_relative_regret_of_a_better_antagonist():
@@ -214,7 +232,7 @@ def random_rollouts(seed: int, n_steps: int = 40, n_students: int = 2, n_levels:
         last_value=rng.normal(size=shape[1:]),
         logits=2 * rng.normal(size=(*shape, 5)),
         values=rng.normal(size=(*shape, 3)),
-    )
+    ).replace(change=jnp.asarray(rng.random(shape[1:]), jnp.float32))
 
 
 def episodes_of(runs: Seen, a: int, b: int) -> list[slice]:
@@ -258,6 +276,7 @@ def plain_score(name: str, runs: Seen, best: float, a: int, b: int) -> float:
         "min_margin": 1 - (p[:, 0] - p[:, 1]),
     }
     over_episodes = {"return": np.mean(returns), "neg_return": -np.mean(returns), "learnability": rate * (1 - rate)}
+    over_episodes["parameter_change"] = float(runs.change[a, b])
     return over_episodes[name] if name in over_episodes else np.mean([over_steps[name][e].mean() for e in episodes])
 
 
@@ -286,7 +305,7 @@ def test_scores_follow_a_permutation_of_the_rows(many, name):
     run = seen.run.replace(
         steps=jax.tree.map(lambda x: x[:, :, order], seen.run.steps), last_value=seen.run.last_value[:, order]
     )
-    shuffled = Seen(run=run, logits=seen.logits[:, :, order], values=seen.values[:, :, order])
+    shuffled = Seen(run, seen.logits[:, :, order], seen.values[:, :, order], seen.change[:, order])
     np.testing.assert_allclose(score(name, shuffled, best[order], 0.9, 0.7), found[name][order], rtol=1e-5, atol=1e-6)
 
 
@@ -301,7 +320,7 @@ def test_the_unfinished_tail_counts_for_nothing(many, name):
     )
     logits = jnp.where(tail[..., None], 3.0, seen.logits)
     values = jnp.where(tail[..., None], jnp.arange(3.0), seen.values)
-    changed = Seen(run=run.replace(steps=steps, last_value=run.last_value + 99.0), logits=logits, values=values)
+    changed = Seen(run.replace(steps=steps, last_value=run.last_value + 99.0), logits, values, seen.change)
     np.testing.assert_allclose(score(name, changed, best, 0.9, 0.7), found[name], rtol=1e-5, atol=1e-6)
 
 
@@ -337,6 +356,12 @@ def test_an_unknown_score_is_refused_with_the_nearest_name():
         SCORES["max_mcc"]
 
 
+@pytest.mark.parametrize(("theirs", "ours"), [("PACE", "parameter_change"), ("pvl", "positive_value_loss")])
+def test_the_name_that_others_give_a_score_is_answered_with_ours(theirs, ours):
+    with pytest.raises(ValueError, match=rf"unknown score '{theirs}': .*did you mean '{ours}'\?"):
+        SCORES[theirs]
+
+
 def test_a_score_is_compiled_once():
     jitted = jax.jit(lambda seen, best: SCORES["max_mc"](scores.experience(seen.run, best, 0.9, 0.7)))
     for seed in range(3):
@@ -354,6 +379,11 @@ def test_a_score_over_steps_is_the_mean_of_its_quantity(name):
     quantity = SCORES[name].quantity(experience)
     assert quantity.shape == seen.steps.reward.shape
     np.testing.assert_allclose(SCORES[name](experience), np.asarray(quantity).mean(axis=(0, 1)), rtol=1e-4, atol=1e-5)
+
+
+def test_a_score_of_updates_without_them_is_refused():
+    with pytest.raises(ValueError, match="declare needs_update=True"):
+        score("parameter_change", HAND.replace(change=None))
 
 
 def test_disagreement_without_the_values_is_refused():

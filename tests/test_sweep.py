@@ -6,10 +6,13 @@ import json
 import math
 import os
 import re
+import shutil
 import statistics
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import filelock
 import numpy as np
@@ -18,12 +21,15 @@ import yaml
 
 from minimax_lib.config import to_dict
 from minimax_lib.config.files import read_yaml
+from minimax_lib.config.ranges import Range
 from minimax_lib.config.shipped import shipped, shipped_sweeps
-from minimax_lib.config.sweep import Command, Plan, Range, ScoreSettings, parse, read_sweep, sweep_of, trials
+from minimax_lib.config.sweep import Plan, ScoreSettings, read_sweep, sweep_of
+from minimax_lib.config.sweep_command import Command, parse
 from minimax_lib.config.train import load_yaml
 from minimax_lib.config.tree import flat, setting_hints
+from minimax_lib.config.trials import trials
 from minimax_lib.experiment.sweeps import SweepFolder, folder_name, last_rows, short_names
-from minimax_lib.experiment.workers import environment
+from minimax_lib.experiment.workers import Worker, Workers, environment, pin
 from minimax_lib.sweep import checker, main
 
 ROOT = Path(__file__).parent.parent
@@ -188,6 +194,12 @@ def test_nothing_that_varies_is_one_trial():
     assert trial.config.n_updates == 20
 
 
+def test_trials_have_no_report_unless_it_is_asked_for():
+    Path("loud.yaml").write_text("report: true\n")
+    asked = [{}, {"settings": BASE["settings"] | {"report": True}}, {"config": "loud.yaml"}]
+    assert [made(**keys)[0].config.report for keys in asked] == [False, True, True]
+
+
 def test_ranges_of_a_grid_are_spaced_evenly():
     assert Range(0.0, 1.0, n=5).spaced() == [0.0, 0.25, 0.5, 0.75, 1.0]
     assert Range(1e-5, 1e-2, log=True, n=4).spaced() == pytest.approx([1e-5, 1e-4, 1e-3, 1e-2], rel=1e-9)
@@ -227,7 +239,7 @@ def test_random_values_fill_their_range():
 
 def values_of(asked):
     """The drawn values, without the trials, which take longer."""
-    from minimax_lib.config.sweep import _combinations
+    from minimax_lib.config.trials import _combinations
 
     return list(_combinations(asked))
 
@@ -264,6 +276,10 @@ def test_a_random_search_over_few_values_finds_each_once():
         ({"search": "random", "n_trials": 0, "vary": LRS}, "n_trials is 0: it must be between 1 and"),
         ({"search": "random", "n_trials": 4, "vary": LRS}, "n_trials is 4: vary has only 3 different trials"),
         ({"search": "random", "n_trials": 4}, "vary is empty"),
+        (
+            {"search": "random", "n_trials": 20, "vary": {"ppo.gamma": {"low": 0.99, "high": 0.991}}},
+            r"n_trials is 20: 2,000 draws had only 11 different ones \(drawn numbers have 4 digits\): ask for fewer",
+        ),
         ({"settings": {"name": "x"}}, "settings.name cannot be set"),
         ({"settings": {"ppo.lr": 1, "ppo": {"lr": 2}}}, "settings.ppo.lr is given twice"),
         ({"settings": 3}, "settings is 3: it must hold settings"),
@@ -403,6 +419,22 @@ def test_all_trials_are_trained_and_the_table_is_sorted(capsys):
     assert [trial.config for trial in trials(again, lambda c: None)] == [trial.config for trial in made(vary=LRS)]
 
 
+def test_a_table_that_is_too_wide_keeps_its_scores(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    many = LRS | {f"ppo.{name}": [value] for name, value in (("gamma", 0.75), ("gae_lambda", 0.5), ("clip_eps", 0.25))}
+    many |= {"ppo.entropy_coef": [0.125], "ppo.max_grad_norm": [0.5], "ppo.value_coef": [0.25]}
+    assert sweep(vary=many) == 0
+    lines = capsys.readouterr().out.splitlines()
+    table = [line for line in lines if line.startswith("│")]
+    assert [line.split("│")[2].strip() for line in table] == ["3.005", "2.005", "1.005"]
+    assert max(map(len, table)) <= 80
+    at = lines.index("The settings of the trials:")
+    expected = (
+        "lr=0.03, gamma=0.75, gae_lambda=0.5, clip_eps=0.25, entropy_coef=0.125, max_grad_norm=0.5, value_coef=0.25"
+    )
+    assert lines[at + 1] == f"    3  {expected}"
+
+
 def test_the_best_evaluation_counts_where_the_file_says_so():
     assert sweep(vary=LRS, score=BASE["score"] | {"evaluation": "best", "measure": "solved_rate"}) == 0
     # At update 10 the stub writes 0.1 more for the second of two tasks.
@@ -417,10 +449,11 @@ def test_the_best_evaluation_counts_where_the_file_says_so():
 def test_half_an_evaluation_does_not_count():
     assert sweep(vary=LRS) == 0
     (folder,) = Path("runs/sweeps/toy").glob("lr-0.03*")
-    lines = (folder / "eval.csv").read_text().splitlines()
-    (folder / "eval.csv").write_text("\n".join(lines[:-1]) + "\n")
-    assert sweep("--table", vary=LRS) == 0
-    assert (rows()[0]["trial"], rows()[0]["scored_at"], rows()[0]["n_evaluations"]) == ("3", "10", "2")
+    *lines, _ = (folder / "eval.csv").read_text().splitlines(keepends=True)
+    for last in ("", "20,1,TrainingDistribution,nan,nan\n", "20,1,TrainingDistribution,x,x\n"):
+        (folder / "eval.csv").write_text("".join(lines) + last)
+        assert sweep("--table", vary=LRS) == 0
+        assert (rows()[0]["trial"], rows()[0]["scored_at"], rows()[0]["n_evaluations"]) == ("3", "10", "2")
 
 
 def test_finished_trials_are_skipped_new_ones_are_added_and_old_ones_are_left(capsys):
@@ -509,6 +542,74 @@ def test_several_processes_may_work_on_one_sweep(capsys):
     assert [lr for lr, _ in started()] == [0.01, 0.03, 0.02]
 
 
+def test_what_another_process_has_done_in_the_meantime_is_not_done_again(capsys, monkeypatch):
+    behave(lr_0_01="fail")
+    assert sweep("--trial", 1, vary=LRS) == 1
+    behave()
+    taken = Workers._taken
+
+    def done_first(workers, trial):
+        if trial.number == 2:
+            (workers.folder.run(trial).checkpoints / "20").mkdir(parents=True)
+        if trial.number == 3:
+            workers.folder.failure(trial).write_text("no luck\n")
+        return taken(workers, trial)
+
+    monkeypatch.setattr(Workers, "_taken", done_first)
+    assert sweep(vary=LRS) == 1
+    printed = capsys.readouterr().out
+    assert re.search(r"trial 2 \(lr-0.02_\w+\) has been finished by another process", printed)
+    assert re.search(r"trial 3 \(lr-0.03_\w+\) has failed in another process: no luck", printed)
+    assert started() == [(0.01, 0), (0.01, 10)]  # one that had failed before is tried again
+
+
+def test_a_stopped_trial_saves_what_it_has_trained_and_else_leaves_at_once():
+    found = made(vary=LRS)
+    folder = SweepFolder(sweep_of(BASE | {"vary": LRS}), found)
+    run, workers, calls = folder.run(found[0]), Workers(folder, found), []
+    (run.checkpoints / "10").mkdir(parents=True)
+    process = SimpleNamespace(terminate=lambda: calls.append("save"), kill=lambda: calls.append("leave"))
+
+    def stop_after(update: int, time: int) -> None:
+        run.metrics.write_text(f"update,env_steps,seconds\n{update},1,1\n")
+        os.utime(run.metrics, ns=(time, time))
+        workers._stop(Worker(found[0], 0, process, folder.lock(found[0]), 0, 0.0, update=10, table=1000))
+
+    stop_after(15, 1000)  # a process that was killed has left rows later than its checkpoint
+    stop_after(10, 2000)  # the next one has dropped them, and compiles
+    stop_after(12, 3000)
+    assert calls == ["leave", "leave", "save"]
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity on this system")
+def test_a_trial_of_several_devices_keeps_the_cores_for_them(monkeypatch):
+    given = []
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 2, 3})
+    monkeypatch.setattr(os, "sched_setaffinity", lambda process, cores: given.append(cores))
+    for n_devices in (1, 2, 3):
+        pin(7, 1, 2, n_devices)
+    assert given == [[2, 3], [2, 3]]
+
+
+def test_a_trial_under_way_says_when_it_was_last_heard_of(capsys, monkeypatch):
+    behave(lr_0_02="kill")
+    assert sweep(vary=LRS) == 1
+    (folder,) = Path("runs/sweeps/toy").glob("lr-0.02*")
+    (failure,) = Path("runs/sweeps/toy/trials").glob("lr-0.02*.failed")
+    failure.unlink()
+    os.utime(folder / "metrics.csv", (time.time() - 150, time.time() - 150))
+    capsys.readouterr()
+    assert sweep("--table", vary=LRS) == 0
+    assert re.search(r"last row\s+2:3\d ago", capsys.readouterr().out)
+    assert rows()[2]["status"] == "unfinished"
+    # One that compiles has its configuration and no rows yet.
+    (folder / "metrics.csv").unlink()
+    shutil.rmtree(folder / "checkpoints")
+    assert [row["status"] for row in (sweep("--table", vary=LRS), rows())[1]][2] == "not started"
+    (folder / "config.yaml").touch()
+    assert [row["status"] for row in (sweep("--table", vary=LRS), rows())[1]][2] == "unfinished"
+
+
 def test_one_trial_alone():
     assert sweep("--trial", 2, vary=LRS) == 0
     assert started() == [(0.02, 0)]
@@ -593,6 +694,24 @@ def test_dry_run_writes_nothing(here, capsys):
     assert not Path("runs").exists()
 
 
+def test_two_trials_never_share_a_folder(capsys):
+    vary = {"wandb.project": ["mazes", "a b", "a_b"]}
+    assert sweep(vary=vary) == 2
+    said = capsys.readouterr().err
+    assert re.match(r"error: trials 2 and 3 would have one folder, project-a_b_\w+: leave out wandb.project, ", said)
+    assert not Path("runs").exists()
+
+
+def test_a_place_that_cannot_be_written_to_is_refused(capsys):
+    Path("runs").touch()
+    assert sweep(vary=LRS) == 2
+    assert capsys.readouterr().err == "error: cannot write to runs/sweeps/toy: Not a directory\n"
+    assert sweep("--log-dir", ".", "--name", "toy.yaml", vary=LRS) == 2
+    assert capsys.readouterr().err == "error: toy.yaml is a file: choose another name or log_dir\n"
+    assert sweep("--slurm", "jobs/lr.sh", vary=LRS) == 2
+    assert capsys.readouterr().err == "error: slurm is 'jobs/lr.sh': jobs is no folder\n"
+
+
 def test_a_folder_with_other_files_is_refused(capsys):
     Path("runs/sweeps/toy").mkdir(parents=True)
     Path("runs/sweeps/toy/thesis.tex").touch()
@@ -631,7 +750,7 @@ def test_a_shipped_sweep_contains_the_published_run(name):
     assert SHIPPED[name].read_text().startswith("# ")
     bases = read_yaml(SHIPPED[name])["config"]
     for base in [bases] if isinstance(bases, str) else bases.values():
-        published = flat(to_dict(load_yaml(base))) | {"n_seeds": found[0].config.n_seeds}
+        published = flat(to_dict(load_yaml(base))) | {"n_seeds": found[0].config.n_seeds, "report": False}
         assert published in [flat(to_dict(trial.config)) for trial in found]
     checker(asked)(found[-1].config)
 

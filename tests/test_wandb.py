@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from toy_program import EVALUATION, toy_config, toy_program
+from toy_program import EVALUATION, SlowProgram, toy_config, toy_program
 
 from minimax_lib.config import Config, from_dict, load_yaml, parse, to_dict
 from minimax_lib.config.wandb import Wandb
@@ -27,6 +27,7 @@ from minimax_lib.experiment.writers import wandb as writer
 from minimax_lib.experiment.writers.base import PictureWriter, curves_of
 from minimax_lib.experiment.writers.csv import CsvWriter, read_table
 from minimax_lib.experiment.writers.wandb import WandbWriter, typed
+from minimax_lib.runners.seeds import MAX_STEPS
 from minimax_lib.train import doubts
 
 ROOT = Path(__file__).parent.parent
@@ -107,8 +108,24 @@ def toy(folder: Path, **settings: Any) -> Config:
     return toy_config(folder, **({"wandb": Wandb("online", group="lab"), "n_updates": 12} | settings))
 
 
-def train(config: Config, seconds: float = 0.0) -> int:
-    return ExperimentRunner(config, toy_program(config, seconds), EVALUATION).run()
+class HangingProgram(SlowProgram):
+    """Trains up to the update `last`, and then never comes back."""
+
+    def __init__(self, program: Any, last: int):
+        super().__init__(program, 0.0)
+        self._last = last
+
+    def run(self, state: Any, target_updates: int, max_steps: int = MAX_STEPS) -> Any:
+        if target_updates > self._last:
+            time.sleep(600)
+        return super().run(state, target_updates, max_steps)
+
+
+def train(config: Config, last: int | None = None) -> int:
+    program = toy_program(config)
+    if last is not None:
+        program = HangingProgram(program, last)
+    return ExperimentRunner(config, program, EVALUATION).run()
 
 
 def expected(folder: Path, seed: int, after: int = -1) -> dict[int, dict[str, float]]:
@@ -386,20 +403,20 @@ from test_wandb import toy, train
 from minimax_lib.config.wandb import Wandb
 from minimax_lib.experiment.writers import wandb
 from pathlib import Path
-wandb.FLUSH_SECONDS = 0.5
+wandb.FLUSH_SECONDS = 0.2
 if __name__ == "__main__":
-    sys.exit(train(toy(Path({folder!r}), wandb=Wandb({mode!r}), **{settings!r}), {seconds!r}))
+    sys.exit(train(toy(Path({folder!r}), wandb=Wandb({mode!r}), **{settings!r}), {last!r}))
 """
 
 
-def start(folder: Path, mode: str = "offline", seconds: float = 0.0, **settings: Any) -> subprocess.Popen[str]:
+def start(folder: Path, mode: str = "offline", last: int | None = None, **settings: Any) -> subprocess.Popen[str]:
     """A process that trains with the real package. It knows a secret, and W&B's server is a port that is closed."""
     pytest.importorskip("wandb")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         closed = taken.getsockname()[1]
     own = {"WANDB_BASE_URL": f"http://127.0.0.1:{closed}", "WANDB_API_KEY": "a" * 40, "SECRET": "hush-hush"}
-    code = RUN.format(tests=str(ROOT / "tests"), folder=str(folder), mode=mode, settings=settings, seconds=seconds)
+    code = RUN.format(tests=str(ROOT / "tests"), folder=str(folder), mode=mode, settings=settings, last=last)
     everywhere = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
     return subprocess.Popen(
         [sys.executable, "-c", code], env=everywhere | own | {"HOME": str(folder)}, text=True,
@@ -410,8 +427,9 @@ def start(folder: Path, mode: str = "offline", seconds: float = 0.0, **settings:
 def test_the_real_package_keeps_every_step_once_after_kill_9(tmp_path):
     config = toy(tmp_path, n_updates=12)
     folder = config.run_folder
-    first = start(tmp_path, n_updates=12, seconds=0.6)
-    deadline = time.monotonic() + 60
+    # It never ends by itself, so that it is always killed half way, however long W&B takes to start.
+    first = start(tmp_path, n_updates=12, last=6)
+    deadline = time.monotonic() + 120
     while len(records(folder)) < 2 and first.poll() is None and time.monotonic() < deadline:
         time.sleep(0.05)
     first.send_signal(signal.SIGKILL)

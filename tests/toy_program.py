@@ -24,6 +24,7 @@ class ToyRunner:
 
     not_finite_at: int = -1  # update at which the loss becomes NaN
     overflows_at: int = -1  # update that leaves the parameters infinite with a finite loss
+    averages: bool = False  # keeps an average of the parameters, as PPO with `ema_decay`
 
     env_steps_per_step = 5
     continues = False
@@ -34,7 +35,8 @@ class ToyRunner:
     def init(self, key: jax.Array) -> RunnerState:
         k_init, k_run = jax.random.split(key)
         params = {"w": jax.random.normal(k_init, (1, 4))}
-        students = TrainState(params=params, opt_state=(), n_updates=jnp.zeros(1, jnp.int32))
+        average = jax.tree.map(jnp.copy, params) if self.averages else ()
+        students = TrainState(params=params, opt_state=(), n_updates=jnp.zeros(1, jnp.int32), average=average)
         return RunnerState(
             clock=jnp.zeros((), jnp.int32), seed=k_run, students=students, curriculum={"scores": jnp.full(3, -jnp.inf)}
         )
@@ -46,9 +48,10 @@ class ToyRunner:
         w = 0.9 * state.students.params["w"] + noise * learn
         w = jnp.where(n_updates[0] == self.overflows_at, jnp.inf, w)
         loss = jnp.where(n_updates[0] == self.not_finite_at, jnp.nan, noise.sum())
+        average = jax.tree.map(lambda old: jnp.where(learn, (old + w) / 2, old), state.students.average)
         state = state.replace(
             clock=state.clock + 1,
-            students=state.students.replace(params={"w": w}, n_updates=n_updates),
+            students=state.students.replace(params={"w": w}, n_updates=n_updates, average=average),
             curriculum={"scores": state.curriculum["scores"].at[state.clock % 3].set(noise.max())},
         )
         measured = {"loss": loss, "grad_norm": jnp.abs(noise).sum(), "return": w.mean(), "solved_rate": w.max()}

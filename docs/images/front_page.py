@@ -12,28 +12,23 @@ from pathlib import Path
 
 import jax
 import numpy as np
-from PIL import Image
 
 from minimax_lib.envs.drawing import titled
 from minimax_lib.envs.maze import render
 from minimax_lib.experiment.loaded import LoadedRun, load_run
+from minimax_lib.pictures.films import film, save_film
 
 HERE = Path(__file__).parent
 TASKS = ("SixteenRooms", "Labyrinth", "StandardMaze", "StandardMaze3")
+KEY = 7  # of the first dozen, the one whose episodes are short: the file stays small
 N_SHOWN = 9  # levels of a checkpoint
 
 
 def agent_frames(run: LoadedRun) -> list[np.ndarray]:
-    """The agent's way through the mazes of TASKS, side by side, a frame a step."""
-    episodes = [run.play(task) for task in TASKS]
-    print(dict(zip(TASKS, episodes, strict=True)))
-    frames = []
-    for time in range(max(episode.length for episode in episodes) + 1):
-        states = [jax.tree.map(lambda x: x[: time + 1], episode.states.maze) for episode in episodes]  # noqa: B023
-        now = [state.level.replace(agent_pos=state.agent_pos, agent_dir=state.agent_dir) for state in states]
-        levels = jax.tree.map(lambda *x: np.stack([each[-1] for each in x]), *now)
-        frames.append(render.draw_levels(levels, TASKS, [state.agent_pos for state in states], columns=2, cell=12))
-    return frames
+    """The agent in the mazes of TASKS, side by side, with what it sees; a frame a step."""
+    episodes = run.play_tasks(TASKS, jax.random.key(KEY))
+    print(episodes)
+    return film(list(episodes.values()), list(episodes), scale=0.5)
 
 
 def level_frames(run: LoadedRun) -> list[np.ndarray]:
@@ -49,19 +44,15 @@ def level_frames(run: LoadedRun) -> list[np.ndarray]:
     return frames
 
 
-def save(frames: Sequence[np.ndarray], file: Path, milliseconds: int, n_last: int) -> None:
-    """A GIF that loops; it stays on the last frame for `n_last` frames."""
-    # One palette for all frames: a palette for each would flicker, and make the file larger.
-    first = Image.fromarray(frames[-1]).quantize(64)
-    pictures = [Image.fromarray(frame).quantize(palette=first, dither=Image.Dither.NONE) for frame in frames]
-    pictures += [pictures[-1]] * n_last
-    pictures[0].save(file, save_all=True, append_images=pictures[1:], duration=milliseconds, loop=0, optimize=True)
-    print(f"written: {file}, {file.stat().st_size / 1e3:.0f} kB, {pictures[0].size}")
+def save(frames: Sequence[np.ndarray], name: str, fps: float) -> None:
+    """Writes a moving picture beside this file, and says how large it is."""
+    file = save_film(frames, HERE / name, fps)
+    print(f"written: {file}, {file.stat().st_size / 1e3:.0f} kB, {len(frames)} frames of {frames[0].shape[:2]}")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run")
     run = load_run(parser.parse_args().run)
-    save(agent_frames(run), HERE / "agent.gif", milliseconds=100, n_last=20)
-    save(level_frames(run), HERE / "levels.gif", milliseconds=1000, n_last=2)
+    save(agent_frames(run), "agent.gif", fps=10)
+    save(level_frames(run), "levels.gif", fps=1)

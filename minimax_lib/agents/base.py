@@ -1,6 +1,6 @@
 """The protocol of an agent: pure functions of parameters, observations and memory."""
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import jax
 from flax import struct
@@ -15,6 +15,13 @@ class TrainState(struct.PyTreeNode):
     params: Any
     opt_state: Any
     n_updates: jax.Array  # i32[], updates so far: rollouts that were learnt from
+    average: Any = ()  # of the parameters over the updates, in the form of `params`; () if none is kept
+
+    @property
+    def evaluated(self) -> Any:
+        """The parameters to evaluate, show and export: the average where one is kept, else `params`."""
+        # Training itself, scores and curricula use `params`: those made the experience that is learnt from.
+        return self.average if jax.tree.leaves(self.average) else self.params
 
 
 class Agent(Protocol):
@@ -82,4 +89,13 @@ class Agent(Protocol):
 
     def update(self, key: jax.Array, state: TrainState, run: Any) -> tuple[TrainState, dict[str, jax.Array]]:
         """(new state, f32[] metrics), after learning from a `Rollout`."""
+        ...
+
+
+@runtime_checkable
+class MeasuresChange(Protocol):
+    """An agent that can say how far each level alone would move its parameters. The score parameter_change needs it."""
+
+    def parameter_change(self, params: Any, run: Any, n_evals: int) -> jax.Array:
+        """f32[B]: the squared norm of the parameters' change, from a `Rollout` with `n_evals` rows for each level."""
         ...

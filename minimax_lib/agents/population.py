@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from minimax_lib.agents.base import Agent, TrainState
+from minimax_lib.agents.base import Agent, MeasuresChange, TrainState
 from minimax_lib.rollout import Rollout
 from minimax_lib.trees import mapped
 
@@ -74,6 +74,12 @@ class AgentPop:
         # A vmap puts the students first, but a rollout has the steps first.
         seen = mapped(self.agent.look, (0, ROLLOUT_AXES))(params, run)
         return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), seen)
+
+    def parameter_change(self, params: Any, run: Rollout, n_evals: int) -> jax.Array:
+        """f32[A, B], of an agent that measures it."""
+        agent = self.agent
+        assert isinstance(agent, MeasuresChange)
+        return mapped(lambda params, run: agent.parameter_change(params, run, n_evals), (0, ROLLOUT_AXES))(params, run)
 
     def update(self, key: jax.Array, state: TrainState, run: Rollout) -> tuple[TrainState, dict[str, jax.Array]]:
         """Each agent learns from its own part of `run`. Metrics are means over the agents."""

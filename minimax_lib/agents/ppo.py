@@ -15,6 +15,7 @@ from minimax_lib.registry import unknown_name
 from minimax_lib.rollout import Rollout, Transition
 
 Over = Literal["minibatch", "rollout"]
+MOST_GRADIENTS = 2**24  # numbers in the gradients that are in memory at once: 64 MiB
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +51,9 @@ class PPO:
     """Give the advantages mean 0 and standard deviation 1."""
     advantages_over: Over = "minibatch"
     """Set of steps for that mean and deviation: each minibatch, or the whole rollout."""
+    ema_decay: float = 0.0
+    """Decay of an average of the students' parameters over the updates. Evaluation, archive and export use the average;
+    training itself does not. With 0.99, about the last hundred updates count. 0: no average."""
     bootstrap_truncated: bool = False
     """Count the value of the last observation where an episode ran into its time limit. This costs a second evaluation
     of the network in every step of the rollout. Published baselines do not do it."""
@@ -67,6 +71,7 @@ class PPO:
             raise unknown_name("ppo.advantages_over", self.advantages_over, get_args(Over))
         if self.lr_final is not None:
             _check("lr_final", self.lr_final, self.lr_final >= 0, "at least 0")
+        _check("ema_decay", self.ema_decay, 0 <= self.ema_decay < 1, "at least 0, less than 1")
 
 
 def _check(name: str, value: float, holds: bool, rule: str) -> None:
@@ -170,7 +175,13 @@ class PPOAgent:
         # Networks work on sequences [T, R, ...]. Here: one step of one row.
         sequence = jax.tree.map(lambda x: x[None, None], obs)
         params = self.model.init(key, sequence, self.init_carry((1,)), jnp.ones((1, 1), bool))
-        return TrainState(params=params, opt_state=self.optimizer.init(params), n_updates=jnp.zeros((), jnp.int32))
+        return TrainState(
+            params=params,
+            opt_state=self.optimizer.init(params),
+            n_updates=jnp.zeros((), jnp.int32),
+            # A copy: the state is donated, and two leaves cannot be donated as one array.
+            average=jax.tree.map(jnp.copy, params) if self.config.ema_decay else (),
+        )
 
     def init_carry(self, shape: tuple[int, ...]) -> Any:
         return self.model.init_carry(shape)
@@ -196,6 +207,34 @@ class PPOAgent:
         """(parameters of the policy f32[T, R, n], all estimates of the value f32[T, R, K]) at every step of `run`."""
         return self.model.apply(params, run.steps.obs, run.carry, run.steps.first)[:2]
 
+    def parameter_change(self, params: Any, run: Rollout, n_evals: int) -> jax.Array:
+        """f32[B]: the squared norm of the gradient of the loss on each level alone (Yuan et al. 2026, PACE).
+
+        `params` have played `run`, which has `n_evals` rows for each level. A gradient is the step that plain gradient
+        descent takes at rate 1; a smaller rate scales all levels alike. Advantages keep their scale, and no norm is
+        clipped. Otherwise, a level with nothing left to learn would move the parameters as far as any other.
+        """
+        # The rows of students restart. Were some steps not valid, the loss would divide by their mean number over the
+        # devices, not by a level's own.
+        assert run.steps.valid is None
+        advantage, target = run.advantages(self.config.gamma, self.config.gae_lambda)
+        batch = Batch(steps=run.steps, carry=run.carry, advantage=advantage, target=target)
+
+        def of_level(rows: jax.Array) -> jax.Array:
+            gradient, _ = jax.grad(self.loss, has_aux=True)(params, batch.rows(rows))
+            return optax.tree.norm(gradient, squared=True)
+
+        rows = jnp.arange(advantage.shape[1], dtype=jnp.int32).reshape(-1, n_evals)
+        return jax.lax.map(of_level, rows, batch_size=self._levels_at_once(params, *rows.shape))
+
+    def _levels_at_once(self, params: Any, n_levels: int, n_evals: int) -> int:
+        """The number of levels whose gradients are computed side by side. It divides `n_levels`."""
+        c, n_numbers = self.config, sum(x.size for x in jax.tree.leaves(params))
+        # No more rows than a gradient step of the update has at once, so that they fit where that fits.
+        n_rows = n_levels * n_evals // (c.n_minibatches * c.n_chunks)
+        most = max(1, min(n_rows // n_evals, MOST_GRADIENTS // n_numbers))
+        return max(n for n in range(1, n_levels + 1) if n_levels % n == 0 and n <= most)
+
     def update(self, key: jax.Array, state: TrainState, run: Rollout) -> tuple[TrainState, dict[str, jax.Array]]:
         """(new state, metrics), after learning from `run` [T, R, ...]. Metrics are means over the gradient steps."""
         c = self.config
@@ -212,7 +251,12 @@ class PPOAgent:
         learnt, metrics = jax.lax.scan(epoch, (state.params, state.opt_state), jax.random.split(key, c.n_epochs))
         metrics = jax.tree.map(jnp.mean, metrics)
         metrics["explained_variance"] = explained_variance(run.steps.value, target, run.steps.valid)
-        return TrainState(params=learnt[0], opt_state=learnt[1], n_updates=state.n_updates + 1), metrics
+        params, opt_state = learnt
+        n_updates = state.n_updates + 1
+        # Once an update, not once a gradient step: nobody looks at parameters in the middle of an update, and the
+        # decay means the same whatever the number of epochs and minibatches.
+        average = averaged(state.average, params, n_updates, c.ema_decay) if c.ema_decay else ()
+        return TrainState(params=params, opt_state=opt_state, n_updates=n_updates, average=average), metrics
 
     def _epoch(self, key: jax.Array, learnt: tuple[Any, Any], batch: Batch) -> tuple[tuple[Any, Any], dict]:
         """One pass over the batch. Every row (or step) is part of exactly one gradient step."""
@@ -280,6 +324,18 @@ class PPOAgent:
             "approx_kl": mean_over(ratio - 1.0 - log_ratio, valid),  # Schulman 2020, estimator k3
             "clip_fraction": mean_over((jnp.abs(ratio - 1.0) > c.clip_eps).astype(jnp.float32), valid),
         }
+
+
+def averaged(average: Any, params: Any, n: jax.Array, decay: float) -> Any:
+    """The mean of the parameters after each of `n` updates. An update weighs `decay` times as much as the next one.
+
+    `average` is that of the first n - 1 updates. The initial parameters have no weight once there is an update: this is
+    an average with Adam's correction (Kingma and Ba 2015, section 3). It is kept corrected, to be used as it is.
+    """
+    # The share of the newest parameters, (1 - decay) / (1 - decay ** n): 1 at first. `expm1` keeps the digits that the
+    # difference would lose if the decay is near 1.
+    log_decay = jnp.float32(math.log(decay))
+    return optax.incremental_update(params, average, jnp.expm1(log_decay) / jnp.expm1(n * log_decay))
 
 
 def mean_over(x: jax.Array, valid: jax.Array | None) -> jax.Array:

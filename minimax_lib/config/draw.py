@@ -4,10 +4,10 @@ import dataclasses
 from collections.abc import Sequence
 from typing import NoReturn
 
+from minimax_lib.config.common import Explained, check_names, check_out_folder, check_run_folders
 from minimax_lib.config.flags import runs_and_flags
 from minimax_lib.config.help import Flag, sections, show_flags
-from minimax_lib.config.plot import check_names
-from minimax_lib.config.train import check_cache, check_folders
+from minimax_lib.config.train import check_cache
 from minimax_lib.config.tree import build
 from minimax_lib.messages import shown
 
@@ -29,7 +29,7 @@ ALL, LATEST = "all", "latest"
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class Settings(Explained):
     """Which checkpoints of which runs, and what to draw from them."""
 
     run: tuple[str, ...] = ()
@@ -38,8 +38,9 @@ class Settings:
     """What to draw."""
     checkpoints: tuple[str, ...] = (LATEST,)
     """Checkpoints by their number of updates; latest: the newest; all: every one that the run has kept."""
-    tasks: tuple[str, ...] = ("validation",)
-    """Held-out tasks of the episodes, or groups of them (`minimax-train --list tasks`)."""
+    tasks: tuple[str, ...] = ()
+    """Held-out tasks of the episodes, or groups of them (`minimax-train --list tasks`); empty: up to four for
+    validation."""
     format: tuple[str, ...] = ("png",)
     """Formats: png, gif, mp4. A film of an episode shows every step and the agent's view. One of a lineage goes from
     ancestor to child, and any other from checkpoint to checkpoint. mp4 needs the extra `video`."""
@@ -53,26 +54,20 @@ class Settings:
     fps: float | None = None
     """Frames of a film in a second; none: 10 of an episode, 1 of anything else."""
     greedy: bool = False
-    """Take the most likely action in episodes; otherwise actions are sampled, as in the published evaluations."""
     seed: int | None = None
     """Which seed of a run; none: the first."""
     student: int = 0
-    """Which student of a population; 0 is the first (the protagonist of PAIRED)."""
     plugins: tuple[str, ...] | None = None
-    """Modules to import first, which register what the runs use; what a run's folder names is never imported by itself.
-    None: a run with plugins is refused."""
     compilation_cache: str = "auto"
-    """Folder that keeps compiled programs: auto (your cache folder, or $JAX_COMPILATION_CACHE_DIR), none, or a path."""
 
     def __post_init__(self) -> None:
         if not self.run:
             raise ValueError("no run is given: name their folders first, as in minimax-draw runs/my-run")
-        check_folders(self.run, self.out, "pictures")
+        check_run_folders(self.run)
+        check_out_folder(self.out, "pictures")
         check_names("what", self.what, tuple(WHAT))
         check_names("format", self.format, FORMATS)
         check_cache(self.compilation_cache)
-        if not self.tasks:
-            raise ValueError("tasks is empty: name a held-out task, as Labyrinth, or a group, as validation")
         self._check_checkpoints()
         for name in ("n_levels", "columns"):
             if getattr(self, name) < 1:
@@ -92,8 +87,7 @@ def parse(words: Sequence[str]) -> Settings:
     """The settings that the command line asks for; ValueError in one line for bad input. `--help` exits."""
     if {"-h", "--help"} & set(words):
         show_help()
-    tree = runs_and_flags(words)
-    settings: Settings = build(Settings, tree)
+    settings: Settings = build(Settings, runs_and_flags(words))
     return settings
 
 

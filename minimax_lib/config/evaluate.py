@@ -4,7 +4,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Literal, NoReturn
 
-from minimax_lib.config.flags import split_flags
+from minimax_lib.config.common import Grouped, with_underscores
+from minimax_lib.config.flags import runs_and_flags
 from minimax_lib.config.help import Flag, sections, show_flags
 from minimax_lib.config.train import check_cache, check_path
 from minimax_lib.config.tree import Tree, build
@@ -17,7 +18,9 @@ USAGE = """Evaluates trained runs on held-out tasks: a table, and a CSV file in 
 * minimax-evaluate --run runs/x --tasks all --greedy
 * minimax-evaluate --run runs/x --robust         solved rate on the worst levels
 * minimax-evaluate --run runs/x-s0 runs/x-s1     several runs, pooled as seeds
-* minimax-evaluate --compare runs/*              methods side by side, each with its runs pooled as seeds"""
+* minimax-evaluate --compare runs/*              methods side by side, each with its runs pooled as seeds
+* minimax-evaluate --compare runs/* --by runner.replay_prob
+* minimax-evaluate --label "DR=runs/dr-*" "PLR=runs/plr-*" --robust"""
 NOTE_ON_TASKS = "`minimax-train --list tasks` shows what there is for each environment."
 
 EPISODES_ON_TASKS, EPISODES_ON_LEVELS = 100, RobustProtocol.n_episodes
@@ -25,30 +28,30 @@ EPISODES_ON_TASKS, EPISODES_ON_LEVELS = 100, RobustProtocol.n_episodes
 # Settings that one of the two kinds of evaluation has no use for.
 ONLY_TASKS: tuple[str, ...] = ("tasks", "protocol")
 ONLY_ROBUST: tuple[str, ...] = ("n_levels",)
-ONLY_COMPARED: tuple[str, ...] = ("out",)
+ONLY_COMPARED: tuple[str, ...] = ("by", "out")
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class Settings(Grouped):
     """What to evaluate, on what, and how."""
 
     run: tuple[str, ...] = ()
-    """Folders of runs; several are pooled as seeds, and must be runs of one configuration."""
+    """Folders of runs; several are pooled as seeds, and must be runs of one configuration. They may also be named
+    first, without this flag."""
     compare: tuple[str, ...] = ()
-    """Instead of --run: folders of runs of several methods, which are put side by side on the tasks. Runs of one method
-    are pooled as seeds. An evaluation that is in a run's folder and was made in the same way is used."""
+    """Instead of --run: folders of runs of several methods, which are put side by side. Runs of one method are pooled
+    as seeds; --label and --by make other groups, as for minimax-plot. An evaluation that is in a run's folder and was
+    made in the same way is used."""
     tasks: tuple[str, ...] = ("benchmark",)
     """Held-out tasks, or a group of them: benchmark (of the papers), validation, all."""
     n_episodes: int | None = None
     """Episodes on each task, for each seed; none: 100, and with --robust 10 on each level."""
     greedy: bool = False
-    """Take the most likely action; otherwise actions are sampled, as in the published evaluations."""
     protocol: str | None = None
     """Published rules that the tasks follow, where there are several (AMaze: minimax, dcd); none: their default."""
     checkpoint: int | Literal["latest"] = "latest"
     """The checkpoint, by its number of updates."""
     student: int = 0
-    """Which student of a population; 0 is the first (the protagonist of PAIRED)."""
     robust: bool = False
     """Instead of the tasks, play random levels that can be solved, and report the solved rate on the worst of them: the
     levels are ranked by one evaluation and reported from a second (CVaR; Rutherford et al. 2024)."""
@@ -59,21 +62,20 @@ class Settings:
     out: str = "comparison.csv"
     """File for the numbers of --compare. One that is there is kept; the new one gets a number."""
     plugins: tuple[str, ...] | None = None
-    """Modules to import first, which register what the runs use; what a run's folder names is never imported by itself.
-    None: a run with plugins is refused."""
     compilation_cache: str = "auto"
-    """Folder that keeps compiled programs: auto (your cache folder, or $JAX_COMPILATION_CACHE_DIR), none, or a path."""
 
     def __post_init__(self) -> None:
-        if not self.run and not self.compare:
+        if not self.run and not self.compares:
             raise ValueError("no run is given: name its folder, as in --run runs/my-run")
-        if self.run and self.compare:
-            raise ValueError(f"run is {shown(self.run[0])}, and compare is given too: name all runs with --compare")
+        if self.run and self.compares:
+            other = "compare" if self.compare else "label"
+            raise ValueError(f"run is {shown(self.run[0])}, and {other} is given too: name all runs with --{other}")
         for name in ("run", "compare"):
             if not all(getattr(self, name)):
                 raise ValueError(f"{name} is '': it must be the folder of a run, as in --{name} runs/my-run")
             for folder in getattr(self, name):
                 check_path(name, folder)
+        self.check_labels()
         check_path("out", self.out)
         if not self.out.endswith(".csv"):
             raise ValueError(f"out is {shown(self.out)}: it must end with .csv")
@@ -85,6 +87,11 @@ class Settings:
         for name in ("seed", "student"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be at least 0")
+
+    @property
+    def compares(self) -> bool:
+        """Whether methods are put side by side."""
+        return bool(self.compare or self.label)
 
     @property
     def episodes(self) -> int:
@@ -106,20 +113,18 @@ def parse(words: Sequence[str]) -> Settings:
     """The settings that the command line asks for; ValueError in one line for bad input. `--help` exits."""
     if {"-h", "--help"} & set(words):
         show_help()
-    tree: Tree = dict(split_flags(words))
-    settings = build(Settings, tree)
+    tree = with_underscores(runs_and_flags(words), "by")
+    settings: Settings = build(Settings, tree)
     _refuse_ignored(settings, tree)
     return settings
 
 
 def _refuse_ignored(settings: Settings, given: Tree) -> None:
     """ValueError for a flag that is given, and that this kind of evaluation does not look at."""
-    if settings.compare and settings.robust:
-        raise ValueError("robust is true: --compare is for held-out tasks; leave one of them out")
     only_robust = [(name, "is for --robust only: add that, or leave it out") for name in ONLY_ROBUST]
     only_tasks = [(name, "means nothing with --robust: leave one of them out") for name in ONLY_TASKS]
     ignored = only_tasks if settings.robust else only_robust
-    if not settings.compare:
+    if not settings.compares:
         ignored += [(name, "is for --compare only: add that, or leave it out") for name in ONLY_COMPARED]
     for name, rule in ignored:
         if name in given:

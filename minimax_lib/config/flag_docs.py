@@ -5,7 +5,7 @@ import importlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from minimax_lib.config import play, sweep
+from minimax_lib.config import play, sweep, sweep_command
 from minimax_lib.config.help import Flag, sections
 from minimax_lib.config.listing import first_line
 from minimax_lib.config.train import Config
@@ -114,7 +114,7 @@ def commands() -> dict[str, list[Flag]]:
     """The flags of the other commands."""
     settings = {name: importlib.import_module(f"minimax_lib.config.{name}").Settings(run=("RUN",)) for name in RUNS}
     parts = {name: [group] for name, group in settings.items()} | {"play": [play.Settings()]}
-    parts["sweep"] = [sweep.Command(), sweep.Plan()]
+    parts["sweep"] = [sweep_command.Command(), sweep.Plan()]
     return {f"minimax-{name}": [flag for group in found for flag in _flags(group)] for name, found in parts.items()}
 
 

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NoReturn
 
+from minimax_lib.config.common import Explained
 from minimax_lib.config.flags import put, split_flags
 from minimax_lib.config.help import Flag, sections, show_flags
 from minimax_lib.config.train import check_cache, check_path, import_plugins
@@ -19,7 +20,7 @@ USAGE = """Walk through mazes in a terminal, or watch a trained agent in them.
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class Settings(Explained):
     """Which levels, and who walks through them."""
 
     env: Annotated[Any, ENVS] = dataclasses.field(default_factory=ENVS["AMaze"])
@@ -31,9 +32,7 @@ class Settings:
     checkpoint: int | Literal["latest"] = "latest"
     """The run's checkpoint, by its number of updates."""
     student: int = 0
-    """Which student of a population; 0 is the first (the protagonist of PAIRED)."""
     greedy: bool = False
-    """The agent takes the most likely action; otherwise actions are sampled."""
     speed: float = 5.0
     """Steps of the agent in a second."""
     seed: int = 0
@@ -41,10 +40,7 @@ class Settings:
     map: bool = True
     """Show the whole maze beside the view; without it, you see no more than an agent does. The key m changes it."""
     plugins: tuple[str, ...] | None = None
-    """Modules to import first, which register what the run uses; what a run's folder names is never imported by itself.
-    None: a run with plugins is refused."""
     compilation_cache: str = "auto"
-    """Folder that keeps compiled programs: auto (your cache folder, or $JAX_COMPILATION_CACHE_DIR), none, or a path."""
 
     def __post_init__(self) -> None:
         check_path("run", self.run)

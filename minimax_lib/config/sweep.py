@@ -1,72 +1,24 @@
-"""A sweep: a file of lists and ranges, and the runs (trials) that it asks for."""
+"""A sweep: a file that says where runs start from, and which settings vary among them."""
 
 import dataclasses
-import functools
-import itertools
-import math
-import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NoReturn
-
-import yaml
+from typing import Any, Literal
 
 from minimax_lib.config.files import read_yaml
-from minimax_lib.config.flags import split_flags
-from minimax_lib.config.help import Flag, sections, show_flags
+from minimax_lib.config.ranges import Range
 from minimax_lib.config.runs import merged
 from minimax_lib.config.shipped import located, shipped_sweeps
-from minimax_lib.config.train import Config, check_path, from_dict, to_dict
+from minimax_lib.config.train import check_path
 from minimax_lib.config.tree import NAME, Tree, build, flat, overlay, setting_hints, to_tree
-from minimax_lib.config.values import Words
-from minimax_lib.messages import is_plain, shortened, shown
+from minimax_lib.messages import is_plain, shown
 from minimax_lib.registry import unknown_name
 
-USAGE = """Trains every trial that FILE asks for, each as a run of its own, and prints them sorted by validation score.
-FILE is a sweep (YAML), or the name of a shipped one (minimax-train --list sweeps).
-* minimax-sweep FILE                  starts the sweep, or goes on with it
-* minimax-sweep FILE --dry-run        shows the trials
-* minimax-sweep FILE --table          the table so far
-* minimax-sweep FILE --slurm out.sh   an array script for Slurm
-The file's own keys are flags too: --settings.n-updates 1000, --vary.ppo.lr 1e-4 3e-4."""
-SWITCHES = ("dry_run", "table")  # flags that need no value, so that FILE may follow them
 TREES = ("config", "settings", "vary")  # keys of a file that have no type of their own
 RESERVED = ("log_dir", "name", "resume", "distributed", "hosts")  # settings of a run that the sweep decides
 MOST_TRIALS = 10_000
-DIGITS = 4  # significant ones of a number that is drawn or spaced: names of folders and tables stay readable
 
-Number = int | float
-
-
-@dataclasses.dataclass(frozen=True)
-class Command:
-    """What to do with a sweep."""
-
-    jobs: int = 1
-    """Trials that are trained at a time. On a CPU each gets its share of the cores."""
-    dry_run: bool = False
-    """Only show the trials, with what has become of them."""
-    table: bool = False
-    """Only print the table so far, and write sweep.csv."""
-    trial: int | None = None
-    """Train this trial alone, by its number in --dry-run."""
-    slurm: str | None = None
-    """Only write a script to this file, which `sbatch` runs as one task a trial."""
-
-    def __post_init__(self) -> None:
-        for name in ("jobs", "trial"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} is {value}: it must be at least 1")
-        asked = [name for name in ("dry_run", "table", "trial", "slurm") if getattr(self, name)]
-        if len(asked) > 1:
-            raise ValueError(f"{' and '.join(asked)} are both given: leave out all but one")
-        if self.jobs > 1 and asked:
-            raise ValueError(f"jobs is {self.jobs}, which means nothing with {asked[0]}: leave one of them out")
-        if self.slurm is not None:
-            check_path("slurm", self.slurm)
-            if not self.slurm:
-                raise ValueError("slurm is '': it must be the file to write, as in --slurm sweep.sh")
+Choices = list[Any] | Range  # the values of a setting
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,61 +71,6 @@ class Plan:
 
 
 @dataclasses.dataclass(frozen=True)
-class Range:
-    """Numbers from `low` to `high`, both included; whole numbers if both ends are."""
-
-    low: Number
-    high: Number
-    log: bool = False
-    """Evenly spread logarithms."""
-    n: int | None = None
-    """Of a grid: how many."""
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.low) and math.isfinite(self.high)):
-            raise ValueError(f"low is {self.low} and high is {self.high}: both must be finite")
-        if self.low >= self.high:
-            raise ValueError(f"low is {self.low}: it must be less than high, which is {self.high}")
-        if self.log and self.low <= 0:
-            raise ValueError(f"low is {self.low}: with log it must be positive")
-        if self.n is not None and not 2 <= self.n <= MOST_TRIALS:
-            raise ValueError(f"n is {self.n}: it must be between 2 and {MOST_TRIALS:,}")
-
-    @property
-    def is_whole(self) -> bool:
-        return isinstance(self.low, int) and isinstance(self.high, int)
-
-    @property
-    def size(self) -> float:
-        """How many values there are."""
-        return self.high - self.low + 1 if self.is_whole else math.inf
-
-    def spaced(self) -> list[Number]:
-        """`n` values, evenly spaced, from low to high."""
-        assert self.n is not None
-        inner = [self._rounded(self._between(self.high, i / (self.n - 1))) for i in range(1, self.n - 1)]
-        return [self.low, *inner, self.high]
-
-    def drawn(self, share: float) -> Number:
-        """The value that a uniform number in [0, 1) stands for."""
-        if not self.is_whole:
-            return self._rounded(self._between(self.high, share))
-        # The last whole number must be as likely as the others: up to the one after it, rounded down.
-        return min(math.floor(self._between(self.high + 1, share)), int(self.high))
-
-    def _between(self, high: Number, share: float) -> float:
-        """What lies at `share` of the way from low to `high`."""
-        return self.low * (high / self.low) ** share if self.log else self.low + (high - self.low) * share
-
-    def _rounded(self, value: float) -> Number:
-        # Within the ends, which may have more digits than are kept.
-        return round(value) if self.is_whole else min(max(float(f"{value:.{DIGITS}g}"), self.low), self.high)
-
-
-Choices = list[Any] | Range
-
-
-@dataclasses.dataclass(frozen=True)
 class Sweep:
     """What a file asks for."""
 
@@ -193,84 +90,9 @@ class Sweep:
         return Path(self.plan.log_dir) / self.plan.name
 
 
-@dataclasses.dataclass(frozen=True)
-class Trial:
-    """One run of a sweep."""
-
-    number: int  # from 1
-    label: str  # of what it starts from; empty where there is only one
-    asked: Tree  # all that was asked for, on top of the defaults
-    config: Config
-    varied: dict[str, Any]  # dotted name -> its value in this trial
-
-    def __str__(self) -> str:
-        said = [self.label] if self.label else []
-        return ", ".join(said + [f"{name}={as_text(value)}" for name, value in self.varied.items()])
-
-
-def parse(words: Sequence[str]) -> tuple[Command, str, Tree]:
-    """(what to do, the file, what flags say of its keys); ValueError in one line for bad input. `--help` exits."""
-    if {"-h", "--help"} & set(words):
-        show_help()
-    files: list[str] = []
-    flags: list[str] = []
-    for word in words:
-        takes_none = not flags or flags[-1].removeprefix("--").replace("-", "_") in SWITCHES
-        (files if takes_none and not word.startswith("--") else flags).append(word)
-    if len(files) != 1:
-        what = f"{len(files)} files are named, {', '.join(map(shown, files))}" if files else "no file is named"
-        raise ValueError(f"{what}: name one sweep first, as in minimax-sweep {next(iter(shipped_sweeps()), 'FILE')}")
-    command: Tree = {}
-    keys: Tree = {}
-    for name, values in split_flags(flags):
-        first, _, rest = name.partition(".")
-        if first in known_keys():
-            keys = overlay(
-                keys, {first: {rest: _of_words(first, values)}} if rest else {first: _of_words(first, values)}
-            )
-        else:
-            command[name] = values
-    try:
-        return build(Command, command), files[0], keys
-    except ValueError as error:
-        names = setting_hints(Command)
-        strange = next((name for name in command if name not in names), None)
-        if strange is None:
-            raise
-        raise unknown_name("flag", strange, [*names, *known_keys()]) from error
-
-
 def known_keys() -> list[str]:
     """The keys of a file."""
     return [*TREES, *setting_hints(Plan)]
-
-
-def _of_words(key: str, words: Words) -> Any:
-    """What words on the command line would be in the file."""
-    values = [_plain(word) for word in words]
-    if key == "vary" and not (len(values) == 1 and isinstance(values[0], dict)):
-        return values
-    return True if not values else values[0] if len(values) == 1 else values
-
-
-def _plain(word: str) -> Any:
-    try:
-        return yaml.safe_load(word)
-    except (yaml.YAMLError, ValueError):
-        return word
-
-
-def show_help() -> NoReturn:
-    """Prints the flags and the keys of a file, and exits."""
-    first = (Flag("--help", "", "Show this text."),)
-    keys = (
-        Flag("--config", "NAME", "What every trial starts from: a shipped configuration, or a file."),
-        Flag("--settings.SETTING", "VALUE", "A setting of every trial, as --settings.n-seeds 5."),
-        Flag("--vary.SETTING", "VALUE ...", "Its values in the trials, or '{low: 1e-5, high: 1e-3, log: true}'."),
-    )
-    notes = {"score.tasks": "`minimax-train --list tasks` shows what there is."}
-    command = sections(Command(), "What to do", {}, first=first)
-    show_flags(USAGE, [*command, *sections(Plan(), "The keys of FILE", notes, first=keys)])
 
 
 def located_sweep(name: str) -> Path:
@@ -375,10 +197,13 @@ def labelled(value: Any) -> dict[str, str]:
 
 
 def base_of(name: str, fixed: Tree) -> Tree:
-    """What the configuration called `name` says, without where its runs go; `fixed` are the settings of all trials."""
+    """What the configuration called `name` says, without where its runs go; `fixed` are the settings of all trials.
+
+    The report at the end of a run is off, unless either says otherwise: in a sweep nobody sees it, and it is compiled.
+    """
     path = located(name)
     said = merged([(path, read_yaml(path))], fixed)
-    return {key: value for key, value in said.items() if key not in RESERVED}
+    return {"report": False} | {key: value for key, value in said.items() if key not in RESERVED}
 
 
 def choices(name: str, value: Any, plan: Plan) -> Choices:
@@ -411,84 +236,3 @@ def _range(value: Tree, path: str) -> Range:
         known = str(error).startswith((path, "unknown"))
         raise ValueError(str(error) if known else f"{path}{error}") from None
     return found
-
-
-def trials(sweep: Sweep, check: Callable[[Config], None]) -> list[Trial]:
-    """All trials in their order, each found to be possible; ValueError in one line, which names the trial and setting.
-
-    `check` raises ValueError for a configuration whose parts do not fit together.
-    """
-    found: list[Trial] = []
-    known: dict[str, Trial] = {}
-    several = len(sweep.bases) > 1
-    combinations = list(_combinations(sweep))
-    pairs = itertools.product(sweep.bases.items(), combinations)
-    for number, ((label, base), values) in enumerate(pairs, start=1):
-        varied = dict(zip(sweep.vary, values, strict=True))
-        # The varied ones first: a setting goes with the name that is chosen beside it, in whatever order they stand.
-        above = functools.reduce(overlay, (nested({name: value}, "vary") for name, value in varied.items()), Tree())
-        asked = overlay(overlay(base, sweep.fixed), above)
-        trial = _checked(Trial(number, label if several else "", asked, Config(), varied), sweep, check)
-        same = known.setdefault(repr(to_dict(trial.config)), trial)
-        if same is not trial:
-            raise ValueError(f"trials {same.number} and {number} are the same run ({same}; {trial}): leave one out")
-        found.append(trial)
-    return found
-
-
-def _checked(trial: Trial, sweep: Sweep, check: Callable[[Config], None]) -> Trial:
-    """The trial with its configuration, and with its values as this has them."""
-    try:
-        config = from_dict(trial.asked)
-        if not config.eval.every:
-            raise ValueError("eval.every is 0: trials are sorted by evaluations, so that it must be at least 1")
-        check(config)
-    except ValueError as error:
-        which = f" ({shortened(str(trial), 200)})" if str(trial) else ""
-        raise ValueError(f"trial {trial.number}{which}: {error}") from None
-    values = flat(to_dict(config))
-    # A group that is chosen by name has no value of its own: what was asked for is shown.
-    varied = {name: values.get(name, values.get(f"{name}.{NAME}", value)) for name, value in trial.varied.items()}
-    return dataclasses.replace(trial, config=config, varied=varied)
-
-
-def _combinations(sweep: Sweep) -> Iterator[tuple[Any, ...]]:
-    """The values of what is varied, trial by trial; ValueError where there are too many or too few."""
-    kinds = list(sweep.vary.values())
-    n_all = math.prod(kind.size if isinstance(kind, Range) else len(kind) for kind in kinds)
-    if sweep.plan.search == "grid":
-        if n_all * len(sweep.bases) > MOST_TRIALS:
-            raise ValueError(f"the grid has {n_all * len(sweep.bases):,} trials: they must be {MOST_TRIALS:,} at most")
-        yield from itertools.product(*(kind for kind in kinds if isinstance(kind, list)))
-        return
-    n_trials = sweep.plan.n_trials or 0
-    if not kinds:
-        raise ValueError("vary is empty: a random search needs something to draw")
-    if n_trials * len(sweep.bases) > MOST_TRIALS:
-        raise ValueError(f"the search has {n_trials * len(sweep.bases):,} trials: they must be {MOST_TRIALS:,} at most")
-    if n_trials > n_all:
-        raise ValueError(f"n_trials is {n_trials}: vary has only {n_all} different trials")
-    # A stream for each setting, by its name: it does not matter in which order they stand in the file.
-    streams = [random.Random(f"{sweep.plan.seed}/{name}") for name in sweep.vary]
-    seen: list[tuple[Any, ...]] = []
-    while len(seen) < n_trials:
-        values = tuple(_drawn(kind, stream.random()) for kind, stream in zip(kinds, streams, strict=True))
-        if values not in seen:
-            seen.append(values)
-            yield values
-
-
-def _drawn(kind: Choices, share: float) -> Any:
-    """What a uniform number in [0, 1) stands for."""
-    return kind.drawn(share) if isinstance(kind, Range) else kind[int(share * len(kind))]
-
-
-def as_text(value: Any) -> str:
-    """A value of a setting, for tables and names."""
-    if isinstance(value, dict):
-        return " ".join([as_text(value.get(NAME, "")), *(f"{k}={as_text(v)}" for k, v in value.items() if k != NAME)])
-    if isinstance(value, list | tuple):
-        return " ".join(map(as_text, value))
-    if isinstance(value, bool) or value is None:
-        return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -5,9 +5,8 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from minimax_lib.agents.ppo import PPO
 from minimax_lib.config.files import read_yaml, write_yaml
@@ -25,6 +24,7 @@ from minimax_lib.messages import is_plain, shortened, shown
 from minimax_lib.models.registry import MODELS
 from minimax_lib.runners.hosts import Hosts
 
+AUTO: Literal["auto"] = "auto"  # for n_devices
 LONGEST_NAME, LONGEST_PATH = 255, 4000  # bytes, on all common file systems
 LONGEST_REASON = 300  # characters
 
@@ -51,8 +51,9 @@ class Config:
     """Seed of the run; with several, seed i is that of a run with --seed SEED+i alone."""
     n_seeds: int = 1
     """Independent runs side by side, as one program."""
-    n_devices: int = 1
-    """Devices to train on, of all hosts; on a CPU, cores. Rows of a batch, or seeds, are divided among them."""
+    n_devices: int | Literal["auto"] = 1
+    """Devices to train on, of all hosts; on a CPU, cores. Rows of a batch, or seeds, are divided among them. auto: as
+    many as there are and can have equal parts."""
     n_seed_devices: int = 1
     """Groups of devices among which the seeds are divided. The rows of a batch are divided within a group."""
     distributed: bool = False
@@ -97,7 +98,7 @@ class Config:
             object.__setattr__(self, name, value)
         # Here, where the environment is known: files and the help then name the teacher that is meant.
         object.__setattr__(self, "runner", with_own_teacher(self.runner, self.env))
-        counts = ("n_seeds", "n_devices", "n_seed_devices", "n_updates")
+        counts = ("n_seeds", "n_seed_devices", "n_updates", *self._if_known("n_devices"))
         for name in (*counts, "log_every", "checkpoint_every", "keep_checkpoints"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be at least 1")
@@ -112,7 +113,7 @@ class Config:
         # The seeds are seed, seed + 1, ...: the last of them must fit in 32 bits too.
         if not 0 <= self.seed <= MAX_INTEGER - self.n_seeds:
             raise ValueError(f"seed is {self.seed}: it must be between 0 and {MAX_INTEGER - self.n_seeds}")
-        for name in ("n_devices", "n_seeds"):
+        for name in (*self._if_known("n_devices"), "n_seeds"):
             value, groups = getattr(self, name), self.n_seed_devices
             if value % groups:
                 raise ValueError(f"{name} is {value}: it must be a multiple of n_seed_devices, which is {groups}")
@@ -131,10 +132,23 @@ class Config:
         chosen = (ENVS.name_of(type(self.env)), RUNNERS.name_of(type(self.runner)), MODELS.name_of(type(self.model)))
         return self.name or "-".join(chosen).lower() + f"-s{self.seed}"
 
+    def _if_known(self, name: str) -> tuple[str, ...]:
+        """The setting, unless it is auto."""
+        return () if getattr(self, name) == AUTO else (name,)
+
+    @property
+    def device_count(self) -> int:
+        """The number of devices. ValueError if it is auto: `with_devices` finds the number first."""
+        if self.n_devices == AUTO:
+            raise ValueError(
+                f"n_devices is {AUTO!r}: give a number, or use with_devices(config)"
+            )
+        return int(self.n_devices)
+
     @property
     def n_row_devices(self) -> int:
         """Devices among which the rows of a batch are divided."""
-        return self.n_devices // self.n_seed_devices
+        return self.device_count // self.n_seed_devices
 
     @property
     def run_folder(self) -> Path:
@@ -150,17 +164,6 @@ def check_path(name: str, path: str) -> None:
         raise ValueError(f"{name} is {shown(path)}: it must be at most {LONGEST_PATH} bytes long")
     if any(len(os.fsencode(part)) > LONGEST_NAME for part in Path(path).parts):
         raise ValueError(f"{name} is {shown(path)}: the name of a folder must be at most {LONGEST_NAME} bytes long")
-
-
-def check_folders(runs: Iterable[str], out: str, example: str) -> None:
-    """ValueError where `runs` cannot be folders of runs, or `out` cannot be a folder such as `example`."""
-    for folder in runs:
-        if not folder:
-            raise ValueError("run is '': it must be the folder of a run")
-        check_path("run", folder)
-    check_path("out", out)
-    if not out:
-        raise ValueError(f"out is '': it must be a folder, as {example} (the current one is .)")
 
 
 def check_cache(place: str) -> None:

@@ -115,6 +115,11 @@ class Teacher:
 
     def __post_init__(self) -> None:
         SCORES[self.score]  # ValueError for an unknown name
+        if self.ppo.ema_decay:
+            raise ValueError(
+                f"teacher.ppo.ema_decay is {self.ppo.ema_decay}: it must be 0 for a teacher, which is never evaluated "
+                "(--ppo.ema-decay is the students')"
+            )
 
     def build(self, env: Environment, agent: AgentPop, n_rows: int, n_rollouts: int = 1) -> Curriculum:
         """The curriculum, whose batches are played in `n_rollouts` each.

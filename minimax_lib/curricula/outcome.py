@@ -45,11 +45,11 @@ class RolloutOutcome:
         return episode_returns(self.runs.steps, self.n_evals)
 
     def score(self, score: Score, best_return: jax.Array) -> jax.Array:
-        """See `Outcome`. Only a score that needs the network pays for a second look at it."""
+        """See `Outcome`. Only a score that needs the network, or gradients of it, pays for them."""
         logits, values = self._look() if score.needs_network else (None, None)
         agent = self.agent
         seen = experience(self.runs, best_return, agent.gamma, agent.gae_lambda, logits, values, self.n_evals)
-        return score(seen)
+        return score(seen.replace(change=self._change()) if score.needs_update else seen)
 
     def _look(self) -> tuple[jax.Array, jax.Array]:
         if self.parts is None:
@@ -57,3 +57,13 @@ class RolloutOutcome:
         # The students have learnt between the parts. Each part is looked at with the parameters that played it.
         seen = jax.lax.map(lambda part: self.agent.look(*part), (self.params, self.parts))
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), seen)
+
+    def _change(self) -> jax.Array:
+        """f32[A, B], the mean over the parts: after each of them there is an update."""
+        if self.parts is None:
+            return self.agent.parameter_change(self.params, self.runs, self.n_evals)
+
+        def of_part(part: tuple[Any, Rollout]) -> jax.Array:
+            return self.agent.parameter_change(*part, self.n_evals)
+
+        return jax.lax.map(of_part, (self.params, self.parts)).mean(axis=0)

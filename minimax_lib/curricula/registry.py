@@ -12,7 +12,20 @@ from minimax_lib.curricula.settings import CurriculumSettings, RolloutSettings, 
 from minimax_lib.curricula.sfl import SFL, SFLSettings
 from minimax_lib.registry import Registry
 
-RUNNERS: Registry[Any] = Registry("runner", {"dr": DR, "plr": PLR, "accel": ACCEL, "sfl": SFL, "paired": PAIRED})
+RUNNERS: Registry[Any] = Registry(
+    "runner",
+    {"dr": DR, "plr": PLR, "accel": ACCEL, "sfl": SFL, "paired": PAIRED},
+    # Variants are settings of these five. Each variant has a shipped configuration of its own.
+    elsewhere={
+        "domain_randomization": "dr",
+        "robust_plr": "plr",
+        "parallel_plr": "plr",
+        "parallel_accel": "accel",
+        "repaired": "plr",
+        "population_paired": "paired",
+        "minimax_adversary": "paired",
+    },
+)
 
 # These take a generator themselves, so that they cannot be part of the literal table that they are defined after.
 for _name, _settings in {"plr": PLRSettings, "accel": ACCELSettings, "sfl": SFLSettings}.items():

@@ -1,8 +1,9 @@
 """What a level is worth to a curriculum, from the rollouts of the students on it.
 
 A score is a mean over the episodes that were completed inside the rollout, or a maximum if its formula says so. A mean
-over steps is first taken within each episode. The unfinished end of a row does not count. A level without a finished
-episode scores -inf, and such a score is never written to a level buffer.
+over steps is first taken within each episode. The unfinished end of a row does not count, except in parameter_change:
+updates learn from it too. A level without a finished episode scores -inf, and such a score is never written to a level
+buffer.
 
 Of several students, it is enough that one has finished an episode. A score that is a mean over steps leaves the others
 out. A score that compares returns takes the return that they have so far.
@@ -35,6 +36,7 @@ class Experience(struct.PyTreeNode):
     values: jax.Array | None  # f32[T, A, R, K], all estimates of the value, likewise
     episodes: EpisodeReturns  # [A, B]
     best_return: jax.Array  # f32[R], the highest return ever reached on the row's level, these rollouts included
+    change: jax.Array | None = None  # f32[A, B], what an update on the level alone would change, for those that need it
 
     @property
     def n_evals(self) -> int:
@@ -99,11 +101,16 @@ def step_mean(quantity: Quantity) -> Callable[[Experience], jax.Array]:
 
     def score(x: Experience) -> jax.Array:
         has_finished = x.episodes.count > 0
-        total = jnp.where(has_finished, episode_mean(quantity(x), x.done, x.n_evals), 0.0).sum(axis=0)
         # An unfinished episode has no mean over its steps. Only students that have finished an episode count.
-        return finished(x, total / jnp.maximum(has_finished.sum(axis=0, dtype=jnp.int32), 1))
+        return finished(x, mean_of(has_finished, episode_mean(quantity(x), x.done, x.n_evals)))
 
     return score
+
+
+def mean_of(students: jax.Array, values: jax.Array) -> jax.Array:
+    """f32[B]: the mean of `values` (f32[A, B]) over those of the students (bool[A, B]); 0 if there are none."""
+    total = jnp.where(students, values, 0.0).sum(axis=0)
+    return total / jnp.maximum(students.sum(axis=0, dtype=jnp.int32), 1)
 
 
 def finished(x: Experience, score: jax.Array) -> jax.Array:
@@ -195,6 +202,13 @@ def disagreement(x: Experience) -> jax.Array:
     return x.values.std(axis=-1)
 
 
+def parameter_change(x: Experience) -> jax.Array:
+    """f32[B]: the squared norm of the update that the level alone would cause, with its unfinished episodes."""
+    if x.change is None:
+        raise ValueError("a score looks at updates, which the experience does not hold: declare needs_update=True")
+    return finished(x, mean_of(x.episodes.count > 0, x.change))
+
+
 @dataclasses.dataclass(frozen=True)
 class Score:
     """A function of an `Experience`, and what it needs."""
@@ -203,6 +217,7 @@ class Score:
     n_students: int = 1  # at least
     most_students: int | None = None
     needs_network: bool = False  # reads `logits` or `values`
+    needs_update: bool = False  # reads `change`
     n_values: int = 1  # estimates of the value that the network must make, at least
     quantity: Quantity | None = None  # what the score is the mean of, where it is a mean over steps
     needs_discrete: bool = False  # reads the probabilities of Discrete actions
@@ -279,7 +294,14 @@ SCORES: Registry[Score] = Registry(
         "learnability": Score(
             learnability, n_evals=2, meaning="p (1 - p), p the share of the level's rows that solve it"
         ),
+        # Yuan et al. 2026 (PACE)
+        "parameter_change": Score(
+            parameter_change,
+            needs_update=True,
+            meaning="squared norm of the parameter update that the level alone would cause",
+        ),
     },
+    elsewhere={"pace": "parameter_change", "pvl": "positive_value_loss"},
 )
 
 
@@ -323,7 +345,7 @@ def _check_fields(name: str, score: Score) -> None:
     most = score.most_students
     if most is not None and (type(most) is not int or most < score.n_students):
         raise refuse("most_students", f"none, or a whole number of at least n_students, {score.n_students}")
-    for field in ("needs_network", "needs_discrete", "mixes_scales"):
+    for field in ("needs_network", "needs_update", "needs_discrete", "mixes_scales"):
         if not isinstance(getattr(score, field), bool):
             raise refuse(field, "True or False")
     if not isinstance(score.meaning, str):

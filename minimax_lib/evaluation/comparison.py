@@ -1,4 +1,4 @@
-"""Methods side by side on the same tasks: tables for people, and the same numbers as CSV."""
+"""Methods side by side on the same tasks, or on the same random levels: tables for people, and the numbers as CSV."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -32,10 +32,16 @@ class Method:
     scores: Scores
     improvement: Improvement | None = None  # None for the first method
 
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """What tables have a row for: the tasks, and all of them together; or the shares of the levels."""
+        # Each share holds the smaller ones, so that a mean over them says nothing.
+        return self.scores.tasks if self.scores.n_worst else (*self.scores.tasks, ALL_TASKS)
+
 
 def tables(title: str, methods: Sequence[Method], width: int) -> Iterator[Table]:
     """Tables of tasks x methods, each with as many methods as `width` characters hold, and one of all tasks."""
-    left = width - max(map(len, (*methods[0].scores.tasks, ALL_TASKS))) - BORDERS - 1
+    left = width - max(map(len, methods[0].rows)) - BORDERS - 1
     few: list[Method] = []
     for method in methods:
         if few and sum(column_width(one) + BORDERS for one in (*few, method)) > left:
@@ -43,12 +49,13 @@ def tables(title: str, methods: Sequence[Method], width: int) -> Iterator[Table]
             few = []
         few.append(method)
     yield task_table(title, few)
-    yield method_table(methods)
+    if ALL_TASKS in methods[0].rows:
+        yield method_table(methods)
 
 
 def column_width(method: Method) -> int:
     """Characters of the widest cell of a method. Its name may take several lines."""
-    cells = [cell(method, task) for task in (*method.scores.tasks, ALL_TASKS)]
+    cells = [cell(method, task) for task in method.rows]
     return max(NARROWEST, *(len(line) for text in cells for line in text.splitlines()))
 
 
@@ -58,11 +65,11 @@ def task_table(title: str, methods: Sequence[Method]) -> Table:
     for method in methods:
         heading = f"{method.label}\n{seeds_of(method)}\nmean, IQM"
         table.add_column(heading, justify="right", overflow="fold", max_width=column_width(method))
-    for task in (*methods[0].scores.tasks, ALL_TASKS):
-        last = task == ALL_TASKS
-        table.add_row(task, *(cell(method, task) for method in methods), style="bold" if last else None)
-        if task == methods[0].scores.tasks[-1]:
+    for task in methods[0].rows:
+        if task == ALL_TASKS:
             table.add_section()
+        style = "bold" if task == ALL_TASKS else None
+        table.add_row(task, *(cell(method, task) for method in methods), style=style)
     return table
 
 
@@ -125,7 +132,7 @@ def note(methods: Sequence[Method]) -> str:
 
 def rows(methods: Sequence[Method]) -> Iterator[dict[str, Any]]:
     """A row for each task and method, and one for each method over all tasks."""
-    for task in (*methods[0].scores.tasks, ALL_TASKS):
+    for task in methods[0].rows:
         for method in methods:
             found = summarise(_rates(method, task))
             low, high = found.interval or ("", "")

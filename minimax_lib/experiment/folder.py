@@ -46,6 +46,7 @@ class RunFolder:
         self.checkpoints = path / "checkpoints"
         self.archive = path / "archive"
         self.tensorboard = path / "tensorboard"
+        self.origin = path / "origin.jsonl"
         self._owner = path / ".owner"
         # A lock of the operating system. A file that says "taken" would outlive a killed process.
         self._lock = filelock.FileLock(path / ".lock", timeout=0)

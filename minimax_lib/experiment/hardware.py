@@ -1,7 +1,9 @@
 """One line about what a run computes on, and a hint if jax has missed an accelerator."""
 
 import importlib.util
+import platform as system
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,24 +16,31 @@ from minimax_lib.runners.hosts import n_cores
 PRODUCTS = {"cpu": "float32", "gpu": "TensorFloat-32 where the GPU has it", "tpu": "bfloat16"}
 NVIDIA_FILES = ("/proc/driver/nvidia/version", "/dev/nvidia0")
 TPU_FILES = ("/dev/accel0",)
+CPU_FILE = Path("/proc/cpuinfo")
+LONGEST_NAME = 100  # characters of a processor's name
 
 
-def say_hardware(say: Callable[[str], None], n_devices: int, model: Any) -> None:
+def say_hardware(say: Callable[[str], None], n_devices: int, model: Any) -> str:
     """Says which of the devices are used and in what precision `model`, settings of a network, computes.
 
-    This starts jax's backend, so that it must not be called before the checks of the command line.
+    Returns that line. This starts jax's backend, so that it must not be called before the checks of the command line.
     """
-    say(hardware_line(n_devices, model))
+    line = hardware_line(n_devices, model)
+    say(line)
     hint = missed_accelerator(jax.default_backend(), getattr(jax.config, "jax_platforms", None))
     if hint:
         say(f"hint: {hint}")
+    return line
 
 
 def hardware_line(n_devices: int, model: Any) -> str:
-    """The platform, how many of its devices are used, what they are, and the precision."""
+    """The platform, how many of its devices are used, what they are, the processor, and the precision."""
     platform, there = jax.default_backend(), jax.device_count()
-    kind = f"{n_cores()} cores" if platform == "cpu" else jax.devices()[0].device_kind
+    host = f"{processor()}, {n_cores()} core{'s' if n_cores() > 1 else ''}"
+    kind = host if platform == "cpu" else jax.devices()[0].device_kind
     parts = [f"{platform}: {n_devices} of {there} device{'s' if there > 1 else ''} ({kind})"]
+    if platform != "cpu":
+        parts.append(f"host {host}")
     if jax.process_count() > 1:
         parts.append(f"{jax.process_count()} processes")
     # A model of somebody else's may have no such setting.
@@ -40,6 +49,22 @@ def hardware_line(n_devices: int, model: Any) -> str:
     precision = getattr(jax.config, "jax_default_matmul_precision", None)
     products = f"at precision {precision}" if precision else f"in {PRODUCTS.get(platform, 'the default precision')}"
     return ", ".join([*parts, f"matrix products {products}"])
+
+
+def processor() -> str:
+    """The name of this machine's processor, or at least its kind, as x86_64."""
+    name = ""
+    if CPU_FILE.exists():
+        lines = CPU_FILE.read_text(encoding="utf-8", errors="replace").splitlines()
+        # Linux names the model of some processors, as x86, and not of others, as ARM.
+        name = next((line.partition(":")[2] for line in lines if line.startswith("model name")), "")
+    elif system.system() == "Darwin":
+        asked = subprocess.run(
+            ["sysctl", "-n", "machdep.cpu.brand_string"], capture_output=True, text=True, check=False
+        )
+        name = asked.stdout
+    plain = " ".join(name.split())
+    return plain[:LONGEST_NAME] or system.machine() or "unknown processor"
 
 
 def missed_accelerator(platform: str, asked_for: str | None) -> str | None:

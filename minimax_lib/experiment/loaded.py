@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import io
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,16 +16,18 @@ from minimax_lib.config import Config, to_dict
 from minimax_lib.config.files import read_yaml
 from minimax_lib.config.train import import_plugins
 from minimax_lib.config.values import convert
-from minimax_lib.curricula.level_buffer import Ancestors, LevelBuffer
+from minimax_lib.curricula.level_buffer import LevelBuffer
 from minimax_lib.curricula.sfl import SFLState
-from minimax_lib.envs.base import Drawable, Environment, EnvState, HeldOut, Level
+from minimax_lib.envs.base import Environment, HeldOut, Level
 from minimax_lib.envs.levels import fitted_level
 from minimax_lib.envs.registry import make_held_out
-from minimax_lib.envs.spaces import within
-from minimax_lib.episodes import Choose, Recording, WholeEpisodes, mode, sample
+from minimax_lib.episodes import WholeEpisodes, mode, sample
+from minimax_lib.experiment.acting import Episode, act, drawn, episode_of, form_of, leading_axes, opened, record
 from minimax_lib.experiment.archive import archived
 from minimax_lib.experiment.files import saved_updates
 from minimax_lib.experiment.folder import RunFolder
+from minimax_lib.experiment.kept_levels import KeptLevels
+from minimax_lib.experiment.origin import Origin, read_origins
 from minimax_lib.experiment.parameters import save_params
 from minimax_lib.experiment.saved import Run, archived_params, damage, find_run, no_such_run, restored_state
 from minimax_lib.experiment.writers.csv import read_table
@@ -94,68 +95,6 @@ def _check_no_plugins(path: Path) -> None:
             f"plugins={shown(list(named))} if you trust {'it' if len(named) == 1 else 'them'} "
             "(plugins=() goes on without)"
         )
-
-
-@dataclasses.dataclass(frozen=True)
-class KeptLevels:
-    """The levels that a replay method keeps, in C slots; NumPy arrays. What a method does not know of them is None."""
-
-    levels: Level  # [C, ...]; a placeholder where not filled
-    filled: np.ndarray  # bool[C]
-    scores: np.ndarray  # f32[C], what the method ranks levels by; -inf where not filled
-    best_returns: np.ndarray | None = None  # f32[C], the highest undiscounted return ever reached
-    ages: np.ndarray | None = None  # i32[C], levels sampled since this one was
-    n_mutations: np.ndarray | None = None  # i32[C], mutations along the level's lineage
-    ancestors: Ancestors | None = None  # of the C levels, where the run keeps them (ACCEL with n_ancestors)
-
-    def __len__(self) -> int:
-        return int(self.filled.sum())
-
-    @property
-    def ranked(self) -> np.ndarray:
-        """i64[len(self)], the filled slots, the highest score first."""
-        return np.argsort(-self.scores, kind="stable")[: len(self)]
-
-    def best(self, n: int) -> Level:
-        """The `n` levels with the highest scores, [n, ...]; fewer if there are fewer."""
-        return jax.tree.map(lambda x: x[self.ranked[:n]], self.levels)
-
-
-@dataclasses.dataclass(frozen=True)
-class Episode:
-    """An episode that an agent has played. In a notebook it shows itself, where the environment draws episodes."""
-
-    env: Environment
-    level: Level
-    states: EnvState  # [length + 1, ...], from the first to the last
-    episode_return: float  # undiscounted
-    length: int  # steps
-    progress: float  # at the end
-    facts: dict[str, float]  # at the end
-
-    @property
-    def solved(self) -> bool:
-        return self.progress >= 1
-
-    def picture(self) -> np.ndarray:
-        """u8[H, W, 3]: the level and the agent's way through it; ValueError where the environment draws none."""
-        states = jax.tree.map(lambda x: x[:, None], self.states)
-        end = "solved" if self.solved else "not solved"
-        return _drawn(self.env, states, [f"{end} in {self.length} steps"], columns=1)
-
-    def _repr_png_(self) -> bytes | None:
-        """What a notebook shows."""
-        if not isinstance(self.env, Drawable):
-            return None
-        from PIL import Image
-
-        file = io.BytesIO()
-        Image.fromarray(self.picture()).save(file, "png")
-        return file.getvalue()
-
-    def __repr__(self) -> str:
-        end = "solved" if self.solved else "not solved"
-        return f"Episode({end} in {self.length} steps, return {self.episode_return:.3f})"
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -234,12 +173,20 @@ class LoadedRun:
         """eval.csv by column, likewise."""
         return _columns(self.run.folder.evaluations)
 
+    @property
+    def origins(self) -> list[Origin]:
+        """The versions and machines that the run was trained with, the first one first; empty for older runs."""
+        return read_origins(self.run.folder.origin)
+
     # ------------------------------------------------------------------------------------------ what it has learnt
 
     @functools.cached_property
     def params(self) -> Any:
-        """The parameters of this seed's student."""
-        return jax.tree.map(lambda x: _at(x, self._place, self.student), self.state.students.params)
+        """The parameters of this seed's student: their average over the updates, if the run keeps one.
+
+        Those that training goes on with are in `state.students.params`.
+        """
+        return jax.tree.map(lambda x: _at(x, self._place, self.student), self.state.students.evaluated)
 
     @functools.cached_property
     def curriculum(self) -> Any:
@@ -300,15 +247,15 @@ class LoadedRun:
             raise ValueError(f"carry is the memory of {sizes.pop()} rows: obs has {shape[0]}")
         opens = jnp.broadcast_to(jnp.asarray(fresh if first is None else first, bool), shape)
         choose, key = (mode, jax.random.key(0)) if key is None else (sample, key)
-        action, carry = _act(self.env, self.agent, choose, key, self.params, obs, carry, opens | fresh)
+        action, carry = act(self.env, self.agent, choose, key, self.params, obs, carry, opens | fresh)
         return (jax.tree.map(lambda x: x[0], action) if n_rows is None else action), carry
 
     def _rows(self, obs: Any) -> tuple[Any, int | None]:
         """(obs [R, ...] in the types that the agent was trained on, R; None if `obs` was a single one)."""
         forms = jax.eval_shape(lambda key: self.env.reset(key, self.env.sample_level(key))[1].obs, jax.random.key(0))
-        leading = _leading_axes(obs, forms)
+        leading = leading_axes(obs, forms)
         if leading is None or len(leading) > 1:
-            raise ValueError(f"obs is {_form(obs)}: it must be {_form(forms)}, or rows of such")
+            raise ValueError(f"obs is {form_of(obs)}: it must be {form_of(forms)}, or rows of such")
         obs = jax.tree.map(lambda x, form: jnp.asarray(x, form.dtype), obs, forms)
         return (obs, leading[0]) if leading else (jax.tree.map(lambda x: x[None], obs), None)
 
@@ -325,8 +272,8 @@ class LoadedRun:
             held_out = self._held_out((level,))
             if len(held_out.names) > 1:
                 raise ValueError(f"level is {level!r}, a group of {len(held_out.names)} tasks: name one of them")
-            env, drawn = held_out.env, held_out.sample(k_level, 1)
-            level = jax.tree.map(lambda x: x[0, 0], drawn)
+            env, sampled = held_out.env, held_out.sample(k_level, 1)
+            level = jax.tree.map(lambda x: x[0, 0], sampled)
         else:
             level = fitted_level(env, level)
         return self._played(env, jax.tree.map(lambda x: x[None], level), k_play, greedy)[0]
@@ -348,63 +295,20 @@ class LoadedRun:
     def _played(self, env: Environment, levels: Level, key: jax.Array, greedy: bool) -> list[Episode]:
         """An episode on each of `levels` [R, ...]."""
         episodes = WholeEpisodes(env, self.agent, mode if greedy else sample)
-        recording, levels = jax.device_get((_record(episodes, key, self.params, levels), levels))
-        return [_episode(env, recording, levels, row) for row in range(tree_size(levels))]
+        recording, levels = jax.device_get((record(episodes, key, self.params, levels), levels))
+        return [episode_of(env, recording, levels, row) for row in range(tree_size(levels))]
 
     def draw(self, levels: Level, captions: Sequence[str] = (), columns: int = 6) -> np.ndarray:
         """u8[H, W, 3]: the levels [n, ...] as episodes open on them; ValueError where the environment draws none."""
         n = tree_size(levels)
         levels = jax.tree.map(jnp.asarray, levels)
-        states = jax.device_get(_opened(self.env, jax.random.split(jax.random.key(0), n), levels))
-        return _drawn(self.env, jax.tree.map(lambda x: x[None], states), captions, columns)
-
-
-# Compiled once for all runs of one configuration: their environments and agents are equal.
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _act(
-    env: Environment, agent: Agent, choose: Choose, key: jax.Array, params: Any, obs: Any, carry: Any, first: jax.Array
-) -> tuple[Any, Any]:
-    policy, _, carry = agent.policy(params, obs, carry, first)
-    action = jax.vmap(choose)(jax.random.split(key, len(first)), policy)
-    return within(env.action_space, action), carry
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _record(episodes: WholeEpisodes, key: jax.Array, params: Any, levels: Level) -> Recording:
-    return episodes.record(key, params, levels)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _opened(env: Environment, keys: jax.Array, levels: Level) -> EnvState:
-    return jax.vmap(env.reset)(keys, levels)[0]
-
-
-def _episode(env: Environment, recording: Recording, levels: Level, row: int) -> Episode:
-    """One of the episodes that were recorded."""
-    stats = jax.tree.map(lambda x: x[row], recording.stats)
-    length = int(stats.lengths)
-    return Episode(
-        env=env,
-        level=jax.tree.map(lambda x: x[row], levels),
-        states=jax.tree.map(lambda x: x[: length + 1, row], recording.states),
-        episode_return=float(stats.returns),
-        length=length,
-        progress=float(stats.progress),
-        facts={name: float(fact) for name, fact in stats.facts.items()},
-    )
+        states = jax.device_get(opened(self.env, jax.random.split(jax.random.key(0), n), levels))
+        return drawn(self.env, jax.tree.map(lambda x: x[None], states), captions, columns)
 
 
 def _at(x: jax.Array, *place: int) -> jax.Array:
     """`x[place]`, without a program that is compiled for each shape."""
     return x[place] if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else jnp.asarray(np.asarray(x)[place])
-
-
-def _drawn(env: Environment, states: EnvState, captions: Sequence[str], columns: int) -> np.ndarray:
-    """The picture of episodes that are all as long as `states` [T, R, ...]."""
-    if not isinstance(env, Drawable):
-        raise ValueError(f"no picture: {type(env).__name__} has no method to draw its episodes")
-    running = np.ones(jax.tree.leaves(states)[0].shape[:2], bool)
-    return env.draw_episodes(states, running, captions, columns)
 
 
 def _parts(tree: Any, kind: type) -> list[Any]:
@@ -428,24 +332,3 @@ def _column(cells: list[str]) -> np.ndarray:
 
 def _choice(numbers: Sequence[int]) -> str:
     return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
-
-
-def _leading_axes(tree: Any, forms: Any) -> tuple[int, ...] | None:
-    """The axes that all leaves of `tree` have before those of `forms`; None where the two do not fit."""
-    if jax.tree.structure(tree) != jax.tree.structure(forms):  # type: ignore[operator]
-        return None
-    shapes = [np.shape(x) for x in jax.tree.leaves(tree)]
-    inner = [form.shape for form in jax.tree.leaves(forms)]
-    leading = shapes[0][: len(shapes[0]) - len(inner[0])]
-    fits = all(shape == leading + own for shape, own in zip(shapes, inner, strict=True))
-    return leading if fits else None
-
-
-def _form(tree: Any) -> Any:
-    """The types and shapes of a tree, for people."""
-
-    def form(x: Any) -> str:
-        x = x if isinstance(x, jax.ShapeDtypeStruct) else np.asarray(x)
-        return f"{x.dtype}{list(x.shape)}"
-
-    return jax.tree.map(form, tree)

@@ -228,7 +228,7 @@ class Training:
         if self.held_out is None:
             return
         self.progress.doing("evaluating")
-        result = finished(functools.partial(self.held_out.evaluate, self.update, self.state.students.params))
+        result = finished(functools.partial(self.held_out.evaluate, self.update, self.state.students.evaluated))
         rows = self.held_out.rows(self.update, result)
         self._write(self.evaluations, rows)
         solved = np.mean([row["solved_rate"] for row in rows])
@@ -263,7 +263,7 @@ class Training:
         self.progress.doing("archiving")
         self._check_folder()
         self._check_parameters()
-        params = hosts.readable(self.state.students.params)
+        params = hosts.readable(self.state.students.evaluated)
         if not hosts.is_first():
             return
         about = {"seeds": list(seeds(self.config)), "config": self.checkpoints.config}
@@ -274,7 +274,8 @@ class Training:
     def _check_parameters(self) -> None:
         """Raises RunStopped if a parameter is not finite."""
         # A finite loss is not enough: the update that it led to may have overflowed.
-        learnt = {"": self.state.students.params, "teacher's ": learnt_parameters(self.state.curriculum)}
+        students = self.state.students
+        learnt = {"": (students.params, students.average), "teacher's ": learnt_parameters(self.state.curriculum)}
         for whose, params in learnt.items():
             if not np.all(hosts.readable(all_finite(params, self.config.n_seeds))):
                 self._break_off(f"the {whose}parameters are not finite at update {self.update:,}")

@@ -158,6 +158,20 @@ TRAINING: tuple[Section, ...] = (
         env="AMaze",
     ),
     Section(
+        "GridWorld",
+        "Means over the levels of a source.",
+        {
+            "level/<source>/difficulty": "the label that the family gives a level",
+            "level/<source>/n_rooms": "doors + 1, which is the number of rooms in a chain of rooms",
+            "level/<source>/n_doors": "number of doors",
+            "level/<source>/n_locked": "number of locked doors",
+            "level/<source>/n_objects": "number of keys, balls and boxes; what is inside a box does not count",
+            "level/<source>/path_length": "moves to what the task is about, as if no door or object stopped them; or 0",
+            "level/<source>/solvable": "share of levels in which the agent can get there, with the keys that it finds",
+        },
+        env="GridWorld",
+    ),
+    Section(
         "Pendulum",
         "Means over the levels of a source, and over episodes.",
         {
@@ -247,16 +261,17 @@ PRINTED = Section(
 
 COMPARED = Section(
     "comparison.csv",
-    "`minimax-evaluate --compare` writes a row for each task and method, and one for each method over all tasks. The\n"
-    "columns of `evaluations/` that say how it was measured are there too.",
+    "`minimax-evaluate --compare` writes a row for each task and method, and one for each method over all tasks. With\n"
+    "`--robust` it has a row for each share of the levels instead. The columns of `evaluations/` that say how it was\n"
+    "measured are there too.",
     {
-        "method": "the runner, and the settings in which methods of one runner differ",
+        "method": "the runner, and the settings in which methods of one runner differ; or what `--label` or `--by` say",
         "n_seeds": "number of seeds, of all runs of the method",
         "mean": "mean of `solved_rate`",
         "iqm": "interquartile mean of `solved_rate`",
         "low": "lower end of the 95% bootstrap interval of `iqm`; empty with fewer than 5 seeds",
         "high": "its upper end",
-        "better_than": "the first method, in the rows of all tasks",
+        "better_than": "the first method, in the rows of all tasks; empty in others",
         "probability": "that a seed of this method solves more of a task than a seed of the first; ties count half",
         "probability_low": "lower end of its 95% bootstrap interval; empty with fewer than 5 seeds",
         "probability_high": "its upper end",

@@ -25,6 +25,7 @@ from minimax_lib.experiment.folder import RunFolder, RunRefused, completed, diff
 from minimax_lib.experiment.hardware import say_hardware
 from minimax_lib.experiment.interrupts import StopRequest, exit_status
 from minimax_lib.experiment.loop import HeldOutEvaluation, RunStopped, Start, Training, begun, finished
+from minimax_lib.experiment.origin import origin_of, record
 from minimax_lib.experiment.parameters import named
 from minimax_lib.experiment.progress import Progress
 from minimax_lib.experiment.provenance import configuration_of, edited, free_settings, reasons_fixed
@@ -65,7 +66,7 @@ class ExperimentRunner:
         self.program = program or make_program(config)
         if config.archive_every:
             try:
-                named(self.program.shape.students.params)
+                named(self.program.shape.students.evaluated)
             except ValueError as error:
                 raise ValueError(f"archive_every is {config.archive_every}: {error}") from None
         self.held_out: HeldOutEvaluation | None = None
@@ -178,12 +179,14 @@ class ExperimentRunner:
                 Checkpoints(self.folder.checkpoints, self.config.keep_checkpoints, config=self.settings) as checkpoints,
                 self._leaving_alone(),
             ):
-                say_hardware(progress.say, self.config.n_devices, self.config.model)
+                machine = say_hardware(progress.say, self.config.device_count, self.config.model)
                 progress.doing("starting")
                 start = self._start(checkpoints, progress)
                 if start.update >= self.config.n_updates:
                     progress.say(f"{self.folder.path} is finished already: it has had its {start.update:,} updates")
                     return start.state, False
+                if hosts.is_first():
+                    record(self.folder.origin, origin_of(start.update, machine))
                 return Training(self, start, stop, progress, checkpoints, curves).run(), True
         except (CheckpointError, OSError, *XLA_ERRORS) as error:
             raise RunStopped(self._failure(error)) from error
@@ -222,7 +225,7 @@ class ExperimentRunner:
             with ThreadPoolExecutor() as compilers:
                 jobs = [compilers.submit(self.program.lower(state).compile)]
                 if self.held_out:
-                    jobs.append(compilers.submit(self.held_out.lower(state.students.params).compile))
+                    jobs.append(compilers.submit(self.held_out.lower(state.students.evaluated).compile))
             for job in jobs:
                 job.result()
 
@@ -265,8 +268,8 @@ class ExperimentRunner:
         """Prints the report on the finished training, in the first process. If the report fails, the run does not."""
         # The parameters may be spread over all processes, so all of them must ask for them. Untrained parameters follow
         # from the seed, so a resumed run has them too.
-        trained = self.mesh.on_one_device(state.students.params)
-        untrained = self.mesh.on_one_device(self.program.init(self.config.seed).students.params)
+        trained = self.mesh.on_one_device(state.students.evaluated)
+        untrained = self.mesh.on_one_device(self.program.init(self.config.seed).students.evaluated)
         if hosts.is_first():
             agent = make_agent(self.config).agent
             try:

@@ -123,7 +123,7 @@ def restore(run: Run, console: Console) -> tuple[int, Any]:
     restored = restored_state(run)
     for update, why in restored.damaged.items():
         console.print(damage(restored, update, why), soft_wrap=True)
-    return restored.update, restored.state.students.params
+    return restored.update, restored.state.students.evaluated
 
 
 def restored_state(run: Run) -> "Restored":
@@ -148,7 +148,7 @@ def archived_params(run: Run) -> tuple[int, Any]:
         update, params, about = read(run.archive)
     except ValueError as error:
         raise CheckpointError(str(error)) from None
-    shape = whole_state(make_runner(run.config), run.config.n_seeds, mesh_of(run.config)).students.params
+    shape = whole_state(make_runner(run.config), run.config.n_seeds, mesh_of(run.config)).students.evaluated
     if about.get("seeds") != list(run.seeds) or _forms(params) != _forms(shape):
         raise CheckpointError(f"{run.archive} does not hold the parameters of this run")
     return update, params

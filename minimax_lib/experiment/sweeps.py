@@ -8,18 +8,21 @@ import io
 import json
 import math
 import re
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import filelock
 import numpy as np
 import yaml
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from minimax_lib.config.sweep import ScoreSettings, Sweep, Trial, as_text
+from minimax_lib.config.sweep import ScoreSettings, Sweep
 from minimax_lib.config.train import to_dict
 from minimax_lib.config.tree import NAME, Tree, flat
+from minimax_lib.config.trials import Trial, as_text
 from minimax_lib.envs.registry import make_held_out
 from minimax_lib.evaluation.statistics import MIN_SEEDS
 from minimax_lib.experiment.files import copy_aside, saved_updates, write_atomically
@@ -31,6 +34,7 @@ from minimax_lib.experiment.writers.csv import read_table
 FILE, TABLE, TRIALS, OLD = "sweep.yaml", "sweep.csv", "trials", "old_sweeps"
 LONGEST, DIGEST = 80, 8  # characters of the readable part of a folder's name, and of the fingerprint behind it
 LONGEST_ROW = 10_000  # bytes of metrics.csv: a row has some hundred
+WIDEST = 10_000  # characters of a table that has all the room it wants
 PATIENCE = 10.0  # seconds to wait for another process of the same sweep, which is writing the table
 FINISHED, FAILED, UNFINISHED, WAITING = "finished", "failed", "unfinished", "not started"
 
@@ -50,6 +54,7 @@ class Result:
     n_evaluations: int = 0
     env_steps: int = 0  # of all seeds together
     seconds: float = 0.0
+    idle: float = 0.0  # seconds since the run has written its last row
 
     @property
     def score(self) -> float:
@@ -92,7 +97,18 @@ class SweepFolder:
         return filelock.FileLock(self.notes / f".{self.names[trial.number]}.lock", timeout=0)
 
     def check(self) -> None:
-        """ValueError where the folder holds files and no sweep."""
+        """ValueError where two trials would be in one folder, or where the sweep's folder is something else."""
+        trial_of: dict[str, Trial] = {}
+        for trial in self.trials:
+            # Settings that do not alter the training have no part in the fingerprint, and long names are cut.
+            other = trial_of.setdefault(self.names[trial.number], trial)
+            if other is not trial:
+                raise ValueError(
+                    f"trials {other.number} and {trial.number} would have one folder, {self.names[trial.number]}: "
+                    f"leave out {', '.join(name for name in trial.varied if name in FREE)}, which alter no training"
+                )
+        if self.path.exists() and not self.path.is_dir():
+            raise ValueError(f"{self.path} is a file: choose another name or log_dir")
         if (self.path / FILE).exists() or not self.path.is_dir():
             return
         names = sorted(path.name for path in self.path.iterdir() if not path.name.startswith("."))
@@ -124,7 +140,8 @@ class SweepFolder:
             return FINISHED, ""
         if failure.exists():
             return FAILED, failure.read_text(encoding="utf-8", errors="replace").strip()
-        return (UNFINISHED if run.holds_run() else WAITING), ""
+        # A run has its configuration before its program is compiled.
+        return (UNFINISHED if run.config.exists() or run.holds_run() else WAITING), ""
 
     def result(self, trial: Trial) -> Result:
         """The same with its scores, all read from its folder."""
@@ -134,7 +151,8 @@ class SweepFolder:
         if last:
             steps = sum(int(row["env_steps"]) for row in last)
             update, seconds = int(last[-1]["update"]), float(last[-1]["seconds"])
-            result = dataclasses.replace(result, update=update, env_steps=steps, seconds=seconds)
+            idle = max(time.time() - run.metrics.stat().st_mtime, 0.0)
+            result = dataclasses.replace(result, update=update, env_steps=steps, seconds=seconds, idle=idle)
         return scored(result, run, self.sweep.plan.score)
 
     def results(self) -> list[Result]:
@@ -204,9 +222,9 @@ def scored(result: Result, run: RunFolder, settings: ScoreSettings) -> Result:
         return result  # no evaluation yet, or a table that somebody has changed
     for row in rows:
         with contextlib.suppress(ValueError):  # a damaged row: its evaluation is not whole
-            if row["task"] in tasks:
+            if row["task"] in tasks and math.isfinite(value := float(row[settings.measure])):
                 of_seeds = found.setdefault(int(row["update"]), {})
-                of_seeds.setdefault(int(row["seed"]), []).append(float(row[settings.measure]))
+                of_seeds.setdefault(int(row["seed"]), []).append(value)
     # A process that was killed may have left half of an evaluation.
     whole = {
         update: tuple(float(np.mean(of_seeds[seed])) for seed in seeds)
@@ -265,8 +283,29 @@ def _cell(value: float) -> str:
     return "" if math.isnan(value) else f"{value:.6g}"
 
 
-def table_of(sweep: Sweep, results: Sequence[Result]) -> Table:
-    """The table for people: what differs between trials, and how good they are."""
+def table_parts(sweep: Sweep, results: Sequence[Result], console: Console) -> Iterator[Table | Text]:
+    """What people are shown: a table of how good the trials are and what differs between them.
+
+    Where that is wider than the console, which would cut off the score, the settings of trials that have begun follow
+    in lines.
+    """
+    table = table_of(sweep, results, list(sweep.vary))
+    if console.measure(table, options=console.options.update(max_width=WIDEST)).maximum <= console.width:
+        yield table
+        return
+    yield table_of(sweep, results, [])
+    short = short_names(list(sweep.vary))
+    yield Text("The settings of the trials:")
+    for result in results:
+        if result.status == WAITING:
+            continue
+        trial = result.trial
+        values = ", ".join(f"{short[name]}={as_text(value)}" for name, value in trial.varied.items())
+        yield Text(f"{trial.number:5}  {values}")
+
+
+def table_of(sweep: Sweep, results: Sequence[Result], names: Sequence[str]) -> Table:
+    """How good the trials are and how far they are, with columns for the settings `names`."""
     score = sweep.plan.score
     n_seeds = {result.trial.config.n_seeds for result in results}
     few = max(n_seeds) < MIN_SEEDS
@@ -274,17 +313,29 @@ def table_of(sweep: Sweep, results: Sequence[Result]) -> Table:
     table = Table(title=heading(score), title_justify="left", caption=caption(results, few), caption_justify="left")
     short = short_names(list(sweep.vary))
     labels = ["config"] if len(sweep.bases) > 1 else []
-    for column in ("trial", *labels, *(short[name] for name in sweep.vary), "score", *spread, "update", "time"):
+    for column in ("trial", *labels, *(short[name] for name in names), "score", *spread, "update", "time"):
         table.add_column(column, justify="right", overflow="fold", min_width=len(column))
     table.add_column("status", overflow="fold")
     for i, result in enumerate(results):
         trial = result.trial
-        told = [str(trial.number), *([trial.label] if labels else []), *map(as_text, trial.varied.values())]
+        chosen = [trial.label] * len(labels) + [as_text(trial.varied[name]) for name in names]
         shares = [" ".join(f"{x:.3f}" for x in result.scores)] if few else [_rounded(result.standard_error)]
         last_finished = result.status == FINISHED and any(other.status != FINISHED for other in results[i + 1 : i + 2])
-        cells = [*told, _rounded(result.score), *(shares if spread else []), *_progress_cells(result)]
-        table.add_row(*map(Text, cells), result.status, end_section=last_finished)
+        cells = [
+            str(trial.number),
+            *chosen,
+            _rounded(result.score),
+            *(shares if spread else []),
+            *_progress_cells(result),
+        ]
+        table.add_row(*map(Text, cells), told_status(result), end_section=last_finished)
     return table
+
+
+def told_status(result: Result) -> str:
+    """The status and, of a run that is not finished, when it has written its last row: is it still going on?"""
+    last = f",\nlast row {duration(result.idle)} ago" if result.status == UNFINISHED and result.update else ""
+    return result.status + last
 
 
 def _rounded(value: float) -> str:

@@ -10,16 +10,17 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Literal
 
 import filelock
 from rich.console import Console
 
-from minimax_lib.config.sweep import Trial
-from minimax_lib.experiment.files import write_atomically
+from minimax_lib.config.trials import Trial
+from minimax_lib.experiment.files import saved_updates, write_atomically
 from minimax_lib.experiment.folder import locked_folder
 from minimax_lib.experiment.interrupts import StopRequest
 from minimax_lib.experiment.progress import Progress, Standing, duration
-from minimax_lib.experiment.sweeps import FINISHED, SweepFolder, last_rows
+from minimax_lib.experiment.sweeps import FAILED, FINISHED, SweepFolder, last_rows
 from minimax_lib.messages import printable
 
 TRAIN = (sys.executable, "-m", "minimax_lib.train")
@@ -48,7 +49,8 @@ class Worker:
     lock: filelock.BaseFileLock
     log_begins: int  # bytes of the log that are of earlier processes
     began: float
-    update: int  # at which the process began
+    update: int  # of the checkpoint that the process goes on from
+    table: int  # when metrics.csv had last been written before that
 
 
 class Workers:
@@ -67,6 +69,7 @@ class Workers:
         self._trials = list(trials)
         self._waiting: list[Trial] = []
         self._running: list[Worker] = []
+        self._failures: dict[int, int] = {}  # when trials that are waiting had failed, by number
 
     def run(self, console: Console) -> signal.Signals | None:
         """The signal that ended the work; None if every trial has had its turn. KeyboardInterrupt on a second Ctrl-C.
@@ -91,6 +94,7 @@ class Workers:
                 self._n_finished += 1
             else:
                 self._waiting.append(trial)
+                self._failures[trial.number] = modified(self.folder.failure(trial))
         if self._n_finished:
             progress.say(f"{self._n_finished} of {len(self._trials)} trials are finished already")
         progress.doing("training")
@@ -113,20 +117,41 @@ class Workers:
             time.sleep(POLL)
 
     def _start(self, trial: Trial, progress: Progress) -> None:
-        """Starts the trial's process, unless another one has it."""
+        """Starts the trial's process, unless another one has it or has done it in the meantime."""
+        lock = self._taken(trial)
+        which = f"trial {trial.number} ({self.folder.names[trial.number]})"
+        if lock is None:
+            self.elsewhere.append(trial)
+            progress.say(f"{which} is trained by another process")
+            return
+        status, line = self.folder.status(trial)
+        if status == FINISHED:
+            self._n_finished += 1
+            progress.say(f"{which} has been finished by another process")
+        elif status == FAILED and modified(self.folder.failure(trial)) != self._failures[trial.number]:
+            self.failed.append(trial)
+            progress.say(f"{which} has failed in another process: {line}")
+        else:
+            self._launch(trial, lock)
+            return
+        lock.release()
+
+    def _taken(self, trial: Trial) -> filelock.BaseFileLock | None:
+        """The lock of the trial, which no other process has; None if one has it."""
         lock = self.folder.lock(trial)
+        run = self.folder.run(trial).path
         try:
             lock.acquire()
-            run = self.folder.run(trial).path
             if run.is_dir():
                 # A process that was left behind, when a sweep was killed, still owns its run.
                 with locked_folder(run):
                     pass
         except (filelock.Timeout, BlockingIOError):
             lock.release()
-            self.elsewhere.append(trial)
-            progress.say(f"trial {trial.number} ({self.folder.names[trial.number]}) is trained by another process")
-            return
+            return None
+        return lock
+
+    def _launch(self, trial: Trial, lock: filelock.BaseFileLock) -> None:
         self.folder.failure(trial).unlink(missing_ok=True)
         slot = min(set(range(self.jobs)) - {worker.slot for worker in self._running})
         log = self.folder.log(trial)
@@ -143,17 +168,25 @@ class Workers:
             # At its end, whether this process wrote there or an earlier one.
             log_begins = output.tell()
         if self.jobs > 1:
-            pin(process.pid, slot, self.jobs)
-        update = self._updates(trial)
-        self._running.append(Worker(trial, slot, process, lock, log_begins, time.monotonic(), update))
+            pin(process.pid, slot, self.jobs, trial.config.n_devices)
+        run = self.folder.run(trial)
+        update = max(saved_updates(run.checkpoints), default=0)
+        began = time.monotonic()
+        self._running.append(Worker(trial, slot, process, lock, log_begins, began, update, modified(run.metrics)))
 
     def _stop(self, worker: Worker) -> None:
         """Makes a trial leave; what it has trained is saved."""
-        if self._updates(worker.trial) > worker.update:
+        if self._has_trained(worker):
             worker.process.terminate()  # the run saves at the end of its interval
         else:
             # It has nothing to save yet, and may be inside XLA, which compiles for minutes and listens to no signal.
             worker.process.kill()
+
+    def _has_trained(self, worker: Worker) -> bool:
+        """Whether the process has made updates of its own."""
+        # Rows of an earlier process are there until this one has started.
+        written = modified(self.folder.run(worker.trial).metrics) != worker.table
+        return written and self._updates(worker.trial) > worker.update
 
     def _ended(self, worker: Worker, stop: StopRequest, progress: Progress) -> None:
         """Says what has become of a trial, and records a failure."""
@@ -183,7 +216,9 @@ class Workers:
     def _standing(self, n_done: int, seconds: float) -> SweepStanding:
         """How far the sweep is, `n_done` updates and some seconds after it began."""
         numbers = ", ".join(str(worker.trial.number) for worker in self._running)
-        counts = [f"{self._n_finished} finished", *([f"{len(self.failed)} failed"] if self.failed else [])]
+        n_starting = sum(not self._has_trained(worker) for worker in self._running)
+        others = {"failed": len(self.failed), "starting": n_starting}
+        counts = [f"{self._n_finished} finished", *(f"{n} {what}" for what, n in others.items() if n)]
         # What failed or is elsewhere is no work of this process any more.
         open_trials = [*self._waiting, *(worker.trial for worker in self._running)]
         left = sum(trial.config.n_updates - self._updates(trial) for trial in open_trials)
@@ -224,12 +259,25 @@ def environment(jobs: int) -> dict[str, str]:
     return share | os.environ
 
 
-def pin(process: int, slot: int, jobs: int) -> None:
-    """Gives the process of one of `jobs` slots its share of the cores, where the system can do that."""
+def modified(path: Path) -> int:
+    """When the file was last written, in nanoseconds; 0 if there is none."""
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
+def pin(process: int, slot: int, jobs: int, n_devices: int | Literal["auto"] = 1) -> None:
+    """Gives the process of one of `jobs` slots its share of the cores, where the system can do that.
+
+    A process that needs more devices than its share has cores keeps all cores.
+    """
     if not hasattr(os, "sched_setaffinity"):
         return
     cores = sorted(os.sched_getaffinity(0))
     share = cores[slot * len(cores) // jobs : (slot + 1) * len(cores) // jobs] or [cores[slot % len(cores)]]
+    if n_devices != "auto" and n_devices > len(share):  # auto: those of the share
+        return
     with contextlib.suppress(ProcessLookupError):  # it has ended already
         os.sched_setaffinity(process, share)
 

@@ -1,6 +1,7 @@
 """Episodes as moving pictures, GIF or MP4."""
 
 import io
+import math
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -10,14 +11,16 @@ import jax
 import numpy as np
 from PIL import Image
 
-from minimax_lib.envs.base import Animated, Drawable
+from minimax_lib.envs.base import Animated, Drawable, Environment
 from minimax_lib.envs.drawing import arranged, shrunk
+from minimax_lib.envs.registry import make_held_out
 from minimax_lib.experiment.loaded import Episode
 from minimax_lib.messages import shown
 
 ENDINGS = (".gif", ".mp4")
 COLOURS = 128  # of a GIF, at most 256
 WIDEST = 1280  # pixels, the width of a film
+USUAL_TASKS, MOST_USUAL = ("validation",), 4
 
 
 def check_film(file: Path) -> None:
@@ -31,12 +34,26 @@ def check_film(file: Path) -> None:
             raise ValueError('an .mp4 needs imageio: pip install "minimax-ued[video]", or choose .gif') from None
 
 
+def tasks_to_show(env: Environment, tasks: Sequence[str], **options: str) -> tuple[str, ...]:
+    """The names of the held-out tasks of which episodes are shown: a few for validation if `tasks` is empty.
+
+    ValueError for one that is not known. `options` are those of `make_held_out`.
+    """
+    names = make_held_out(env, tuple(tasks) or USUAL_TASKS, **options).names
+    return names if tasks else names[:: math.ceil(len(names) / MOST_USUAL)]
+
+
 def film(
-    episodes: Sequence[Episode], captions: Sequence[str] = (), columns: int = 2, gap: int = 16
+    episodes: Sequence[Episode],
+    captions: Sequence[str] = (),
+    columns: int = 2,
+    gap: int = 16,
+    scale: float = 1.0,
 ) -> list[np.ndarray]:
     """Frames (u8[H, W, 3], all of one size), one for each step of the longest episode, side by side.
 
-    An episode that has ended stays as it ended. ValueError where an environment draws no pictures.
+    An episode that has ended stays as it ended. Pictures are made smaller by `scale`, and captions are not. ValueError
+    where an environment draws no pictures.
     """
     for episode in episodes:
         if not isinstance(episode.env, Animated | Drawable):
@@ -44,9 +61,14 @@ def film(
     texts = [captions[i] if i < len(captions) else "" for i in range(len(episodes))]
     columns = min(columns, len(episodes))
     # An episode's last moment is drawn once, and not in every frame after it.
-    drawn = [[moment(episode, time) for time in range(episode.length + 1)] for episode in episodes]
+    drawn = [[scaled(moment(episode, time), scale) for time in range(episode.length + 1)] for episode in episodes]
     n_frames = max(map(len, drawn))
     return [arranged([own[min(time, len(own) - 1)] for own in drawn], texts, columns, gap) for time in range(n_frames)]
+
+
+def scaled(picture: np.ndarray, scale: float) -> np.ndarray:
+    """The picture, made smaller if `scale` is below 1."""
+    return shrunk(picture, round(scale * picture.shape[1]))
 
 
 def moment(episode: Episode, time: int) -> np.ndarray:

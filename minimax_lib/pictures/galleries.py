@@ -140,12 +140,17 @@ def designs(runs: Sequence[LoadedRun], n: int = 6, seed: int = 0) -> np.ndarray:
     """
     rows = []
     for run in runs:
-        if not isinstance(method_of(run).generator, DesignedLevels):
+        if not has_teacher(run):
             raise NotThere(f"{run.path} has no teacher that designs levels")
         levels = fresh_levels(run, n, jax.random.key(seed))
         picture = run.draw(levels, facts_of(run.env, levels), columns=n)
         rows.append(titled(picture, f"update {run.update:,}: designs of the teacher", TITLE))
     return stacked(rows)
+
+
+def has_teacher(run: LoadedRun) -> bool:
+    """Whether a teacher designs levels."""
+    return isinstance(method_of(run).generator, DesignedLevels)
 
 
 # -------------------------------------------------------------------------------------------- what a method consists of
@@ -230,10 +235,11 @@ def _random(env: Environment, n: int, key: jax.Array) -> Level:
 # ------------------------------------------------------------------------------------------------------------- captions
 
 
-def facts_of(env: Environment, levels: Level) -> list[str]:
+def facts_of(env: Environment, levels: Level, most: int = MOST_FACTS) -> list[str]:
     """What the environment measures of each of `levels` [n, ...], in words; empty where it measures nothing."""
-    facts = jax.device_get(_measured(env, levels))
-    return [in_words({name: float(values[i]) for name, values in facts.items()}) for i in range(tree_size(levels))]
+    measured = jax.device_get(_measured(env, levels))
+    each = [{name: float(values[i]) for name, values in measured.items()} for i in range(tree_size(levels))]
+    return [in_words(facts, most) for facts in each]
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -241,8 +247,8 @@ def _measured(env: Environment, levels: Level) -> dict[str, jax.Array]:
     return jax.vmap(env.level_metrics)(levels)
 
 
-def in_words(facts: dict[str, float]) -> str:
-    """The first level metrics: `12 walls, path 7`. A level that cannot be solved is called so."""
+def in_words(facts: dict[str, float], most: int = MOST_FACTS) -> str:
+    """The first level metrics: `12 walls, path 7`. A level that cannot be solved is called so, and has no path."""
     if facts.get("solvable", 1.0) == 0.0:
         facts = {name: value for name, value in facts.items() if name != "shortest_path"}
     words = []
@@ -255,7 +261,7 @@ def in_words(facts: dict[str, float]) -> str:
             words += [] if value else ["unsolvable"]
         else:
             words.append(f"{name.replace('_', ' ')} {value:.3g}")
-    return ", ".join(words[:MOST_FACTS])
+    return ", ".join(words[:most])
 
 
 def at(levels: Level, slots: Any) -> Level:

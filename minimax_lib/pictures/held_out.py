@@ -4,220 +4,23 @@ Aggregates follow Agarwal et al. 2021 and their library, rliable. Where they res
 task, independently of the other tasks. `evaluation.statistics.bootstrap_interval` says when that is too narrow.
 """
 
-import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
-from fnmatch import fnmatch
 from typing import Any
 
 import numpy as np
 
-from minimax_lib.envs.held_out import TRAINING_DISTRIBUTION
 from minimax_lib.evaluation.statistics import MIN_SEEDS, Statistic, bootstrap_interval, interquartile_mean
 from minimax_lib.pictures import style
 from minimax_lib.pictures.bootstrap import INTERVAL, RANGE, kind_of_band, stratified_band
-from minimax_lib.pictures.curves import file_name, in_words
-from minimax_lib.pictures.runs import Cells, Group, RunTables, numbers
+from minimax_lib.pictures.scores import Evaluated, Scores
 from minimax_lib.pictures.style import NotDrawn, Picture
-from minimax_lib.registry import unknown_name
+from minimax_lib.pictures.words import MEAN, file_name, in_words
 
-EVAL_CSV = "eval.csv"
-AUTO = "auto"
-HOW = ("n_episodes", "actions", "protocol", "evaluation_seed", "student", "n_levels")  # how an evaluation was made
-LEVELS = "n_worst"  # a column of evaluations on random levels, whose "tasks" are shares of them
 MOST_PAIRS = 36  # of groups; more have no room on a page
 N_POINTS = 101  # of a performance profile
-WORDS = {"solved_rate": "solved rate"}
+ALL_TASKS = "all tasks and"
 Band = tuple[float, float]
-
-
-@dataclasses.dataclass(frozen=True)
-class Scores:
-    """Scores of a group: f64[S, M], all finite."""
-
-    label: str
-    place: int  # of the group among all groups: its colour
-    tasks: tuple[str, ...]
-    values: np.ndarray
-
-    @property
-    def n_seeds(self) -> int:
-        return len(self.values)
-
-
-@dataclasses.dataclass(frozen=True)
-class Evaluated:
-    """The scores of all groups on the same tasks, and where they are from."""
-
-    groups: tuple[Scores, ...]
-    measure: str
-    notes: tuple[str, ...] = ()
-    are_levels: bool = False  # the tasks are the worst shares of random levels
-
-    @property
-    def tasks(self) -> tuple[str, ...]:
-        return self.groups[0].tasks
-
-    @property
-    def name(self) -> str:
-        """The measure, for an axis."""
-        return WORDS.get(self.measure, self.measure)
-
-
-# ---------------------------------------------------------------------------------------------------- which evaluation
-
-
-@dataclasses.dataclass(frozen=True)
-class Evaluation:
-    """One table of scores of a run: an evaluation by minimax-evaluate, or the last one of the training."""
-
-    run: RunTables
-    name: str
-    update: int
-    how: tuple[str, ...]  # cells of HOW; what a version did not write is empty
-    seeds: Mapping[int, Cells]
-
-    @property
-    def tasks(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(task for cells in self.seeds.values() for task in cells["task"]))
-
-    @property
-    def are_levels(self) -> bool:
-        return any(LEVELS in cells for cells in self.seeds.values())
-
-
-def evaluations_of(run: RunTables) -> list[Evaluation]:
-    """The files of minimax-evaluate in the run's folder that hold an evaluation."""
-    found = []
-    for name, seeds in run.evaluations.items():
-        for cells in seeds.values():
-            updates = numbers(cells.get("update", ()))
-            if "task" in cells and len(updates) and np.isfinite(updates).all():
-                how = tuple(cells[column][0] if column in cells else "" for column in HOW)
-                found.append(Evaluation(run, name, int(updates[0]), how, seeds))
-            break
-    return found
-
-
-def last_of_training(run: RunTables) -> Evaluation | None:
-    """The last evaluation in eval.csv."""
-    seeds, last = {}, 0
-    for seed, cells in run.evals.items():
-        updates = numbers(cells.get("update", ()))
-        if "task" not in cells or not len(updates):
-            return None
-        last = int(updates.max())
-        rows = np.flatnonzero(updates == last)
-        seeds[seed] = {name: [column[i] for i in rows] for name, column in cells.items()}
-    return Evaluation(run, EVAL_CSV, last, (), seeds) if seeds else None
-
-
-def choose_evaluations(runs: Sequence[RunTables], source: str = AUTO) -> tuple[list[Evaluation], str]:
-    """(an evaluation of each run, all made in the same way; which one it is). NotDrawn where some run has none."""
-    if source == AUTO:
-        common = _in_common(runs)
-        if common:
-            return common, f"scores are from evaluations/{common[0].name}.csv"
-        if any(evaluations_of(run) for run in runs):
-            why = "scores are from the last rows of eval.csv: no evaluation of minimax-evaluate is common to all runs"
-        else:
-            why = "scores are from the last rows of eval.csv"
-        return _last_rows(runs), why
-    if source == EVAL_CSV:
-        return _last_rows(runs), "scores are from the last rows of eval.csv"
-    chosen = [_named(run, source.removesuffix(".csv")) for run in runs]
-    if len({one.how for one in chosen}) > 1:
-        raise NotDrawn(f"the evaluations {source!r} of the runs were made in different ways: see their columns")
-    return chosen, f"scores are from evaluations/{chosen[0].name}.csv"
-
-
-def _last_rows(runs: Sequence[RunTables]) -> list[Evaluation]:
-    found = []
-    for run in runs:
-        last = last_of_training(run)
-        if last is None:
-            raise NotDrawn(f"{run.path} has no {EVAL_CSV} (minimax-evaluate --run {run.path} makes an evaluation)")
-        found.append(last)
-    return found
-
-
-def _in_common(runs: Sequence[RunTables]) -> list[Evaluation]:
-    """The evaluation of each run that was made like one of every other run: the most tasks, then the most episodes."""
-    found: list[dict[Any, Evaluation]] = []
-    for run in runs:
-        newest: dict[Any, Evaluation] = {}
-        for one in evaluations_of(run):
-            key = (one.how, frozenset(one.tasks))
-            if not one.are_levels and (key not in newest or newest[key].update < one.update):
-                newest[key] = one
-        found.append(newest)
-    common = set(found[0]).intersection(*found[1:])
-    if not common:
-        return []
-
-    def worth(key: Any) -> tuple[Any, ...]:
-        how, tasks = key
-        return len(tasks - {TRAINING_DISTRIBUTION}), float(numbers(how[:1])[0]), *how, *sorted(tasks)
-
-    best = max(common, key=worth)
-    return [each[best] for each in found]
-
-
-def _named(run: RunTables, pattern: str) -> Evaluation:
-    """The newest of the run's evaluations whose file has a name like `pattern`."""
-    fitting = [one for one in evaluations_of(run) if fnmatch(one.name, pattern)]
-    if not fitting:
-        names = ", ".join(one.name for one in evaluations_of(run)) or "none"
-        raise NotDrawn(f"{run.path} has no evaluation like {pattern!r}: it has {names}")
-    newest = [one for one in fitting if one.update == max(each.update for each in fitting)]
-    if len(newest) > 1:
-        raise NotDrawn(f"{run.path} has {len(newest)} evaluations like {pattern!r}: {newest[0].name}, {newest[1].name}")
-    return newest[0]
-
-
-def evaluated(
-    groups: Sequence[Group], measure: str = "solved_rate", tasks: Sequence[str] = (), source: str = AUTO
-) -> Evaluated:
-    """The scores of all groups. NotDrawn in one line where they have none that can be compared.
-
-    `tasks` are those to look at: all that every run has, but for TrainingDistribution, if it is empty.
-    """
-    chosen, where = choose_evaluations([run for group in groups for run in group.runs], source)
-    notes = [where]
-    updates = sorted({one.update for one in chosen})
-    if len(updates) > 1:
-        notes.append(f"the evaluations are of different updates: {updates[0]:,} to {updates[-1]:,}")
-    known = list(dict.fromkeys(task for one in chosen for task in one.tasks))
-    for task in tasks:
-        if task not in known:
-            raise unknown_name("task", task, known)
-    wanted = list(tasks) or [task for task in known if task != TRAINING_DISTRIBUTION]
-    common = [task for task in wanted if all(task in one.tasks for one in chosen)]
-    if not common:
-        raise NotDrawn("the runs have no held-out task in common")
-    if len(common) < len(wanted):
-        notes.append(f"{len(common)} tasks are common to all runs; {len(wanted) - len(common)} others are left out")
-    found, of_run = [], {one.run.path: one for one in chosen}
-    for place, group in enumerate(groups):
-        rows = [row for run in group.runs for row in _values(of_run[run.path], common, measure)]
-        found.append(Scores(group.label, place, tuple(common), np.array(rows)))
-    return Evaluated(tuple(found), measure, tuple(notes), any(one.are_levels for one in chosen))
-
-
-def _values(one: Evaluation, tasks: Sequence[str], measure: str) -> list[list[float]]:
-    """The scores of each seed on `tasks`."""
-    rows = []
-    for seed, cells in one.seeds.items():
-        if measure not in cells:
-            columns = [name for name in cells if name not in ("seed", "task", "update", LEVELS, *HOW)]
-            raise unknown_name("score", measure, columns)
-        of_task = dict(zip(cells["task"], numbers(cells[measure]).tolist(), strict=True))
-        row = [of_task.get(task, np.nan) for task in tasks]
-        if not np.isfinite(row).all():
-            task = tasks[int(np.argmin(np.isfinite(row)))]
-            raise NotDrawn(f"{one.run.path} has no {measure} of seed {seed} on {task} ({one.name})")
-        rows.append(row)
-    return rows
 
 
 # ---------------------------------------------------------------------------------------------------------------- bars
@@ -255,7 +58,7 @@ def held_out_bars(scores: Evaluated) -> Picture:
         axes.grid(visible=False, axis="y")
         axes.tick_params(axis="y", length=0)
         _share_limits(axes, scores)
-        labels, note = in_words([(group.label, group.n_seeds) for group in scores.groups], "mean of", "line")
+        labels, note = in_words([(group.label, group.n_seeds) for group in scores.groups], MEAN, "line")
         style.legend(drawn, handles, labels, note)
         return drawn
 
@@ -343,7 +146,7 @@ def aggregates(scores: Evaluated, optimum: float = 1.0) -> Picture:
 
     def draw() -> Any:
         n = len(scores.groups)
-        drawn, panels = style.figure(2 * (0.5 + 0.14 * n), 2, 2, sharey=True, h_pad=0.08)
+        drawn, panels = style.figure(2 * (0.55 + 0.16 * max(n, 2)), 2, 2, sharey=True, h_pad=0.08)
         handles = []
         for axes, name in zip(panels.ravel(), statistics, strict=True):
             own = [row for row in rows if row["statistic"] == name]
@@ -353,7 +156,7 @@ def aggregates(scores: Evaluated, optimum: float = 1.0) -> Picture:
             axes.grid(visible=False, axis="y")
             _few_ticks(axes)
         drawn.supxlabel(scores.name, fontsize=style.TEXT)
-        labels, note = in_words([(group.label, group.n_seeds) for group in scores.groups], "over all tasks and", "bar")
+        labels, note = in_words([(group.label, group.n_seeds) for group in scores.groups], ALL_TASKS, "bar")
         style.legend(drawn, handles, labels, _stratified(note))
         return drawn
 
@@ -384,7 +187,7 @@ def _interval(axes: Any, at: float, row: Mapping[str, Any], place: int, column: 
 def _stratified(note: str) -> str:
     note = note.replace(INTERVAL, "95% stratified bootstrap interval")
     # What is pooled need not lie between what single seeds give.
-    return note.replace(RANGE, f"{RANGE}, each by itself")
+    return note.replace(RANGE, "range of single seeds")
 
 
 # --------------------------------------------------------------------------------------------------------- improvement
@@ -480,7 +283,7 @@ def performance_profiles(scores: Evaluated) -> Picture:
             handles.append(line)
         axes.set(xlabel=f"threshold of the {scores.name}", ylabel="share of seeds and tasks\nabove the threshold")
         axes.set(ylim=(-0.02, 1.02), xlim=(low, high) if high > low else None)
-        labels, note = in_words([(group.label, group.n_seeds) for group in scores.groups], "over all tasks and", "band")
+        labels, note = in_words([(group.label, group.n_seeds) for group in scores.groups], ALL_TASKS, "band")
         style.legend(drawn, handles, labels, _stratified(note))
         return drawn
 

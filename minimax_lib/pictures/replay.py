@@ -12,9 +12,9 @@ import numpy as np
 
 from minimax_lib.pictures import style
 from minimax_lib.pictures.bootstrap import kind_of_band, mean_band
-from minimax_lib.pictures.curves import NAMES, file_name, in_words
 from minimax_lib.pictures.runs import Group, RunTables
 from minimax_lib.pictures.style import NotDrawn, Picture
+from minimax_lib.pictures.words import MEAN, file_name, in_words, named
 from minimax_lib.registry import unknown_name
 
 MOST_BINS = 12
@@ -79,11 +79,8 @@ def replay_by_difficulty(groups: Sequence[Group], difficulty: str = "") -> Pictu
     found: dict[str, list[Kept]] = {}
     notes, places = [], {group.label: place for place, group in enumerate(groups)}
     for group in groups:
-        try:
-            kept = [one for run in group.runs for one in kept_levels(run) if len(one.mass)]
-        except ValueError as error:
-            notes.append(f"{group.label}: {error}")
-            continue
+        kept, missing = kept_of_group(group)
+        notes += missing
         if kept:
             found[group.label] = kept
     if not found:
@@ -111,8 +108,8 @@ def replay_by_difficulty(groups: Sequence[Group], difficulty: str = "") -> Pictu
             axes.plot(middle, kept_share.mean(axis=0), color=style.colour(i), linestyle=":", linewidth=0.9)
             style.band(axes, middle, *mean_band(mass), i)
             handles.append(line)
-        axes.set(xlabel=f"{NAMES.get(name, name)} of kept levels", ylabel="share", ylim=(0, None))
-        labels, note = in_words([(label, len(mass)) for label, (mass, _) in parts.items()], "mean of", "band")
+        axes.set(xlabel=f"{named(name)} of kept levels", ylabel="share", ylim=(0, None))
+        labels, note = in_words([(label, len(mass)) for label, (mass, _) in parts.items()], MEAN, "band")
         lines = [
             Line2D([], [], color="0.3", label="replay probability"),
             Line2D([], [], color="0.3", linestyle=":", linewidth=0.9, label="kept levels"),
@@ -121,6 +118,19 @@ def replay_by_difficulty(groups: Sequence[Group], difficulty: str = "") -> Pictu
         return drawn
 
     return Picture(f"replay-{file_name(name)}", rows, draw, notes)
+
+
+def kept_of_group(group: Group) -> tuple[list[Kept], list[str]]:
+    """(the kept levels of each seed that keeps any, a note where some runs keep none or cannot be opened)."""
+    kept: list[Kept] = []
+    missing: list[str] = []
+    for run in group.runs:
+        try:
+            kept += [one for one in kept_levels(run) if len(one.mass)]
+        except ValueError as error:
+            missing.append(str(error))
+    more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+    return kept, [f"{group.label}: {missing[0]}{more}"] if missing else []
 
 
 def chosen_difficulty(found: dict[str, list[Kept]], difficulty: str) -> str:

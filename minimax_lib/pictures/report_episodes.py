@@ -15,10 +15,9 @@ import numpy as np
 
 from minimax_lib.envs.base import Animated, Drawable
 from minimax_lib.envs.drawing import PAPER
-from minimax_lib.envs.registry import make_held_out
 from minimax_lib.experiment.loaded import Episode, LoadedRun
 from minimax_lib.messages import one_line
-from minimax_lib.pictures.films import moment
+from minimax_lib.pictures.films import moment, tasks_to_show
 from minimax_lib.pictures.html import Html, data_url, joined, json_block, png, swatch, tag
 from minimax_lib.pictures.report_levels import opened, stepper
 from minimax_lib.pictures.report_tables import sentence
@@ -119,8 +118,7 @@ def episodes_part(
             told.append(sentence(f"{group.label}: no episode: {one_line(error)}."))
             continue
         say(f"playing {len(names)} episode{'s' if len(names) > 1 else ''} of {group.label}")
-        for name in names:
-            episode = loaded.play(name, greedy=greedy)
+        for name, episode in loaded.play_tasks(names, greedy=greedy).items():
             players.setdefault(name, []).append(player(episode, loaded, name, (group.label, place), tiles))
     if not players:
         return joined(told)
@@ -157,7 +155,7 @@ def tasks_of(loaded: LoadedRun, tasks: Sequence[str]) -> tuple[str, ...]:
     if not isinstance(env, Animated | Drawable):
         raise ValueError(f"{type(env).__name__} has no method to draw its episodes")
     protocol = loaded.config.eval.protocol
-    return make_held_out(env, tuple(tasks), **({} if protocol is None else {"protocol": protocol})).names
+    return tasks_to_show(env, tasks, **({} if protocol is None else {"protocol": protocol}))
 
 
 def player(episode: Episode, loaded: LoadedRun, task: str, group: tuple[str, int], tiles: Tiles) -> Html:

@@ -1,9 +1,9 @@
-"""The part of a report that shows the best levels of a level buffer, checkpoint by checkpoint."""
+"""The part of a report that shows levels, checkpoint by checkpoint: the best ones kept, or a teacher's designs."""
 
 import dataclasses
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -13,27 +13,30 @@ from minimax_lib.experiment.files import saved_updates
 from minimax_lib.experiment.folder import RunFolder
 from minimax_lib.experiment.loaded import KeptLevels, LoadedRun, load_run
 from minimax_lib.messages import one_line
+from minimax_lib.pictures.galleries import at, facts_of, fresh_levels, has_teacher
 from minimax_lib.pictures.html import Html, data_url, joined, json_block, png, swatch, tag
 from minimax_lib.pictures.report_tables import notes, sentence
 from minimax_lib.pictures.runs import Group, RunTables
 
 Caption = tuple[str, str]  # a level's score, and what else is known of it
+MOST_FACTS = 6  # level metrics in a caption
 
 
 @dataclasses.dataclass(frozen=True)
 class Shelf:
-    """The best levels of one checkpoint, the highest score first."""
+    """Levels of one checkpoint: the best, the highest score first, or designs."""
 
     update: int
-    told: str  # how full the buffer is
+    told: str  # how full the buffer is, or that these are designs
     pictures: tuple[int, ...]  # which of the gallery's pictures
     captions: tuple[Caption, ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class Gallery:
-    """The best levels of one seed of a run over its checkpoints. No level is drawn twice."""
+    """Levels of one seed of a run over its checkpoints. No level is drawn twice."""
 
+    what: str  # they are, in words
     run: RunTables
     seed: int
     shelves: tuple[Shelf, ...]
@@ -48,18 +51,21 @@ def opened(run: RunTables, plugins: Sequence[str] | None, update: int | None = N
         return load_run(run.path, plugins, "latest" if update is None else update)
 
 
-def spread(updates: Sequence[int], n: int) -> list[int]:
-    """`n` of the checkpoints: the newest, the first, and others evenly between them; all if there are fewer."""
-    if len(updates) <= n:
-        return list(updates)
-    places = np.linspace(len(updates) - 1, 0, n).round().astype(int)
-    return [updates[i] for i in sorted(set(places.tolist()))]
+Thing = TypeVar("Thing")
+
+
+def spread(things: Sequence[Thing], n: int) -> list[Thing]:
+    """`n` of the things: the last, the first, and others evenly between them; all if there are fewer."""
+    if len(things) <= n:
+        return list(things)
+    places = np.linspace(len(things) - 1, 0, n).round().astype(int)
+    return [things[i] for i in sorted(set(places.tolist()))]
 
 
 def gallery_of(run: RunTables, plugins: Sequence[str] | None, n_levels: int, n_checkpoints: int) -> Gallery:
-    """The gallery of a run's first seed; ValueError in one line where it keeps no levels, or nobody can draw them."""
+    """The gallery of a run's first seed; ValueError in one line where it has no levels, or nobody can draw them."""
     newest = opened(run, plugins)
-    _ = newest.level_buffer  # refuses at once, before anything is drawn
+    what, shelf_of = shown_of(newest)
     updates = saved_updates(RunFolder(run.path).checkpoints)
     shelves, drawn, told = [], Drawn(newest), []
     for update in spread(updates, n_checkpoints):
@@ -69,7 +75,18 @@ def gallery_of(run: RunTables, plugins: Sequence[str] | None, n_levels: int, n_c
             told.append(f"The checkpoint of update {update:,} is left out: {one_line(error)}.")
             continue
         shelves.append(shelf_of(loaded, n_levels, drawn))
-    return Gallery(run, newest.seed, tuple(shelves), tuple(without_margin(drawn.pictures)), tuple(told))
+    return Gallery(what, run, newest.seed, tuple(shelves), tuple(without_margin(drawn.pictures)), tuple(told))
+
+
+def shown_of(newest: LoadedRun) -> "tuple[str, Callable[[LoadedRun, int, Drawn], Shelf]]":
+    """(what a gallery shows of a run, in words, and how); ValueError where it neither keeps nor designs levels."""
+    try:
+        _ = newest.level_buffer  # refuses at once, before anything is drawn
+    except ValueError:
+        if not has_teacher(newest):
+            raise
+        return "Designs of the teacher of", shelf_of_designs
+    return "The levels with the highest scores of", shelf_of_best
 
 
 class Drawn:
@@ -89,37 +106,45 @@ class Drawn:
         return self._place_of[key]
 
 
-def shelf_of(loaded: LoadedRun, n_levels: int, drawn: Drawn) -> Shelf:
+def shelf_of_best(loaded: LoadedRun, n_levels: int, drawn: Drawn) -> Shelf:
     """The best levels of a checkpoint; ValueError where nobody can draw them."""
     kept = loaded.level_buffer
     slots = kept.ranked[:n_levels]
-    levels = jax.tree.map(lambda x: np.asarray(x)[slots], kept.levels)
-    measured = jax.device_get(_measured(loaded.env, levels)) if len(slots) else {}
-    pictures = [drawn.place(jax.tree.map(lambda x, i=i: x[i], levels)) for i in range(len(slots))]
-    captions = [
-        caption(kept, int(slot), {name: values[i] for name, values in measured.items()}) for i, slot in enumerate(slots)
-    ]
+    levels = at(kept.levels, slots)
+    facts = facts_of(loaded.env, levels, MOST_FACTS) if len(slots) else []
+    captions = [caption(kept, int(slot), own) for slot, own in zip(slots, facts, strict=True)]
     told = f"{len(kept):,} levels in {len(kept.filled):,} slots" if len(kept) else "no level is kept yet"
-    return Shelf(loaded.update, told, tuple(pictures), tuple(captions))
+    return Shelf(loaded.update, told, pictures_of(levels, len(slots), drawn), tuple(captions))
 
 
-def _measured(env: Any, levels: Any) -> dict[str, jax.Array]:
-    return jax.jit(jax.vmap(env.level_metrics))(levels)
+def shelf_of_designs(loaded: LoadedRun, n_levels: int, drawn: Drawn) -> Shelf:
+    """Designs of a checkpoint's teacher, made with the same random numbers at every checkpoint."""
+    levels = fresh_levels(loaded, n_levels, jax.random.key(0))
+    captions = [(f"design {i + 1}", unbroken(own)) for i, own in enumerate(facts_of(loaded.env, levels, MOST_FACTS))]
+    return Shelf(
+        loaded.update, "the same random numbers at all updates", pictures_of(levels, n_levels, drawn), tuple(captions)
+    )
 
 
-def caption(kept: KeptLevels, slot: int, measured: dict[str, Any]) -> Caption:
+def pictures_of(levels: Any, n: int, drawn: Drawn) -> tuple[int, ...]:
+    """Which of the pictures show the `n` levels."""
+    return tuple(drawn.place(at(levels, i)) for i in range(n))
+
+
+def caption(kept: KeptLevels, slot: int, facts: str) -> Caption:
     """What is known of a level that is kept."""
     words = []
     if kept.ages is not None:
         words.append(f"age {int(kept.ages[slot]):,}")
     if kept.n_mutations is not None and np.any(kept.n_mutations):
         n = int(kept.n_mutations[slot])
-        words.append(f"{n:,} mutation{'' if n == 1 else 's'}")
-    # That a level can be solved is nothing to say of each.
-    told = {name: float(value) for name, value in measured.items() if not (name == "solvable" and value == 1)}
-    words += [f"{name.removeprefix('n_').replace('_', ' ')} {value:.4g}" for name, value in told.items()]
-    # Lines break between the facts, and not in them.
-    return f"score {float(kept.scores[slot]):.3f}", ", ".join(word.replace(" ", "\u00a0") for word in words)
+        words.append(f"{n:,} edit{'' if n == 1 else 's'}")
+    return f"score {float(kept.scores[slot]):.3f}", unbroken(", ".join([*words, *([facts] if facts else [])]))
+
+
+def unbroken(facts: str) -> str:
+    """The facts, in which lines break only between one and the next."""
+    return facts.replace(" ", "\u00a0").replace(",\u00a0", ", ")
 
 
 def without_margin(pictures: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -157,7 +182,7 @@ def gallery_html(gallery: Gallery, id_: str) -> Html:
     """A gallery with a slider over its checkpoints. Without a script it shows the newest."""
     urls = [data_url(png(picture), "image/png") for picture in gallery.pictures]
     newest = gallery.shelves[-1]
-    where = f"Levels of {gallery.run.path.resolve().name}, seed {gallery.seed}, the highest score first."
+    where = f"{gallery.what} {gallery.run.path.resolve().name}, seed {gallery.seed}."
     n_places = max(len(shelf.pictures) for shelf in gallery.shelves)
     tiles = []
     for i in range(n_places):

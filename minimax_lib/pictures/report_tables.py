@@ -10,11 +10,15 @@ import numpy as np
 from minimax_lib.config.help import written
 from minimax_lib.evaluation.statistics import MIN_SEEDS
 from minimax_lib.evaluation.tables import percent, score_cells, spread_columns
+from minimax_lib.experiment.origin import Origin
 from minimax_lib.messages import one_line, shortened
 from minimax_lib.pictures import curves, held_out, style
 from minimax_lib.pictures.html import Html, data_url, joined, svg, swatch, table, tag
+from minimax_lib.pictures.lines import X, level_metrics
 from minimax_lib.pictures.runs import NOT_SET, Group, RunTables, numbers
+from minimax_lib.pictures.scores import Evaluated, evaluated
 from minimax_lib.pictures.style import Picture
+from minimax_lib.pictures.words import named
 
 # Settings that say where and how a run was carried out, and not what it was.
 PLACES = frozenset({"name", "log_dir", "resume", "compilation_cache", "report", "tensorboard"})
@@ -79,10 +83,35 @@ def runs_part(groups: Sequence[Group]) -> Html:
             of = f" of {wanted:,}" if isinstance(wanted, int) and wanted != extent.updates else ""
             numbers_of = [count(extent.updates) + of, count(extent.env_steps), duration(extent.seconds)]
             rows.append([label, name, seeds_in_words(run.seeds), *numbers_of, count(extent.steps_per_second)])
-    machine = "A run does not record the machine that it was made on. Compare speeds of one machine only."
     return joined(
-        [tag("div", table(head, rows, "The runs of this report"), class_="runs"), tag("p", machine, class_="note")]
+        [
+            tag("div", table(head, rows, "The runs of this report"), class_="runs"),
+            notes(origins_in_words(_runs(groups))),
+        ]
     )
+
+
+def origins_in_words(runs: Sequence[RunTables]) -> list[str]:
+    """What the runs were made with, a line for each machine and version; and whether their speeds can be compared."""
+    made: dict[str, list[str]] = {}  # with what -> which runs
+    for run in runs:
+        name = run.path.resolve().name
+        for origin in run.origins:
+            since = f" from update {origin.update:,}" if origin.update else ""
+            made.setdefault(_in_words(origin), []).append(f"{name}{since}")
+        if not run.origins:
+            made.setdefault(NOT_RECORDED, []).append(name)
+    one_machine = len({origin.machine for run in runs for origin in run.origins}) == 1 and NOT_RECORDED not in made
+    lines = [with_what if len(made) == 1 else f"{with_what}: {', '.join(which)}" for with_what, which in made.items()]
+    return lines if one_machine else [*lines, "Compare speeds of one machine only."]
+
+
+NOT_RECORDED = "The machine is not recorded"
+
+
+def _in_words(origin: Origin) -> str:
+    version = " ".join(part for part in (origin.version, origin.commit and f"({origin.commit})") if part)
+    return f"{origin.machine}. This package {version or 'of an unknown version'}, jax {origin.jax}"
 
 
 def seeds_in_words(seeds: range) -> str:
@@ -191,12 +220,12 @@ def _not_drawn(missing: Sequence[str]) -> Html | None:
     return tag("div", tag("p", "Not drawn:"), notes(missing), class_="missing")
 
 
-def curves_part(groups: Sequence[Group], x: curves.X) -> Html:
+def curves_part(groups: Sequence[Group], x: X) -> Html:
     """Learning curves, complexity of the levels, the generalisation gap."""
     return figures(list(_curves(groups, x)))
 
 
-def _curves(groups: Sequence[Group], x: curves.X) -> Iterator[Request]:
+def _curves(groups: Sequence[Group], x: X) -> Iterator[Request]:
     titles = {
         "held_out/solved_rate": "Solved rate on held-out tasks",
         "held_out/return": "Return on held-out tasks",
@@ -206,12 +235,11 @@ def _curves(groups: Sequence[Group], x: curves.X) -> Iterator[Request]:
     for metric, title in titles.items():
         yield title, partial(curves.learning_curve, groups, metric, x)
     try:
-        metrics = curves.level_metrics(groups)
+        metrics = level_metrics(groups)
     except ValueError:  # of a damaged table: the figures above say so
         metrics = []
     for metric in metrics[:MOST_COMPLEXITY]:
-        name = curves.NAMES.get(metric, metric.replace("_", " "))
-        yield f"Levels that students learn from: {name}", partial(curves.complexity_curve, groups, metric, x)
+        yield f"Levels that students learn from: {named(metric)}", partial(curves.complexity_curve, groups, metric, x)
     # The last one: it is higher than the others.
     yield "Training levels against held-out tasks", partial(curves.generalisation_gap, groups, x=x)
 
@@ -222,7 +250,7 @@ def _curves(groups: Sequence[Group], x: curves.X) -> Iterator[Request]:
 def held_out_part(groups: Sequence[Group]) -> Html:
     """Scores on held-out tasks: a table, and figures."""
     try:
-        scores = held_out.evaluated(groups)
+        scores = evaluated(groups)
     except ValueError as error:
         return sentence(f"There are no scores on held-out tasks: {one_line(error)}.")
     alone = dataclasses.replace(scores, notes=())  # the notes stand under the table: they are the same for all figures
@@ -236,10 +264,10 @@ def held_out_part(groups: Sequence[Group]) -> Html:
     return tag("div", tag("div", held_out_table(groups, scores)), figures(requests), class_="beside")
 
 
-def held_out_table(groups: Sequence[Group], scores: held_out.Evaluated) -> Html:
+def held_out_table(groups: Sequence[Group], scores: Evaluated) -> Html:
     """A row a task and one for all tasks: mean, IQM, interval or seeds, and return, of each group."""
     try:
-        returns = held_out.evaluated(groups, "return").groups
+        returns = evaluated(groups, "return").groups
     except ValueError:  # not measured
         returns = ()
     tops, head, columns = [], ["task"], []
@@ -277,7 +305,7 @@ def _short(heading: str) -> str:
 def best_score(groups: Sequence[Group]) -> str:
     """The solved rate of each group on held-out tasks, for the line under the title; empty if nobody knows."""
     try:
-        scores = held_out.evaluated(groups)
+        scores = evaluated(groups)
     except ValueError:
         return ""
     each = [f"{group.label} {percent(group.values.mean())}" for group in scores.groups]

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatch
 from glob import glob
 from pathlib import Path
@@ -16,6 +16,7 @@ from minimax_lib.config.files import read_yaml
 from minimax_lib.config.help import written
 from minimax_lib.config.tree import flat
 from minimax_lib.experiment.folder import RunFolder, completed
+from minimax_lib.experiment.origin import Origin, read_origins
 from minimax_lib.experiment.saved import no_such_run
 from minimax_lib.experiment.writers.csv import read_table
 from minimax_lib.messages import shown
@@ -50,6 +51,11 @@ class RunTables:
         """The tables of minimax-evaluate of each seed, by the names of their files."""
         return {path.stem: by_seed(path) for path in sorted((self.path / "evaluations").glob("*.csv"))}
 
+    @functools.cached_property
+    def origins(self) -> list[Origin]:
+        """What it was trained with, one after another; empty for a run of an earlier version."""
+        return read_origins(RunFolder(self.path).origin)
+
     @property
     def seeds(self) -> range:
         """The seeds that the configuration asks for."""
@@ -74,18 +80,26 @@ class Group:
 def read_run(path: str | Path) -> RunTables:
     """The run in the folder `path`; ValueError in one line if there is none, or nothing to draw in it."""
     path = Path(path)
+    check_is_run(path)
     folder = RunFolder(path)
-    if path.is_file():
-        raise ValueError(f"{path} is a file: runs are folders ({path.parent}/*/ names folders alone)")
-    if not path.is_dir():
-        raise no_such_run(path)
-    if not folder.config.exists():
-        inside = len(list(path.glob("*/config.yaml")))
-        more = f" (it holds {inside}: say {path}/*)" if inside else ""
-        raise ValueError(f"{path} is not the folder of a run: it has no {folder.config.name}{more}")
     if not (folder.metrics.exists() or folder.evaluations.exists()):
         raise ValueError(f"{path} has no {folder.metrics.name}: there is nothing to draw yet")
     return RunTables(path, flat(completed(read_yaml(folder.config))))
+
+
+def check_is_run(path: Path) -> None:
+    """ValueError in one line, with what to name instead, where `path` is not the folder of a run."""
+    if path.is_file():
+        is_in_run = RunFolder(path.parent).config.exists()
+        hint = f"say {path.parent}" if is_in_run else f"{path.parent}/*/ names folders alone"
+        raise ValueError(f"{path} is a file: runs are folders ({hint})")
+    if not path.is_dir():
+        raise no_such_run(path)
+    config = RunFolder(path).config
+    if not config.exists():
+        inside = len(list(path.glob("*/config.yaml")))
+        more = f" (it holds {inside}: say {path}/*)" if inside else ""
+        raise ValueError(f"{path} is not the folder of a run: it has no {config.name}{more}")
 
 
 def by_seed(path: Path) -> dict[int, Cells]:
@@ -131,11 +145,15 @@ def _float(cell: str) -> float:
 
 
 def find_groups(
-    folders: Sequence[str | Path], patterns: Sequence[tuple[str, str]] = (), by: Sequence[str] = ()
+    folders: Sequence[str | Path],
+    patterns: Sequence[tuple[str, str]] = (),
+    by: Sequence[str] = (),
+    read: Callable[[Path], RunTables] = read_run,
 ) -> list[Group]:
     """The runs in `folders`, and those that `patterns` (name, pattern of folders) find, in groups.
 
-    A run that a pattern finds has its name as label. The others are grouped by the settings `by`, or by method.
+    A run that a pattern finds has its name as label. The others are grouped by the settings `by`, or by method. `read`
+    opens a folder.
     ValueError in one line for what is no run, is asked for twice, or would pool a seed with itself.
     """
     paths: dict[Path, Path] = {}  # resolved -> as given
@@ -153,7 +171,7 @@ def find_groups(
             if labels.setdefault(resolved, name) != name:
                 raise ValueError(f"{path} has the label {labels[resolved]!r} and the label {name!r}: give it one")
             paths.setdefault(resolved, path)
-    runs = {resolved: read_run(path) for resolved, path in paths.items()}
+    runs = {resolved: read(path) for resolved, path in paths.items()}
     others = [run for resolved, run in runs.items() if resolved not in labels]
     named = {name: [runs[path] for path, label in labels.items() if label == name] for name, _ in patterns}
     for label, members in (labelled_by(others, by) if by else labelled_by_method(others)).items():

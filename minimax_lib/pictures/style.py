@@ -27,7 +27,7 @@ COLUMNS = 62  # characters of small text in one column of the paper
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (3, 1, 1, 1, 1, 1)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "++++")
+HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----")
 SETTINGS: Any = {
     "font.size": TEXT,
     "axes.labelsize": TEXT,
@@ -119,8 +119,11 @@ def colour(i: int) -> str:
     return COLOURS[i % len(COLOURS)]
 
 
+# Neither dashes, markers nor hatches have a common divisor with the colours: of many groups, no two look alike.
+
+
 def line_style(i: int) -> dict[str, Any]:
-    """How the line of group `i` is drawn. Colours and dashes have no common divisor: 35 groups all differ."""
+    """How the line of group `i` is drawn."""
     return {"color": colour(i), "linestyle": DASHES[i % len(DASHES)]}
 
 
@@ -190,8 +193,9 @@ def short(value: float) -> str:
 
 
 def share_axis(axes: "Axes") -> None:
-    """Lets the y axis of a share begin at 0, and span at least a tenth."""
-    top = max(0.1, min(1.03, axes.get_ylim()[1]))
+    """Lets the y axis of a share begin at 0, and span at least a tenth; one that comes close to 1 ends above it."""
+    top = axes.get_ylim()[1]
+    top = 1.03 if top > 0.95 else max(0.1, top)
     axes.set_ylim(-0.03 * top, top)
 
 

@@ -1,8 +1,12 @@
 """Builds what a configuration describes. This is the only place where a `Runner` is made."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import jax
+
+from minimax_lib.agents.base import Agent, MeasuresChange
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPOAgent
 from minimax_lib.curricula.accel import ACCEL
@@ -37,20 +41,25 @@ def runner_of(
     number of rows of each level (see `BatchEnv`).
     """
     plan = curriculum.plan
-    check_scores(plan.scores, n_evals, rewards)
+    check_scores(plan.scores, agent.agent, n_evals, rewards)
     agent.check_batch((plan.n_train_rows or plan.n_rows) * n_evals, n_steps)
     batch_env = BatchEnv(env, n_students=agent.n, n_evals=n_evals, restart=plan.restart)
     return Runner(batch_env, agent, curriculum, n_steps, continues, n_rollouts, rewards)
 
 
-def check_scores(scores: Sequence[Score], n_evals: int, rewards: RewardNormalization | None) -> None:
-    """ValueError if a score cannot be computed with `n_evals` rows a level, or from normalised rewards."""
+def check_scores(scores: Sequence[Score], agent: Agent, n_evals: int, rewards: RewardNormalization | None) -> None:
+    """ValueError if a score cannot be computed of `agent`, with `n_evals` rows a level, or from normalised rewards."""
     for score in scores:
         name = next((name for name in SCORES.names() if SCORES[name] is score), "of your own")
         if n_evals < score.n_evals:
             raise ValueError(
                 f"runner.n_evals is {n_evals}: it must be at least {score.n_evals}, since the score {name!r} compares "
                 "several episodes on the same level (the runner sfl plays whole episodes for it)"
+            )
+        if score.needs_update and not isinstance(agent, MeasuresChange):
+            raise ValueError(
+                f"the score {name!r} needs an agent with the method parameter_change, which {type(agent).__name__} has "
+                "not: write it, or choose another score, such as positive_value_loss"
             )
         if rewards and score.mixes_scales:
             raise ValueError(
@@ -139,6 +148,23 @@ def make_runner(config: Any) -> Runner:
         return trained_with(config.env, make_agent(config), part)
     except ValueError as error:
         raise ValueError(f"on each of {n} devices, {error}") from error
+
+
+def with_devices(config: Any) -> Any:
+    """`config` with a number of devices in place of auto: the largest that there are and that can have equal parts.
+
+    On a CPU, `hosts.make_devices_of_cores` makes devices of the cores, before anything is computed.
+    """
+    if config.n_devices != "auto":
+        return config
+    for n in range(jax.device_count(), 1, -1):
+        try:
+            several = dataclasses.replace(config, n_devices=n)
+            make_runner(several)
+        except ValueError:
+            continue  # some setting cannot be divided by this number
+        return several
+    return dataclasses.replace(config, n_devices=1)
 
 
 def mesh_of(config: Any) -> DeviceMesh:

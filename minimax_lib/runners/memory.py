@@ -25,7 +25,7 @@ def check_memory(config: Any) -> None:
 
     A run that passes may still be too large, since observations and gradients are not counted. Nothing is allocated.
     """
-    _check_fits("run", least_bytes(config), available(config.n_devices))
+    _check_fits("run", least_bytes(config), available(config.device_count))
 
 
 def least_bytes(config: Any) -> dict[str, int]:
