@@ -1,14 +1,18 @@
 """What the documentation site needs beside the pages of docs/ (a hook of mkdocs).
 
 The pages are written to be read in a checkout, so that some of their links lead out of docs/: to benchmarks, to the
-README, to source files. Here each such file becomes a page of the site, and the link leads there. A page also takes in
-a section of the README where it says `<!-- README: Heading -->`.
+README, to source files. Here each such file becomes a page of the site, and the link leads there. So does each
+notebook, with the outputs that it holds. A page also takes in a section of the README where it says
+`<!-- README: Heading -->`.
 """
 
+import base64
+import json
 import posixpath
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files, InclusionLevel
@@ -22,14 +26,18 @@ VERBATIM = re.compile(r"(^ *```.*?^ *```$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
 SECTION = re.compile(r"<!-- README: (.+?) -->")
 IN_NAV = ("benchmarks/results/README.md", "CHANGELOG.md", "CONTRIBUTING.md")
 LARGEST = 200_000  # bytes of a file that is shown on a page
+NOTEBOOK = ".ipynb"
 
 texts: dict[str, str] = {}  # page of the site -> file of the repository that it was made from
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds a page for every file of the repository that a page links to, and for those that these link to."""
+    """Adds a page for every notebook, and for every file of the repository that a page links to, and so on."""
     texts.clear()
     wanted = list(IN_NAV)
+    for notebook in [file for file in files if file.src_uri.endswith(NOTEBOOK)]:
+        for made in pages_of(notebook, config):
+            files.append(made)
     for file in files.documentation_pages():
         wanted += linked(f"docs/{file.src_uri}", file.content_string)
     while wanted:
@@ -65,6 +73,42 @@ def section(heading: str) -> str:
     return found[1].strip()
 
 
+def pages_of(notebook: File, config: MkDocsConfig) -> Iterator[File]:
+    """The page of a notebook, and its pictures."""
+    cells = json.loads(notebook.content_string)["cells"]
+    pictures: list[bytes] = []
+    name = posixpath.basename(notebook.src_uri)
+    parts = [part for cell in cells for part in parts_of(cell, name, pictures)]
+    # An HTML link: the others become links to the page.
+    where = f'<a href="{name}" download>download it</a>, or open `docs/notebooks/{name}`'
+    parts.insert(1, f"This page is a notebook: {where}.")
+    yield File.generated(config, place(f"docs/{notebook.src_uri}"), content="\n\n".join(parts) + "\n")
+    for i, picture in enumerate(pictures):
+        yield File.generated(config, picture_name(notebook.src_uri, i), content=picture)
+
+
+def parts_of(cell: dict[str, Any], name: str, pictures: list[bytes]) -> Iterator[str]:
+    """The Markdown of a cell. Its title is in the first one, in a part of its own. Adds to `pictures`."""
+    source = "".join(cell["source"])
+    if cell["cell_type"] == "markdown":
+        title, _, rest = source.partition("\n") if source.startswith("# ") else ("", "", source)
+        yield from filter(None, (title, rest.strip()))
+        return
+    yield f"```python\n{source}\n```"
+    for output in cell["outputs"]:
+        data = output.get("data", {})
+        if "image/png" in data:
+            yield f"![what the cell above has drawn]({picture_name(name, len(pictures))})"
+            pictures.append(base64.b64decode("".join(data["image/png"])))
+        else:
+            text = "".join(output.get("text", data.get("text/plain", ""))).rstrip()
+            yield f"```{{.text .output}}\n{text}\n```"
+
+
+def picture_name(notebook: str, i: int) -> str:
+    return f"{notebook.removesuffix(NOTEBOOK)}_{i}.png"
+
+
 def page_of(path: str) -> str:
     """The text of a page about a file or folder of the repository."""
     found = ROOT / path
@@ -81,6 +125,8 @@ def page_of(path: str) -> str:
 def place(path: str) -> str:
     """Where a file of the repository is on the site: in docs/ as there, else in a folder of its own."""
     found, inside = ROOT / path, path.startswith("docs/")
+    if inside and path.endswith(NOTEBOOK):
+        return path.removeprefix("docs/").removesuffix(NOTEBOOK) + ".md"
     as_page = found.is_dir() or (found.suffix in CODE and found.is_file() and found.stat().st_size < LARGEST)
     uri = path.removeprefix("docs/") if inside and not as_page else f"{OUTSIDE}/{path}"
     return f"{uri}.md" if as_page else uri

@@ -85,6 +85,17 @@ def test_stored_outputs_are_small_and_name_no_path_of_a_machine(path):
     assert not [output for output in outputs if output.get("name") == "stderr"]
 
 
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_every_section_shows_a_picture(path):
+    shown: dict[str, int] = {}  # pictures by section
+    for cell in read(path).cells:
+        if cell.cell_type == "markdown":
+            shown |= dict.fromkeys(re.findall(r"^## (.*)", cell.source, re.MULTILINE), 0)
+        elif shown:
+            shown[list(shown)[-1]] += n_pictures(cell)
+    assert [section for section, n in shown.items() if not n] == ["What to try next"]
+
+
 def test_paths_of_a_machine_are_found():
     assert FOREIGN_PATH.search("see /home/me/x.py:3: UserWarning")
     assert not FOREIGN_PATH.search("runs/home/x, update 10/500, https://x.org/home/")
