@@ -1,0 +1,157 @@
+"""The results of recipes: evaluates finished runs, and keeps one row for each run and task.
+
+    python benchmarks/recipes.py dr=runs/recipes/dr-* accel=runs/recipes/accel-* [--robust] [--out FILE]
+
+Each argument is METHOD=FOLDER or METHOD=PATTERN, in quotes where the shell would expand it. The protocol is that of
+docs/results.md: the last checkpoint, 100 episodes a task, sampled actions. A run that has such an evaluation is not
+evaluated again, and its rows in the file are replaced by the same ones. Then a table of the file is printed: mean,
+interquartile mean and optimality gap of each method with 95% intervals, and the probability of improvement over the
+first method.
+"""
+
+import argparse
+import csv
+import sys
+from collections import defaultdict
+from glob import glob
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from minimax_lib.config.evaluate import Settings
+from minimax_lib.envs.registry import make_held_out
+from minimax_lib.evaluate import main as evaluate
+from minimax_lib.evaluation.statistics import MIN_SEEDS, bootstrap_interval, interquartile_mean
+from minimax_lib.experiment.evaluations import as_csv, existing, share_names
+from minimax_lib.experiment.files import write_atomically
+from minimax_lib.experiment.saved import Run, find_run
+from minimax_lib.experiment.writers.csv import read_table
+from minimax_lib.pictures.held_out import improvement_probability
+
+SUITES = ("benchmark", "hard", "validation", "TrainingDistribution")
+RESULTS = Path(__file__).parent / "results"
+KEYS = ("method", "config", "seed", "updates", "suite", "task", "episodes")  # a row with the same ones is replaced
+Row = dict[str, Any]
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="*", help="METHOD=FOLDER or METHOD=PATTERN; none: only print the table")
+    parser.add_argument("--suites", nargs="+", default=SUITES)
+    parser.add_argument("--n-episodes", type=int, default=100)
+    parser.add_argument("--robust", action="store_true", help="the worst of 10,000 levels in place of the suites")
+    parser.add_argument("--n-levels", type=int, default=10_000)
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args(argv)
+    out = args.out or RESULTS / ("recipes_robust.csv" if args.robust else "recipes.csv")
+    for word in args.runs:
+        method, _, pattern = word.partition("=")
+        folders = [folder for folder in sorted(glob(pattern)) if (Path(folder) / "config.yaml").exists()]
+        if not folders:
+            parser.error(f"{word!r} finds no run: it must be METHOD=FOLDER, as dr=runs/my-run")
+        for folder in folders:
+            run = find_run(Path(folder), "latest")
+            keep(out, list(levels_of(run, method, args) if args.robust else tasks_of(run, method, args)))
+    print_table(out)
+    return 0
+
+
+def tasks_of(run: Run, method: str, args: argparse.Namespace) -> list[Row]:
+    """The rows of a run on all suites."""
+    rows = []
+    for suite in args.suites:
+        tasks = make_held_out(run.config.env, [suite]).names
+        flags = ["--tasks", suite, "--n-episodes", str(args.n_episodes)]
+        settings = Settings(run=(str(run.folder.path),), tasks=(suite,), n_episodes=args.n_episodes)
+        rows += evaluated(run, settings, flags, tasks, {"method": method, "suite": suite})
+    return rows
+
+
+def levels_of(run: Run, method: str, args: argparse.Namespace) -> list[Row]:
+    """The rows of a run on the worst levels."""
+    settings = Settings(run=(str(run.folder.path),), robust=True, n_levels=args.n_levels)
+    flags = ["--robust", "--n-levels", str(args.n_levels)]
+    return evaluated(run, settings, flags, share_names(settings), {"method": method, "suite": "robust"})
+
+
+def evaluated(run: Run, settings: Settings, flags: list[str], tasks: tuple[str, ...], which: Row) -> list[Row]:
+    """The rows of a run with these settings. It is evaluated only if it has no such evaluation yet."""
+    found = existing(settings, run, tasks)
+    if found is None:
+        if evaluate(["--run", str(run.folder.path), *flags]):
+            sys.exit(f"{run.folder.path} could not be evaluated")
+        found = existing(settings, run, tasks)
+        assert found is not None
+    update, scores = found
+    last = {int(row["seed"]): row for row in read_table(run.folder.metrics)[1]}  # of each seed
+    returns = scores.measures.get("return")
+    return [
+        {
+            "method": which["method"],
+            "config": run.folder.path.name,
+            "seed": seed,
+            "updates": update,
+            "env_steps": last[seed]["env_steps"],
+            "seconds": round(float(last[seed]["seconds"])),
+            "suite": which["suite"],
+            "task": task,
+            "episodes": settings.episodes,
+            "solved_rate": round(float(scores["solved_rate"][s, t]), 4),
+            "mean_return": "" if returns is None else round(float(returns[s, t]), 4),
+        }
+        for s, seed in enumerate(scores.seeds)
+        for t, task in enumerate(scores.tasks)
+    ]
+
+
+def keep(out: Path, rows: list[Row]) -> None:
+    """Adds the rows to the file. Those of the same run and task are replaced."""
+    table = read(out) + [{name: str(value) for name, value in row.items()} for row in rows]
+    newest = {tuple(row[key] for key in KEYS): row for row in table}
+    write_atomically(out, as_csv(list(newest.values())))
+
+
+def read(path: Path) -> list[Row]:
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def print_table(path: Path) -> None:
+    """A Markdown table for each suite in the file."""
+    suites: dict[str, dict[str, dict[tuple[str, str], dict[str, float]]]] = defaultdict(lambda: defaultdict(dict))
+    for row in read(path):
+        seeds = suites[row["suite"]][row["method"]]
+        seeds.setdefault((row["config"], row["seed"]), {})[row["task"]] = float(row["solved_rate"])
+    for suite, methods in suites.items():
+        print(f"\n**{suite}**, solved rate\n")
+        print("| method | seeds | mean | interquartile mean | optimality gap | better than the first |")
+        print("|---|---|---|---|---|---|")
+        first = None
+        for method, seeds in methods.items():
+            scores = np.array([[tasks[task] for task in sorted(tasks)] for tasks in seeds.values()])
+            first = scores if first is None else first
+            better = "" if scores is first else f"{float(improvement_probability(scores, first)):.2f}"
+            cells = [
+                with_interval(scores, np.mean),
+                with_interval(scores, interquartile_mean),
+                with_interval(scores, optimality_gap),
+            ]
+            print(f"| {method} | {len(scores)} | " + " | ".join([*cells, better]) + " |")
+
+
+def optimality_gap(scores: np.ndarray, axis: int | None = None) -> np.ndarray:
+    """How far the scores are below 1, on average (Agarwal et al. 2021)."""
+    return 1 - np.minimum(scores, 1).mean(axis=axis)
+
+
+def with_interval(scores: np.ndarray, statistic: Any) -> str:
+    interval = bootstrap_interval(scores, statistic) if len(scores) >= MIN_SEEDS else None
+    spread = f" [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else ""
+    return f"{float(statistic(scores, axis=None)):.3f}{spread}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
