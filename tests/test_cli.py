@@ -391,7 +391,7 @@ def test_plugins_add_environments_models_and_runners(elsewhere):
     assert finished.returncode == 0, finished.stderr
     text = " ".join(finished.stdout.split())
     for expected in (
-        "--env {AMaze,Pendulum,Gymnax,Craftax,Ice}",
+        "--env {AMaze,GridWorld,Pendulum,Gymnax,Craftax,Ice}",
         "--env.slipperiness FLOAT",
         "How often a step slips. (default: 0.5)",
         "(default: 8)",
@@ -405,7 +405,7 @@ def test_plugins_add_environments_models_and_runners(elsewhere):
     assert re.search("(?m)^  Ice  +Frozen ground.$", names.stdout)
     assert re.search("(?m)^  tiny$", names.stdout)
     wrong = run("--plugins", "mine", "--env", "Icee")
-    known = "AMaze, Pendulum, Gymnax, Craftax, Ice"
+    known = "AMaze, GridWorld, Pendulum, Gymnax, Craftax, Ice"
     assert wrong.stderr == f"error: unknown environment 'Icee': choose from {known} (did you mean 'Ice'?)\n"
 
 

@@ -25,7 +25,7 @@ LAYERS = [  # each may import itself and what stands before it; the longest pref
     ["config"],
     ["experiment", "pictures.films", "pictures.galleries"],  # a run draws while it is under way
     ["portable", "pictures"],
-    ["train", "evaluate", "plot", "report", "sweep", "draw", "play"],
+    ["commands", "train", "evaluate", "plot", "report", "sweep", "draw", "play"],
 ]
 KNOW_MAZES = {"minimax_lib.envs", "minimax_lib.envs.registry"}
 
@@ -80,6 +80,15 @@ def test_only_registries_know_mazes(trees):
     for module, tree in trees.items():
         if not module.startswith("minimax_lib.envs.maze") and module not in KNOW_MAZES:
             assert not any(other.startswith("minimax_lib.envs.maze") for other in imported(tree)), module
+
+
+def test_the_worlds_made_of_cells_share_only_what_is_under_cells(trees):
+    worlds = ("minimax_lib.envs.maze", "minimax_lib.envs.grid")
+    for module, tree in trees.items():
+        own = next((world for world in worlds if module.startswith(world)), "")
+        if own or module.startswith("minimax_lib.envs.cells"):
+            strangers = tuple(world for world in worlds if world != own)
+            assert not any(other.startswith(strangers) for other in imported(tree)), module
 
 
 def test_the_links_are_for_people_only():

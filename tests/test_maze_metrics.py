@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from minimax_lib.envs.cells.bits import one_bit, shift, to_words
 from minimax_lib.envs.maze import AMaze, Level
-from minimax_lib.envs.maze.bits import one_bit, shift, to_words
 from minimax_lib.envs.maze.metrics import all_pairs_shortest_paths, shortest_path
 
 

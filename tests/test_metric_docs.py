@@ -14,10 +14,10 @@ from minimax_lib.config import from_dict
 from minimax_lib.config.evaluate import Settings
 from minimax_lib.curricula.registry import RUNNERS
 from minimax_lib.envs.registry import ENVS
-from minimax_lib.evaluate import csv_text
 from minimax_lib.evaluation.held_out import EvalResult
 from minimax_lib.evaluation.robustness import RobustResult
 from minimax_lib.evaluation.tables import level_scores, task_scores
+from minimax_lib.experiment.evaluations import csv_text
 from minimax_lib.experiment.loop import HeldOutEvaluation
 from minimax_lib.experiment.metric_docs import COMMAND, EVALUATIONS, POSITION, RESULTS, TRAINING, page
 from minimax_lib.runners.build import make_runner, mesh_of
@@ -28,7 +28,8 @@ SMALL = {"model": NETWORK, "n_updates": 40, "runner": {"n_parallel": 4, "n_steps
 # Metrics follow from the method and, separately, from the environment: all methods on one, one method on all others.
 CARTPOLE = {"name": "Gymnax", "vary": ["length=0.25:1"]}
 WORLD = {"name": "Craftax", "max_steps": 8}
-ENVIRONMENTS = {"AMaze": {"name": "AMaze"}, "Pendulum": {"name": "Pendulum"}, "Gymnax": CARTPOLE, "Craftax": WORLD}
+ENVIRONMENTS = {name: {"name": name} for name in ("AMaze", "GridWorld", "Pendulum")}
+ENVIRONMENTS |= {"Gymnax": CARTPOLE, "Craftax": WORLD}
 LIBRARIES = {"Gymnax": "gymnax", "Craftax": "craftax"}
 
 

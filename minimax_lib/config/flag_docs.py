@@ -11,6 +11,7 @@ from minimax_lib.config.listing import first_line
 from minimax_lib.config.train import Config
 from minimax_lib.curricula.generators import GENERATORS
 from minimax_lib.curricula.registry import RUNNERS
+from minimax_lib.envs.grid.generators.registry import FAMILIES
 from minimax_lib.envs.registry import AUTO, ENVS, TEACHERS
 from minimax_lib.models.registry import MODELS
 from minimax_lib.registry import Registry
@@ -43,6 +44,12 @@ class Choice:
 CHOICES = (
     Choice("Environments", "env", ENVS, "The environment and the levels it draws: `--env NAME`."),
     Choice(
+        "Families of levels",
+        "env.family",
+        FAMILIES,
+        "What draws the random levels of `--env GridWorld`: `--env.family NAME`.",
+    ),
+    Choice(
         "Models",
         "model",
         MODELS,
@@ -65,7 +72,7 @@ CHOICES = (
     ),
 )
 # Settings of a group that is chosen by name are listed under that name, not again where the group is part of another.
-PARTS = ("generator", "design", "model")
+PARTS = ("family", "generator", "design", "model")
 RUNS = ("evaluate", "plot", "report", "draw")  # commands that must be given runs
 
 

@@ -119,6 +119,15 @@ def sample_levels(env: Environment, key: jax.Array, n: int) -> Level:
 
 
 @runtime_checkable
+class DrawsListed(Protocol):
+    """An environment with this one more method: the number of a level in a fixed list says something about it."""
+
+    def sample_listed(self, key: jax.Array, number: jax.Array) -> Level:
+        """The random level that is number `number` (i32[]) of a list."""
+        ...
+
+
+@runtime_checkable
 class Observable(Protocol):
     """An environment with this one more method: its observation is a function of its state alone.
 

@@ -1,10 +1,24 @@
-"""Levels that people hand in."""
+"""Levels that people hand in, and levels of fixed lists."""
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from minimax_lib.envs.base import Environment, Level
+from minimax_lib.envs.base import DrawsListed, Environment, Level
 from minimax_lib.envs.ued import describe
+
+LEVELS_SEED = 20210122  # a list is the same for every run
+
+
+def level_of_list(env: Any, number: jax.Array, seed: int = LEVELS_SEED) -> Level:
+    """Level `number` (i32[]) of the fixed list of random levels that `seed` gives."""
+    return listed_level(env, jax.random.fold_in(jax.random.key(seed), number), number)
+
+
+def listed_level(env: Any, key: jax.Array, number: jax.Array) -> Level:
+    """The random level of `env`, or of a family of levels, that is number `number` (i32[]) of a list."""
+    return env.sample_listed(key, number) if isinstance(env, DrawsListed) else env.sample_level(key)
 
 
 def fitted_level(env: Environment, level: Level, n: int | None = None) -> Level:

@@ -20,6 +20,7 @@ from minimax_lib.envs.family import (
 )
 from minimax_lib.envs.foreign.craftax_family import FAMILY as CRAFTAX
 from minimax_lib.envs.foreign.gymnax_family import FAMILY as GYMNAX
+from minimax_lib.envs.grid.family import FAMILY as GRID
 from minimax_lib.envs.held_out import TRAINING_DISTRIBUTION, NamedTasks, TrainingDistribution, WithTraining
 from minimax_lib.envs.maze.family import FAMILY as MAZE
 from minimax_lib.envs.pendulum.family import FAMILY as PENDULUM
@@ -46,7 +47,7 @@ class OwnTeacher:
 
 
 AUTO = "auto"  # the name of `OwnTeacher`
-FAMILIES: dict[EnvironmentMaker, Family] = {family.cls: family for family in (MAZE, PENDULUM, GYMNAX, CRAFTAX)}
+FAMILIES: dict[EnvironmentMaker, Family] = {family.cls: family for family in (MAZE, GRID, PENDULUM, GYMNAX, CRAFTAX)}
 ENVS: Registry[EnvironmentMaker] = View(
     "environment", lambda: {family.name: family.cls for family in FAMILIES.values() if family.name}
 )

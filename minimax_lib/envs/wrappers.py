@@ -13,6 +13,7 @@ from flax import struct
 from minimax_lib.envs.base import (
     Animated,
     Drawable,
+    DrawsListed,
     Environment,
     EnvState,
     HeldOut,
@@ -53,6 +54,8 @@ class Wrapper:
             object.__setattr__(self, "draw_state", self._draw_state)
         if isinstance(self.env, ResetsInGroups):
             object.__setattr__(self, "resets_at_once", self.env.resets_at_once)
+        if isinstance(self.env, DrawsListed):
+            object.__setattr__(self, "sample_listed", self.env.sample_listed)
 
     def opened(self, state: EnvState, ts: TimeStep) -> tuple[Any, TimeStep]:
         """(what the wrapper remembers, the time step) after a reset of `env`, in the same form as after a step."""

@@ -1,9 +1,7 @@
 """`AMaze`: MiniGrid's partially observed maze."""
 
 import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,14 +9,17 @@ import numpy as np
 from flax import struct
 
 from minimax_lib.envs.base import Environment, TimeStep, opening, transition
+from minimax_lib.envs.cells.actions import FORWARD, LEFT, RIGHT
+from minimax_lib.envs.cells.codes import direction_vector
+from minimax_lib.envs.cells.settings import check_bool, check_int, check_view_size, seen_image
+from minimax_lib.envs.cells.sight import visible_cells
 from minimax_lib.envs.maze import view
-from minimax_lib.envs.maze.level import Level, direction_vector
+from minimax_lib.envs.maze.level import Level
 from minimax_lib.envs.maze.metrics import shortest_path
 from minimax_lib.envs.maze.sampling import draw_distinct_walls, draw_walls, place_agent_and_goal
 from minimax_lib.envs.spaces import Box, Dict, Discrete, Space
 from minimax_lib.envs.terminal import Scene
 
-LEFT, RIGHT, FORWARD, PICKUP, DROP, TOGGLE, DONE = range(7)  # MiniGrid's actions; the last four do nothing here
 MOST_CELLS = 4096  # of a side: each word of a line of the grid (`view.packed_lines`) is compiled by itself
 
 
@@ -65,11 +66,7 @@ class AMaze(Environment):
         for name in ("replace_walls", "sample_n_walls", "see_through_walls", "see_agent", "obs_agent_pos"):
             check_bool(name, getattr(self, name))
         check_int("max_steps", self.max_steps, 1)
-        check_int("view_size", self.view_size, 3)
-        if self.view_size % 2 == 0:
-            raise ValueError(f"view_size={self.view_size} is even: it must be odd, as {self.view_size + 1}")
-        if self.view_size > 31:  # a row of the view is stored as the bits of one word
-            raise ValueError(f"view_size={self.view_size}: it must be at most 31")
+        check_view_size(self.view_size)
 
     @property
     def observation_space(self) -> Space:
@@ -120,7 +117,7 @@ class AMaze(Environment):
         walls = view.walls_ahead(state.level, pos, facing, self.view_size)
         # If the flag is static and true, shadows are not compiled at all. A traced flag overrules them afterwards. Only
         # walls cast shadows: MiniGrid's goal can be seen through.
-        visible = None if see_through_walls is True else view.visible_cells(~walls) | see_through_walls
+        visible = None if see_through_walls is True else visible_cells(~walls) | see_through_walls
         image = view.paint(walls, view.goal_ahead(state.level, pos, facing, self.view_size), visible)
         image = view.paint_agent(image, view.own_cell(self.view_size), facing) if self.see_agent else image
         obs = {"image": image, "direction": facing}
@@ -159,30 +156,6 @@ class AMaze(Environment):
             "shortest_path": length.astype(jnp.float32),
             "solvable": solvable.astype(jnp.float32),
         }
-
-
-def seen_image(env: Any, state: Any) -> np.ndarray:
-    """u8[v, v, 3], the image that the agent sees in `state`."""
-    return np.asarray(_observed(env, state)["image"])
-
-
-# For films: one by one, the operations take a hundred times as long as the compiled program.
-@functools.partial(jax.jit, static_argnums=0)
-def _observed(env: Any, state: Any) -> dict[str, jax.Array]:
-    return env.observe(state)
-
-
-def check_int(name: str, value: object, least: int) -> None:
-    """ValueError if the setting is not a whole number of at least `least`."""
-    # In Python, True is an int too.
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{name}={value!r}: it must be a whole number of at least {least}")
-
-
-def check_bool(name: str, value: object) -> None:
-    """ValueError if the setting is neither True nor False."""
-    if not isinstance(value, bool):
-        raise ValueError(f"{name}={value!r}: it must be True or False")
 
 
 def check_grid(height: int, width: int, n_walls: int) -> None:

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from minimax_lib.envs.cells.crossing import crossing_lines
 from minimax_lib.envs.maze.level import Level
 from minimax_lib.envs.maze.sampling import place_agent_and_goal
 
@@ -103,42 +104,7 @@ def crossing(key: jax.Array, size: int, n_crossings: int) -> Level:
 
     It follows MiniGrid, not minimax, which places a wrong number of walls.
     """
-    k_rivers, k_path, k_openings = jax.random.split(key, 3)
     inner = size - 2
-    places = np.arange(1, inner - 1, 2)  # the lines that may be walls; agent and goal are never on them
-    # One permutation of columns and rows together, so that the number of columns among the walls is random too.
-    drawn = jax.random.permutation(k_rivers, 2 * len(places)) < n_crossings
-    columns = jnp.zeros(inner, bool).at[places].set(drawn[: len(places)])
-    rows = jnp.zeros(inner, bool).at[places].set(drawn[len(places) :])
-    # `path`: true where the next wall to pass is a column.
-    path = jax.random.permutation(k_path, jnp.arange(n_crossings) < columns.sum())
-    column, row = passages(k_openings, path, columns, rows)
-    wall_map = (columns[None, :] | rows[:, None]).at[row, column].set(False)
     far = jnp.full(2, inner - 1, jnp.int32)
+    wall_map = crossing_lines(key, inner, n_crossings)
     return Level(wall_map=wall_map, agent_pos=jnp.zeros(2, jnp.int32), agent_dir=jnp.zeros((), jnp.int32), goal_pos=far)
-
-
-def passages(key: jax.Array, path: jax.Array, columns: jax.Array, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(column, row) i32[K]: the openings of the K walls, in the order of `path` from the first room on."""
-
-    def limits(walls: jax.Array) -> jax.Array:
-        """The places of the walls in order, with a border before and after them."""
-        inner = walls.shape[0]
-        # Always K + 1 entries, for any number of columns among the K walls: shapes are fixed.
-        found = jnp.nonzero(walls, size=path.shape[0] + 1, fill_value=inner)[0].astype(jnp.int32)
-        return jnp.concatenate([jnp.full(1, -1, jnp.int32), found])
-
-    column_limits, row_limits = limits(columns), limits(rows)
-
-    def between(key: jax.Array, limits: jax.Array, room: jax.Array) -> jax.Array:
-        return jax.random.randint(key, (), limits[room] + 1, limits[room + 1])
-
-    def pass_wall(room: tuple, step: tuple) -> tuple[tuple, tuple]:
-        (i, j), (key, across_column) = room, step
-        # Both draws have the same key, but only one of them is used.
-        column = jnp.where(across_column, column_limits[i + 1], between(key, column_limits, i))
-        row = jnp.where(across_column, between(key, row_limits, j), row_limits[j + 1])
-        return (i + across_column, j + ~across_column), (column, row)
-
-    room = (jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32))
-    return jax.lax.scan(pass_wall, room, (jax.random.split(key, path.shape[0]), path))[1]

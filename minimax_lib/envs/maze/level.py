@@ -1,16 +1,17 @@
-"""The free parameters of a maze, and MiniGrid's encoding of cells."""
+"""The free parameters of a maze, and how the agent sees its cells."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
+from minimax_lib.envs.cells import codes
+
 # (object, colour, state) of a cell, in MiniGrid's numbers.
-UNSEEN = np.array([0, 0, 0], np.uint8)
-EMPTY = np.array([1, 0, 0], np.uint8)
-WALL = np.array([2, 5, 0], np.uint8)
-GOAL = np.array([8, 1, 0], np.uint8)
-AGENT = np.array([10, 0, 0], np.uint8)  # the state is the direction
+UNSEEN = np.array([codes.UNSEEN, 0, 0], np.uint8)
+EMPTY = np.array([codes.EMPTY, 0, 0], np.uint8)
+WALL = np.array([codes.WALL, codes.GREY, 0], np.uint8)
+GOAL = np.array([codes.GOAL, codes.GREEN, 0], np.uint8)
+AGENT = np.array([codes.AGENT, 0, 0], np.uint8)  # the state is the direction
 
 
 class Level(struct.PyTreeNode):
@@ -23,10 +24,3 @@ class Level(struct.PyTreeNode):
     agent_pos: jax.Array  # i32[2]
     agent_dir: jax.Array  # i32[], 0 right, 1 down, 2 left, 3 up
     goal_pos: jax.Array  # i32[2]
-
-
-def direction_vector(direction: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(dx, dy), i32 in the shape of `direction`: one step in this direction."""
-    dx = (direction == 0).astype(jnp.int32) - (direction == 2).astype(jnp.int32)
-    dy = (direction == 1).astype(jnp.int32) - (direction == 3).astype(jnp.int32)
-    return dx, dy

@@ -4,42 +4,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from minimax_lib.envs.maze.bits import one_bit, shift, to_words
+from minimax_lib.envs.cells.flood import bit_at, bits_of, moves_between
 from minimax_lib.envs.maze.level import Level
-from minimax_lib.loops import steps_at_once
 
 
 def shortest_path(level: Level) -> tuple[jax.Array, jax.Array]:
-    """(moves from agent to goal i32[], solvable bool[]): 4-neighbour moves over free cells; 0 if unreachable.
-
-    This is a flood fill from the agent. The whole grid is one string of bits, row after row. So a step of the flood is
-    four shifts of a few words.
-    """
-    # A wall is added after each row. Without it, a move to the right from the last column would enter the next row.
-    stride = level.wall_map.shape[1] + 1
-    free = to_words(jnp.pad(~level.wall_map, ((0, 0), (0, 1))).reshape(-1))
-    start = one_bit(level.agent_pos[1] * stride + level.agent_pos[0], free.size)
-    goal = one_bit(level.goal_pos[1] * stride + level.goal_pos[0], free.size)
-
-    def spreads(loop: tuple) -> jax.Array:
-        # Under vmap, the loop goes on until the last level is done. The others keep their state.
-        _, _, arrived, stuck = loop
-        return ~arrived & ~stuck
-
-    def spread(loop: tuple) -> tuple:
-        # The host waits after every iteration on an accelerator, so an iteration takes several steps there. Steps after
-        # the end change nothing.
-        for _ in range(steps_at_once(8)):
-            reached, length, arrived, stuck = loop
-            near = shift(reached, 1) | shift(reached, -1) | shift(reached, stride) | shift(reached, -stride)
-            wider = (reached | near) & free
-            length = length + ~(arrived | stuck)
-            loop = wider, length, arrived | jnp.any(wider & goal), stuck | jnp.all(wider == reached)
-        return loop
-
-    loop = (start, jnp.zeros((), jnp.int32), jnp.any(start & goal), jnp.zeros((), bool))
-    _, length, arrived, _ = jax.lax.while_loop(spreads, spread, loop)
-    return jnp.where(arrived, length, 0), arrived
+    """(moves from agent to goal i32[], solvable bool[]): 4-neighbour moves over free cells; 0 if unreachable."""
+    shape = level.wall_map.shape
+    start, goal = bit_at(level.agent_pos, shape), bit_at(level.goal_pos, shape)
+    return moves_between(start, goal, bits_of(~level.wall_map), shape[1])
 
 
 def all_pairs_shortest_paths(wall_map: jax.Array) -> jax.Array:

@@ -3,8 +3,8 @@
 import jax
 import jax.numpy as jnp
 
+from minimax_lib.envs.cells.sampling import draw_cell
 from minimax_lib.envs.maze.level import Level
-from minimax_lib.envs.maze.sampling import draw_cell
 
 NOTHING, FLIP, MOVE_GOAL = range(3)  # the edits, equally likely
 

@@ -21,9 +21,10 @@ import numpy as np
 from flax import struct
 
 from minimax_lib.envs.base import TimeStep, opening, transition
+from minimax_lib.envs.cells.settings import seen_image
 from minimax_lib.envs.held_out import TRAINING_DISTRIBUTION, key_of
 from minimax_lib.envs.maze import generators, layouts
-from minimax_lib.envs.maze.amaze import AMaze, EnvState, advance, begin, seen_image
+from minimax_lib.envs.maze.amaze import AMaze, EnvState, advance, begin
 from minimax_lib.envs.maze.level import Level
 from minimax_lib.envs.maze.metrics import shortest_path
 from minimax_lib.envs.spaces import Space

@@ -1,26 +1,53 @@
-"""Pictures of levels in MiniGrid's colours, drawn on the host with numpy and pillow."""
+"""Pictures of mazes, drawn on the host."""
 
 import functools
 from collections.abc import Sequence
-from pathlib import Path
 
 import jax
 import numpy as np
-from PIL import Image, ImageDraw
 
+from minimax_lib.envs.cells.codes import UPWARDS
+from minimax_lib.envs.cells.drawing import (
+    AGENT,
+    FLOOR,
+    GOAL,
+    TRAIL,
+    UNSEEN,
+    WALL,
+    covered,
+    framed,
+    lit,
+    mosaic,
+    save,
+    seen_cells,
+    side_by_side,
+    trail,
+    with_agent,
+)
 from minimax_lib.envs.drawing import PAPER, arranged
 from minimax_lib.envs.maze import level as codes
 from minimax_lib.envs.maze.amaze import EnvState
 from minimax_lib.envs.maze.level import Level
 
-FLOOR, WALL, LINE = (0, 0, 0), (100, 100, 100), (45, 45, 45)
-GOAL, AGENT, TRAIL = (0, 200, 0), (255, 0, 0), (255, 190, 60)
-UNSEEN = (70, 25, 25)
+# Callers find colours and `save` here too.
+__all__ = [
+    "AGENT",
+    "FLOOR",
+    "GOAL",
+    "PAPER",
+    "TRAIL",
+    "UNSEEN",
+    "WALL",
+    "draw_episodes",
+    "draw_level",
+    "draw_levels",
+    "draw_state",
+    "draw_view",
+    "save",
+    "without_padding",
+]
+
 FREE, WALLED, GOALS, HIDDEN = range(4)  # kinds of cells
-LIGHT = 0.3  # how much lighter a cell is that the agent sees, as in MiniGrid
-UPWARDS = 3  # the facing
-FINE = 4  # shapes are drawn so many times too large and then shrunk, since pillow draws hard edges
-STEPS = np.array([[1, 0], [0, 1], [-1, 0], [0, -1]])  # [dx, dy] of each direction
 
 
 def draw_level(level: Level, path: np.ndarray | None = None, cell: int = 20) -> np.ndarray:
@@ -32,11 +59,11 @@ def draw_level(level: Level, path: np.ndarray | None = None, cell: int = 20) -> 
     kinds = np.pad(np.where(level.wall_map, WALLED, FREE), 1, constant_values=WALLED)
     x, y = level.goal_pos + 1
     kinds[y, x] = GOALS
-    picture = _mosaic(kinds, cell)
+    picture = mosaic(_tiles(cell), kinds)
     # Later shapes cover earlier ones: first the goal, then the path, and the agent on top.
     if path is not None:
-        picture = _covered(picture, _trail(np.asarray(path), kinds.shape, cell))
-    return _with_agent(picture, np.asarray(level.agent_pos) + 1, int(level.agent_dir), cell)
+        picture = covered(picture, trail(_inside_border(path), kinds.shape, cell))
+    return with_agent(picture, np.asarray(level.agent_pos) + 1, int(level.agent_dir), cell)
 
 
 def draw_levels(
@@ -74,12 +101,9 @@ def draw_state(state: EnvState, image: np.ndarray, cell: int = 20) -> np.ndarray
     state = jax.tree.map(np.asarray, state)
     position, seen = np.asarray(state.agent_pos), np.asarray(image)[..., 0]
     level = Level(state.level.wall_map, state.agent_pos, state.agent_dir, state.level.goal_pos)
-    whole = draw_level(without_padding(level), cell=cell).astype(np.float32)
-    for x, y in seen_cells(seen != codes.UNSEEN[0], position, int(state.agent_dir)) + 1:
-        if 0 <= y < whole.shape[0] // cell and 0 <= x < whole.shape[1] // cell:
-            patch = whole[y * cell : (y + 1) * cell, x * cell : (x + 1) * cell]
-            patch += LIGHT * (255 - patch)
-    return _side_by_side(whole.astype(np.uint8), draw_view(seen, cell), cell)
+    whole = draw_level(without_padding(level), cell=cell)
+    whole = lit(whole, seen_cells(seen != codes.UNSEEN[0], position, int(state.agent_dir)) + 1, cell)
+    return side_by_side(whole, draw_view(seen, cell), cell)
 
 
 def draw_view(seen: np.ndarray, cell: int = 20) -> np.ndarray:
@@ -88,86 +112,20 @@ def draw_view(seen: np.ndarray, cell: int = 20) -> np.ndarray:
     for code, kind in ((codes.WALL, WALLED), (codes.GOAL, GOALS), (codes.UNSEEN, HIDDEN)):
         kinds[seen == code[0]] = kind
     own = np.array([seen.shape[1] // 2, seen.shape[0] - 1])
-    return _with_agent(_mosaic(kinds, cell), own, UPWARDS, cell)
-
-
-def seen_cells(seen: np.ndarray, position: np.ndarray, facing: int) -> np.ndarray:
-    """i32[n, 2]: [x, y] in the maze of the cells of the view that are `seen` (bool[v, v])."""
-    row, column = np.nonzero(seen)
-    ahead, aside = seen.shape[0] - 1 - row, column - seen.shape[1] // 2
-    return position + ahead[:, None] * STEPS[facing] + aside[:, None] * STEPS[(facing + 1) % 4]
-
-
-def save(picture: np.ndarray, file: str | Path) -> Path:
-    """The file, after the picture was written to it as a PNG. Missing folders are made."""
-    file = Path(file)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(picture).save(file)
-    return file
+    return with_agent(mosaic(_tiles(cell), kinds), own, UPWARDS, cell)
 
 
 @functools.lru_cache
 def _tiles(cell: int) -> np.ndarray:
-    """u8[4, cell, cell, 3], the picture of a cell of each kind. A thin line is between all cells that are no walls."""
-    tiles = np.stack([np.full((cell, cell, 3), colour, np.uint8) for colour in (FLOOR, WALL, GOAL, UNSEEN)])
-    tiles[[FREE, GOALS, HIDDEN], 0] = LINE
-    tiles[[FREE, GOALS, HIDDEN], :, 0] = LINE
-    return tiles
+    """u8[4, cell, cell, 3], the picture of a cell of each kind."""
+    plain = [np.full((cell, cell, 3), colour, np.uint8) for colour in (FLOOR, WALL, GOAL, UNSEEN)]
+    return np.stack([tile if kind == WALLED else framed(tile) for kind, tile in enumerate(plain)])
 
 
-def _mosaic(kinds: np.ndarray, cell: int) -> np.ndarray:
-    """u8[h * cell, w * cell, 3], from the kinds of cells (int[h, w])."""
-    height, width = kinds.shape
-    return _tiles(cell)[kinds].swapaxes(1, 2).reshape(height * cell, width * cell, 3)
-
-
-def _covered(picture: np.ndarray, above: np.ndarray) -> np.ndarray:
-    """The picture below another one that is transparent in parts (u8[H, W, 4])."""
-    share = above[..., 3:].astype(np.float32) / 255
-    return np.rint(picture * (1 - share) + above[..., :3] * share).astype(np.uint8)
-
-
-def _with_agent(picture: np.ndarray, position: np.ndarray, facing: int, cell: int) -> np.ndarray:
-    """The picture with the agent at `position`, in cells of the picture."""
-    x, y = position * cell
-    picture[y : y + cell, x : x + cell] = _covered(picture[y : y + cell, x : x + cell], _arrow(facing, cell))
-    return picture
-
-
-@functools.lru_cache
-def _arrow(facing: int, cell: int) -> np.ndarray:
-    """u8[cell, cell, 4]: a triangle that points where the agent looks."""
-    unit = cell * FINE
-    ahead, side = STEPS[facing], STEPS[(facing + 1) % 4]
-    corners = unit * (0.5 + np.array([0.38 * ahead, -0.32 * ahead + 0.34 * side, -0.32 * ahead - 0.34 * side]))
-    image = Image.new("RGBA", (unit, unit), (*AGENT, 0))
-    ImageDraw.Draw(image).polygon([tuple(corner) for corner in corners], fill=AGENT)
-    return np.asarray(image.resize((cell, cell), Image.Resampling.BOX))
-
-
-def _trail(path: np.ndarray, shape: tuple[int, ...], cell: int) -> np.ndarray:
-    """u8[h * cell, w * cell, 4]: a line through the cells of `path`, in a maze of `shape` with its border."""
-    unit = cell * FINE
-    image = Image.new("RGBA", (shape[1] * unit, shape[0] * unit), (*TRAIL, 0))
-    draw = ImageDraw.Draw(image)
-    points = [tuple(point) for point in (path[(path >= 0).all(axis=1)] + 1.5) * unit]
-    # A single point is no way: an episode has only been opened.
-    if len(points) > 1:
-        draw.line(points, fill=TRAIL, width=max(1, unit // 6), joint="curve")
-        for x, y in (points[0], points[-1]):
-            r = unit / 7
-            draw.ellipse((x - r, y - r, x + r, y + r), fill=TRAIL)
-    return np.asarray(image.resize((shape[1] * cell, shape[0] * cell), Image.Resampling.BOX))
-
-
-def _side_by_side(left: np.ndarray, right: np.ndarray, gap: int) -> np.ndarray:
-    """Two pictures on paper, the lower one centred beside the higher one."""
-    height = max(left.shape[0], right.shape[0])
-    paper = np.full((height, left.shape[1] + gap + right.shape[1], 3), PAPER, np.uint8)
-    for picture, x in ((left, 0), (right, left.shape[1] + gap)):
-        top = (height - picture.shape[0]) // 2
-        paper[top : top + picture.shape[0], x : x + picture.shape[1]] = picture
-    return paper
+def _inside_border(path: np.ndarray) -> np.ndarray:
+    """i32[T, 2]: the positions of `path` in a picture with the border. Negative ones stay negative."""
+    path = np.asarray(path)
+    return np.where(path >= 0, path + 1, path)
 
 
 def without_padding(level: Level) -> Level:

@@ -48,14 +48,3 @@ def place_agent_and_goal(k_agent: jax.Array, k_goal: jax.Array, k_dir: jax.Array
     positions = jnp.stack([cells % width, cells // width], axis=1)
     agent_dir = jax.random.randint(k_dir, (), 0, 4)
     return Level(wall_map=wall_map, agent_pos=positions[0], agent_dir=agent_dir, goal_pos=positions[1])
-
-
-def draw_cell(key: jax.Array, wanted: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """(row i32[], column i32[], found bool[]): uniform over the `wanted` cells (bool[h, w]), if there are any."""
-    ranks = jnp.cumsum(wanted.reshape(-1), dtype=jnp.int32)
-    drawn = jax.random.randint(key, (), 0, jnp.maximum(ranks[-1], 1))
-    # The index of wanted cell number `drawn`, as in `place_agent_and_goal`. It is outside the grid if none is wanted.
-    cell = jnp.sum(ranks <= drawn, dtype=jnp.int32)
-    found = ranks[-1] > 0
-    y, x = jnp.divmod(jnp.where(found, cell, 0), wanted.shape[1])
-    return y, x, found

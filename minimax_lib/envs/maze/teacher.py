@@ -10,10 +10,11 @@ import numpy as np
 from flax import struct
 
 from minimax_lib.envs.base import Environment, TimeStep
+from minimax_lib.envs.cells.sampling import draw_cell
+from minimax_lib.envs.cells.settings import check_bool, check_int
 from minimax_lib.envs.maze import view
-from minimax_lib.envs.maze.amaze import AMaze, check_bool, check_grid, check_int
+from minimax_lib.envs.maze.amaze import AMaze, check_grid
 from minimax_lib.envs.maze.level import Level
-from minimax_lib.envs.maze.sampling import draw_cell
 from minimax_lib.envs.spaces import Box, Dict, Discrete, Space
 from minimax_lib.envs.ued import TeacherEnvironment
 from minimax_lib.registry import unknown_name

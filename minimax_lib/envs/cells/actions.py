@@ -1,0 +1,3 @@
+"""MiniGrid's seven actions."""
+
+LEFT, RIGHT, FORWARD, PICKUP, DROP, TOGGLE, DONE = range(7)

@@ -1,0 +1,1 @@
+"""Families of random levels of the object world."""
