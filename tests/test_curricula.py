@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ from minimax_lib.config import load_yaml
 from minimax_lib.curricula.accel import ACCEL
 from minimax_lib.curricula.base import MUTATION, NEW, REPLAY, level_batch
 from minimax_lib.curricula.designed import PAIRED, Teacher
-from minimax_lib.curricula.finite import LEVELS_SEED, FiniteLevels, FiniteList
+from minimax_lib.curricula.finite import FiniteLevels, FiniteList
 from minimax_lib.curricula.outcome import RolloutOutcome
 from minimax_lib.curricula.plr import PLR, PLRSettings
 from minimax_lib.curricula.sfl import SFL, SFLCurriculum, SFLSettings
 from minimax_lib.envs.family import Editing, whole_level
+from minimax_lib.envs.levels import LEVELS_SEED
 from minimax_lib.envs.maze.amaze import AMaze
 from minimax_lib.envs.registry import editing_of, identity_of, register_editing
 from minimax_lib.experiment.checkpoint import Checkpoints, placed
@@ -56,6 +58,7 @@ class Trace:
     """Every step of a run with two seeds: the batch that was proposed, and the states before and after."""
 
     runner: Runner
+    step: Callable  # compiled: state -> (state, metrics, batch)
     befores: list
     afters: list
     metrics: list
@@ -72,8 +75,8 @@ def trace(name: str, n: int) -> Trace:
         return after, metrics, batch
 
     step = jax.jit(jax.vmap(step, axis_name=axes.SEED))
-    out = Trace(runner, [], [], [], [])
-    state = jax.vmap(runner.init)(jax.vmap(jax.random.key)(jnp.arange(2)))
+    out = Trace(runner, step, [], [], [], [])
+    state = jax.jit(jax.vmap(runner.init))(jax.vmap(jax.random.key)(jnp.arange(2)))
     for _ in range(n):
         after, metrics, batch = step(state)
         out.befores.append(state)
@@ -282,9 +285,10 @@ def test_the_children_of_parallel_accel_are_those_of_its_replayed_levels(paralle
 def test_parallel_plr_learns_from_the_replayed_rows_alone():
     runner = build("parallel_plr")
     assert (runner.curriculum.plan.n_rows, runner.curriculum.plan.n_train_rows) == (8, 4)
-    state = runner.init(jax.random.key(0))
+    state = jax.jit(runner.init)(jax.random.key(0))
     levels = jax.vmap(ENV.sample_level)(jax.random.split(jax.random.key(2), 8))
-    runs = runner.students(state).play(jax.random.key(1), level_batch(levels)).runs
+    play = jax.jit(lambda state, key, batch: runner.students(state).play(key, batch).runs)
+    runs = play(state, jax.random.key(1), level_batch(levels))
     spoilt = runs.replace(steps=runs.steps.replace(reward=runs.steps.reward.at[:, :, 4:].add(100.0)))
     update = jax.jit(runner._update)
     args = (jax.random.key(3), state.students)
@@ -295,13 +299,11 @@ def test_parallel_plr_learns_from_the_replayed_rows_alone():
 
 def test_seeds_share_nothing_but_the_decision(robust):
     """Another student on seed 1 changes nothing for seed 0 as long as the decisions are the same."""
-    runner = robust.runner
-    step = jax.jit(jax.vmap(runner.step, axis_name=axes.SEED))
     state = robust.afters[-1]  # both buffers are full
     students = state.students.replace(params=jax.tree.map(lambda x: x.at[1].add(0.1), state.students.params))
     a, b = state, state.replace(students=students)
     for _ in range(4):
-        a, b = step(a)[0], step(b)[0]
+        a, b = robust.step(a)[0], robust.step(b)[0]
     np.testing.assert_array_equal(params(a)[0], params(b)[0])
     assert (params(a)[1] != params(b)[1]).any()
     np.testing.assert_array_equal(a.curriculum.buffer.scores[0], b.curriculum.buffer.scores[0])
@@ -310,11 +312,10 @@ def test_seeds_share_nothing_but_the_decision(robust):
 @pytest.mark.parametrize("name", ["robust", "accel"])
 def test_the_update_stays_a_branch_under_vmap_over_seeds(name):
     runner = build(name)
-    state = jax.vmap(runner.init)(jax.vmap(jax.random.key)(jnp.arange(2)))
-    jaxpr = jax.make_jaxpr(jax.vmap(runner.step, axis_name=axes.SEED))(state)
-    text = jax.jit(jax.vmap(runner.step, axis_name=axes.SEED)).lower(state).as_text()
-    assert "stablehlo.case" in text
-    assert any(has_gradient(branch) for branch in branches(jaxpr.jaxpr))
+    state = jax.eval_shape(jax.vmap(runner.init), jax.vmap(jax.random.key)(jnp.arange(2)))
+    traced = jax.jit(jax.vmap(runner.step, axis_name=axes.SEED)).trace(state)
+    assert "stablehlo.case" in traced.lower().as_text()
+    assert any(has_gradient(branch) for branch in branches(traced.jaxpr.jaxpr))
 
 
 def branches(jaxpr):
@@ -384,15 +385,15 @@ def test_a_finite_list_is_replayed_with_the_share_that_has_been_seen():
     assert any(fill == 1.0 for fill in fills)
 
 
-def test_a_run_resumed_from_a_checkpoint_with_its_buffer_is_the_run_in_one_piece(tmp_path):
-    program = SeedRunner(build("parallel_accel"), n_seeds=2)
-    whole, _ = program.run(program.init(0), 4)
-    half, _ = program.run(program.init(0), 2)
+def test_a_run_resumed_from_a_checkpoint_with_its_buffer_is_the_run_in_one_piece(parallel_accel, tmp_path):
+    half, whole = parallel_accel.afters[5], parallel_accel.afters[-1]
     with Checkpoints(tmp_path, keep=1) as checkpoints:
-        checkpoints.save(2, half)
+        checkpoints.save(6, half)
         checkpoints.wait()
-        restored = checkpoints.restore(placed(program.shape))
-    rest, _ = program.run(restored.state, 4)
+        restored = checkpoints.restore(placed(jax.eval_shape(lambda: half)))
+    rest, step = restored.state, parallel_accel.step.lower(half).compile()  # it would compile for restored arrays
+    for _ in parallel_accel.afters[6:]:
+        rest = step(rest)[0]
     for a, b in zip(jax.tree.leaves(whole.curriculum), jax.tree.leaves(rest.curriculum), strict=True):
         np.testing.assert_array_equal(a, b)
     np.testing.assert_array_equal(params(whole), params(rest))
@@ -486,8 +487,8 @@ def test_episode_returns_are_what_the_students_got(robust):
     runner, state = robust.runner, robust.befores[0]
     one = jax.tree.map(lambda x: x[0], state)
     k_rollout = jax.random.split(runner.keys(one)[1], 4)[1]
-    batch = proposed(runner, one, one.clock)
-    episodes = runner.students(one).play(k_rollout, batch).episodes
+    play = jax.jit(lambda one: runner.students(one).play(k_rollout, proposed(runner, one, one.clock)).episodes)
+    episodes = play(one)
     buffer = jax.tree.map(lambda x: x[0], robust.afters[0].curriculum.buffer)
     finished = np.flatnonzero(np.asarray(episodes.count[0]) > 0)
     assert len(finished) == int(buffer.filled.sum())
@@ -562,7 +563,7 @@ def test_scores_that_look_at_the_network_again_reach_the_buffer(name):
     network = MODELS["ff"](conv_filters=4, head_width=8, n_values=3).build(ENV.observation_space, ENV.action_space)
     agent = AgentPop(PPOAgent(network, PPO(n_epochs=1)), 1)
     runner = trained_with(ENV, agent, PLR(**REPLAY_SMALL, score=name))
-    before = runner.init(jax.random.key(0))
+    before = jax.jit(runner.init)(jax.random.key(0))
     after, _ = jax.jit(runner.step)(before)
     batch = proposed(runner, before, before.clock)
     runs = runner.students(before).play(jax.random.split(runner.keys(before)[1], 4)[1], batch).runs

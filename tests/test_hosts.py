@@ -71,12 +71,12 @@ class Pair:
 
 def start(folder: Path, n_devices: int | None, *flags: str) -> subprocess.Popen:
     """The command in a process of its own, with `n_devices` devices; None: it has to see to that itself."""
-    xla = "--xla_backend_optimization_level=0"
-    xla += f" --xla_force_host_platform_device_count={n_devices}" if n_devices else ""
+    xla = [flag for flag in os.environ["XLA_FLAGS"].split() if "device_count" not in flag]
+    xla += [f"--xla_force_host_platform_device_count={n_devices}"] if n_devices else []
     file = folder / "config.json"  # JSON is YAML
     file.write_text(json.dumps(CONFIG))
     command = [sys.executable, str(ROOT / "train.py"), "--config", str(file), "--log-dir", str(folder), *flags]
-    environment = os.environ | {"XLA_FLAGS": xla, "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"XLA_FLAGS": " ".join(xla), "PYTHONPATH": str(ROOT)}
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder, env=environment
     )

@@ -101,7 +101,7 @@ def test_every_episode_counts_once_where_none_is_cut(n_steps):
 def test_an_interval_without_the_end_of_an_episode_reports_nothing():
     env = dataclasses.replace(MAZE, n_walls=0)
     runner = trained_with(env, small_agent(env), DR(n_parallel=2, n_steps=1))
-    state = runner.init(jax.random.key(0))
+    state = jax.jit(runner.init)(jax.random.key(0))
     _, metrics = jax.jit(runner.step)(state)
     assert float(metrics["episodes"]) == 0
     assert np.isnan(metrics["return"])
@@ -152,7 +152,7 @@ def test_scores_look_at_the_parameters_that_played_each_part(name):
     """Against the parts put together by hand."""
     agent = students(MAZE, lr=0.05)
     runner = trained_with(MAZE, agent, PLR(n_parallel=4, n_steps=N_STEPS, capacity=16, robust=False))
-    state = runner.init(jax.random.key(0))
+    state = jax.jit(runner.init)(jax.random.key(0))
     levels = jax.vmap(MAZE.sample_level)(jax.random.split(jax.random.key(1), 4))
     played = jax.jit(lambda s: (lambda o: (o.params, o.runs, o.parts))(
         runner._play_several(jax.random.key(2), jax.random.key(3), s, level_batch(levels)).outcome))(state)  # fmt: skip
@@ -178,7 +178,7 @@ def test_scores_look_at_the_parameters_that_played_each_part(name):
 def test_one_rollout_is_enough_where_no_episode_is_longer():
     runner = trained_with(MAZE, students(MAZE), PLR(n_parallel=4, n_steps=32, capacity=16))
     assert (runner.n_rollouts, runner.continues) == (1, False)
-    assert runner.init(jax.random.key(0)).start == ()
+    assert jax.eval_shape(runner.init, jax.random.key(0)).start == ()
     assert not trained_with(MAZE, students(MAZE), DR(n_parallel=4, n_steps=32)).continues
 
 

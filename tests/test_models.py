@@ -27,7 +27,7 @@ T, R = 6, 3
 def observations(space, key: jax.Array, *leading: int):
     """Random observations [*leading, ...]."""
     keys = jax.random.split(key, int(np.prod(leading)))
-    return jax.tree.map(lambda x: x.reshape(*leading, *x.shape[1:]), jax.vmap(space.sample)(keys))
+    return jax.tree.map(lambda x: x.reshape(*leading, *x.shape[1:]), jax.jit(jax.vmap(space.sample))(keys))
 
 
 def initialised(model, space, seed: int = 0):
@@ -120,7 +120,8 @@ def test_any_space_makes_a_network(space):
     model = GRU(conv_filters=2, memory_width=4, head_width=4).build(space, ACTIONS)
     params = disturbed(initialised(model, space))
     obs = observations(space, jax.random.key(1), T, R)
-    logits, value, carry = jax.jit(model.apply)(params, obs, model.init_carry((R,)), jnp.zeros((T, R), bool))
+    apply = jax.jit(model.apply)
+    logits, value, carry = apply(params, obs, model.init_carry((R,)), jnp.zeros((T, R), bool))
     assert logits.shape == (T, R, 7)
     assert value.shape == (T, R, 1)
     assert carry.hidden.shape == (R, 4)
@@ -131,7 +132,7 @@ def test_any_space_makes_a_network(space):
         changed = jax.tree.unflatten(
             jax.tree.structure(obs), [other if i == j else x for j, x in enumerate(jax.tree.leaves(obs))]
         )
-        assert (model.apply(params, changed, model.init_carry((R,)), jnp.zeros((T, R), bool))[1] != value).any()
+        assert (apply(params, changed, model.init_carry((R,)), jnp.zeros((T, R), bool))[1] != value).any()
 
 
 def test_the_window_product_is_the_convolution():

@@ -28,7 +28,7 @@ from minimax_lib.config.sweep_command import Command, parse
 from minimax_lib.config.train import load_yaml
 from minimax_lib.config.tree import flat, setting_hints
 from minimax_lib.config.trials import trials
-from minimax_lib.experiment.sweeps import SweepFolder, folder_name, last_rows, short_names
+from minimax_lib.experiment.sweeps import FINISHED, SweepFolder, caption, folder_name, last_rows, short_names
 from minimax_lib.experiment.workers import Worker, Workers, environment, pin
 from minimax_lib.sweep import checker, main
 
@@ -781,3 +781,11 @@ def test_the_page_names_every_flag_key_column_and_sweep():
     (example,) = re.findall(r"Write `lr.yaml`:\n\n```yaml\n(.*?)```", page, re.DOTALL)
     Path("lr.yaml").write_text(example)
     assert main(["lr.yaml", "--dry-run"]) == 0
+
+
+def test_a_table_without_scores_says_why():
+    def finished(n_evaluations):
+        return SimpleNamespace(status=FINISHED, n_evaluations=n_evaluations, scores=(0.5,))
+
+    assert "No score: a trial whose eval.csv" in caption([finished(0), finished(3)], few=False)
+    assert "No score" not in caption([finished(3)], few=False)

@@ -153,7 +153,7 @@ def test_a_batch_that_does_not_train_changes_no_parameter_and_stays_a_branch():
 
 def test_students_of_a_population_differ_and_all_learn():
     runner = make_runner(n_students=2)
-    before = runner.init(jax.random.key(0))
+    before = jax.jit(runner.init)(jax.random.key(0))
     after, metrics = jax.jit(runner.step)(before)
     kernels = [x for x in jax.tree.leaves(after.students.params) if x.ndim > 2]
     assert all(bool((k[0] != k[1]).any()) for k in kernels[:1])

@@ -378,7 +378,7 @@ def runner_for(name):
 def test_methods_train_on_a_wrapped_maze(name):
     runner = runner_for(name)
     step = jax.jit(runner.step)
-    first = state = runner.init(jax.random.key(0))
+    first = state = jax.jit(runner.init)(jax.random.key(0))
     for _ in range(6):
         state, metrics = step(state)
         assert 0 <= metrics["solved_rate"] <= 1

@@ -140,9 +140,7 @@ class Config:
     def device_count(self) -> int:
         """The number of devices. ValueError if it is auto: `with_devices` finds the number first."""
         if self.n_devices == AUTO:
-            raise ValueError(
-                f"n_devices is {AUTO!r}: give a number, or use with_devices(config)"
-            )
+            raise ValueError(f"n_devices is {AUTO!r}: give a number, or use with_devices(config)")
         return int(self.n_devices)
 
     @property

@@ -358,6 +358,9 @@ def caption(results: Sequence[Result], few: bool) -> str | None:
     counts = sorted({result.n_evaluations for result in results if result.status == FINISHED})
     told = [f"{counts[0]}" if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"] if counts else []
     notes = [f"Evaluations of each finished trial: {count}." for count in told]
+    if counts and counts[0] == 0:
+        # The tasks of the score, or what a group of tasks stands for, may have changed since the trials were trained.
+        notes.append("No score: a trial whose eval.csv has no evaluation on all of these tasks.")
     if few and any(len(result.scores) > 1 for result in results):
         notes.append(f"Fewer than {MIN_SEEDS} seeds: their values instead of a standard error.")
     return " ".join(notes) or None
