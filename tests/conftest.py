@@ -3,6 +3,7 @@
 import importlib.util
 import mmap
 import os
+import signal
 import tempfile
 from pathlib import Path
 
@@ -46,6 +47,11 @@ jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 import pytest  # noqa: E402
+
+# A shell that starts something in the background makes it ignore Ctrl-C, and everything that it starts. Tests of Ctrl-C
+# would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items):
