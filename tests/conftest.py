@@ -1,7 +1,5 @@
 """Four host devices, programs that compile fast, and no silent rank promotion, before jax is imported."""
 
-import importlib.util
-import mmap
 import os
 import signal
 import tempfile
@@ -13,29 +11,16 @@ COMPILE_FAST = (
     # Both copy loops within loops again and again, and take longer than all other passes together.
     "--xla_disable_hlo_passes=while-loop-invariant-code-motion,simplify-while-loops",
 )
-OLD_CODE_GENERATOR = "--xla_cpu_use_fusion_emitters=false"  # it takes half the time
 # Whoever begins with a long file at the end works alone for as long as it takes.
 LONGEST_FIRST = """
     hosts run_safety curricula devices teacher long_episodes loops curriculum_conformance level_buffer ppo notebooks
     part_conformance evaluate_cli wrappers training strangers report sweep scores maze_teacher checkpoint s5 cli
 """
 
-
-def is_known(flag: str) -> bool:
-    """Whether this XLA has the flag. It ends the process at one that it does not have."""
-    spec = importlib.util.find_spec("jaxlib")
-    library = Path(spec.origin).with_name("libjax_common.so") if spec and spec.origin else Path()
-    if not library.is_file():
-        return False
-    name = flag.removeprefix("--").partition("=")[0]
-    with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
-        return text.find(b"\0" + name.encode() + b"\0") >= 0
-
-
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 FLAGS = os.environ.get("XLA_FLAGS", "")
 if "host_platform_device_count" not in FLAGS:
-    own = ("--xla_force_host_platform_device_count=4", *COMPILE_FAST, *filter(is_known, [OLD_CODE_GENERATOR]))
+    own = ("--xla_force_host_platform_device_count=4", *COMPILE_FAST)
     os.environ["XLA_FLAGS"] = " ".join((FLAGS, *own)).strip()
 CACHE = os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(tempfile.gettempdir()) / "minimax_lib_test_cache"))
 
@@ -52,6 +37,8 @@ import pytest  # noqa: E402
 # would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if hasattr(signal, "SIGHUP"):  # and nohup does so with a terminal that is closed
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(items):

@@ -160,6 +160,7 @@ def test_the_commands_of_a_page_run(page, finished, tmp_path, monkeypatch, capsy
     monkeypatch.setattr(LoadedRun, "play_tasks", play_tasks)
     (sweep,) = [text for _, text in BLOCK.findall(text_of(DOCS / "sweeps.md")) if "config: maze/quickstart" in text]
     (tmp_path / "lr.yaml").write_text(sweep)
+    (tmp_path / "benchmarks").symlink_to(ROOT / "benchmarks")
     places = {"minimax-sweep": tmp_path}  # where a command stands that is not about finished runs
     for i, typed in enumerate(commands_of(page)):
         command, words = ours(typed)

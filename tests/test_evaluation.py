@@ -380,7 +380,7 @@ def test_evaluation_keys_all_differ_and_do_not_depend_on_the_seeds_beside():
 
 
 def test_groups_of_tasks_stand_for_their_members_each_once():
-    suite = Evaluation(tasks=("StandardMaze", "validation", "TrainingDistribution")).build(AMaze(), Walker())
+    suite = Evaluation(tasks=("StandardMaze", "minimax_validation", "TrainingDistribution")).build(AMaze(), Walker())
     assert suite.names == ("StandardMaze", "SixteenRooms", "Labyrinth", "TrainingDistribution")
     assert len(Evaluation(tasks=("benchmark",)).build(AMaze(), Walker()).names) == 12
     for group in ("validation", "benchmark", "all"):  # an environment without a suite has its own levels

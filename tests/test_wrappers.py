@@ -417,7 +417,7 @@ def test_a_wrapped_environment_is_a_choice_on_the_command_line():
         config = from_dict(tree)
         assert config.env == StackedMaze(AMaze(height=5, width=5, n_walls=3), 3)
         assert make_runner(config).env is config.env
-        assert "Labyrinth" in make_held_out(config.env, ["validation"]).names
+        assert "RoomsS13" in make_held_out(config.env, ["validation"]).names
         with pytest.raises(ValueError, match="'Other' is a wrapper"):
             register_env("Other", StepCost, groups={"all": ("x",)})
     finally:
