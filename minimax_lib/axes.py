@@ -73,6 +73,11 @@ def device_index() -> jax.Array:
     return jax.lax.axis_index(DEVICE) if is_bound(DEVICE) else jnp.zeros((), jnp.int32)
 
 
+def n_devices() -> int:
+    """The number of devices that divide a batch; 1 if there is no device axis."""
+    return int(jax.lax.axis_size(DEVICE)) if is_bound(DEVICE) else 1
+
+
 def device_key(key: jax.Array) -> jax.Array:
     """A key of this device's own; the key itself if there is no device axis."""
     return jax.random.fold_in(key, jax.lax.axis_index(DEVICE)) if is_bound(DEVICE) else key

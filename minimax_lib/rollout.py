@@ -9,7 +9,7 @@ from flax import struct
 
 from minimax_lib.agents.base import Agent
 from minimax_lib.envs.base import Level
-from minimax_lib.envs.batch import BatchEnv, BatchState, NoRestart
+from minimax_lib.envs.batch import BatchEnv, BatchState, LevelQueue, NoRestart
 from minimax_lib.gae import gae, next_values
 from minimax_lib.loops import steps_at_once
 from minimax_lib.trees import assert_shape
@@ -30,6 +30,7 @@ class Transition(struct.PyTreeNode):
     truncation_value: jax.Array | None  # f32, value of the observation that closed a truncated episode; 0 elsewhere
     progress: jax.Array  # f32 in [0, 1], how much of the task is done (`TimeStep.progress`)
     facts: dict[str, jax.Array]  # f32 each, of the episode so far
+    number: jax.Array | None = None  # i32, which level of the queue's table it is (`QueuedLevels`); None without queues
     valid: jax.Array | None = None  # bool, the step belongs to an episode; None if all steps do
 
     @property
@@ -74,9 +75,14 @@ class Start(struct.PyTreeNode):
 
 
 def begin(key: jax.Array, env: BatchEnv, agent: Agent, levels: Level) -> Start:
-    """The start after a reset of all rows on `levels` [B, ...], with empty memories."""
+    """The start after a reset of all rows on `levels` [B, ...], with empty memories. `queued` adds queues to it."""
     state, ts = env.reset(key, levels)
     return Start(state=state, obs=ts.obs, first=jnp.ones_like(ts.done), carry=agent.init_carry(ts.reward.shape))
+
+
+def queued(env: BatchEnv, start: Start, queue: Any) -> Start:
+    """`start` with a `LevelQueue` for its rows; unchanged if `queue` is ()."""
+    return start.replace(state=env.with_queue(start.state, queue)) if isinstance(queue, LevelQueue) else start
 
 
 def rollout(
@@ -113,6 +119,7 @@ def go_on(
     def one_step(loop: tuple, keys: jax.Array) -> tuple[tuple, Recorded]:
         state, obs, first, carry = loop
         k_act, k_env = keys
+        number = env.numbers(state)
         action, log_prob, value, carry = agent.act(k_act, params, obs, carry, first)
         state, after = env.step_stocked(k_env, state, action)
         cut = truncation_value = None
@@ -131,6 +138,7 @@ def go_on(
             truncation_value=truncation_value,
             progress=after.progress,
             facts=after.facts,
+            number=number,
             cut=cut,
         )
         return (state, after.obs, after.done, carry), step
@@ -174,6 +182,7 @@ class Recorded(struct.PyTreeNode):
     truncation_value: jax.Array | None
     progress: jax.Array
     facts: dict[str, jax.Array]
+    number: jax.Array | None
     cut: jax.Array | None  # bool, the episode was cut off after this action and must be bootstrapped
 
 
@@ -193,6 +202,7 @@ def transitions(recorded: Recorded, opening: jax.Array, restarts: bool) -> Trans
         truncation_value=recorded.truncation_value,
         progress=recorded.progress,
         facts=recorded.facts,
+        number=recorded.number,
         valid=None if restarts else jnp.cumsum(done, axis=0, dtype=jnp.int32) - done == 0,
     )
 

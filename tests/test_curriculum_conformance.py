@@ -26,6 +26,8 @@ BUFFER = {"capacity": 8, "min_fill": 0.25}
 SMALL: dict[str, dict[str, Any]] = {
     "plr": BUFFER,
     "accel": BUFFER | {"n_edits": 2, "n_parents": 2},
+    "tasks": {"n_levels": 8},
+    "episode_plr": BUFFER,
     "sfl": {"every": 2, "n_scored": 8, "n_kept": 3},
     "paired": {"teacher": TEACHER},
     "finite": {"n_levels": 8},

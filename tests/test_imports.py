@@ -20,6 +20,7 @@ LAYERS = [  # each may import itself and what stands before it; the longest pref
     ["envs"],
     ["agents.base", "gae", "rollout", "reward_normalization", "episodes", "models"],
     ["agents"],
+    ["tasks"],
     ["curricula"],
     ["runners", "evaluation"],
     ["config"],

@@ -66,6 +66,8 @@ def test_every_metric_of_every_method_has_one_line_and_none_is_left_over():
     teacher = {"model": NETWORK}
     methods = {name: {"name": name} for name in shipped(RUNNERS)}
     methods["paired"] |= {"teacher": teacher}
+    methods["tasks"] |= {"n_levels": 8, "share": "n_walls"}
+    methods["tscl"] = methods["tasks"] | {"core": {"name": "tscl"}}
     metrics = set().union(*(reported(runner=method) for method in methods.values()))
     assert assert_documented(metrics, "AMaze") == lines("") | lines("AMaze")
 

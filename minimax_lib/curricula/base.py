@@ -11,7 +11,7 @@ from minimax_lib.counts import Count
 from minimax_lib.curricula.outcome import Outcome
 from minimax_lib.curricula.scores import Score
 from minimax_lib.envs.base import Level
-from minimax_lib.envs.batch import FreshLevels, SameLevel
+from minimax_lib.envs.batch import FreshLevels, LevelQueue, QueuedLevels, SameLevel
 from minimax_lib.episodes import Played
 from minimax_lib.trees import assert_shape, tree_size
 
@@ -29,9 +29,13 @@ class LevelBatch(struct.PyTreeNode):
     train: jax.Array  # bool[], whether the students learn from this batch; the same on every seed and device
     ancestors: Any = ()  # [B], `level_buffer.Ancestors` of the levels; () where none are kept
     context: Any = ()  # what `propose` hands to `observe` (PAIRED: the teacher's rollout)
+    queue: Any = ()  # `LevelQueue` of the rows, which begins with `levels`; () if the plan's restart is another one
 
     def check_shapes(self, n_rows: int) -> None:
         """AssertionError, while tracing, where this is no batch of `n_rows` levels."""
+        if isinstance(self.queue, LevelQueue):
+            n_entries = self.queue.numbers.shape[-1]
+            assert_shape("the numbers of a queue", (n_rows, n_entries), self.queue.numbers)
         for leaf in jax.tree.leaves(self.levels):
             assert_shape("the levels of a batch", (n_rows, *leaf.shape[1:]), leaf)
         assert_shape("slots, source and n_mutations of a batch", (n_rows,), self.slots, self.source, self.n_mutations)
@@ -69,7 +73,7 @@ class Plan:
     """So many rows, the first of the batch, are in the students' gradient; None: all of them."""
     sources: tuple[int, ...] = (NEW,)
     """Where the levels of a batch may come from."""
-    restart: SameLevel | FreshLevels = SameLevel()
+    restart: SameLevel | FreshLevels | QueuedLevels = SameLevel()
     """What follows an episode's end inside a rollout."""
     scores: tuple[Score, ...] = ()
     """The scores that it asks its outcome for. What they need is checked before anything is compiled."""
@@ -121,7 +125,11 @@ class Curriculum(Protocol):
     def propose(
         self, shared_key: jax.Array, key: jax.Array, clock: jax.Array, state: Any, students: Students
     ) -> tuple[Any, LevelBatch]:
-        """(new state, `plan.n_rows` levels). If episodes go on from rollout to rollout, this is called only once."""
+        """(new state, `plan.n_rows` levels).
+
+        If levels are always fresh and episodes go on from rollout to rollout, this is called only once. With queues it
+        is called before each rollout, and the first entry of a row must then be the level that it is on.
+        """
         ...
 
     def observe(

@@ -4,10 +4,12 @@ import dataclasses
 from typing import Any, Protocol
 
 import jax
+import jax.numpy as jnp
 
 from minimax_lib.agents.population import AgentPop
-from minimax_lib.curricula.scores import Score, experience
+from minimax_lib.curricula.scores import Experience, Score, experience
 from minimax_lib.rollout import EpisodeReturns, Rollout, episode_returns
+from minimax_lib.tasks.attempts import Steps
 
 
 class Outcome(Protocol):
@@ -22,6 +24,13 @@ class Outcome(Protocol):
         """f32[B]; -inf where no episode finished.
 
         `best_return` (f32[B]) is the highest return ever reached on each level, this batch included.
+        """
+        ...
+
+    def steps(self, score: Score | None) -> Steps:
+        """All steps of all rows, [T, A * R]; `task` is the number of the level in the batch's queue.
+
+        `score` is a mean over steps; None: it is not computed.
         """
         ...
 
@@ -46,10 +55,26 @@ class RolloutOutcome:
 
     def score(self, score: Score, best_return: jax.Array) -> jax.Array:
         """See `Outcome`. Only a score that needs the network, or gradients of it, pays for them."""
+        seen = self._experience(score, best_return)
+        return score(seen.replace(change=self._change()) if score.needs_update else seen)
+
+    def steps(self, score: Score | None) -> Steps:
+        """See `Outcome`. ValueError for a score that is no mean over steps."""
+        steps = self.runs.steps
+        quantity = jnp.full_like(steps.reward, jnp.nan)
+        if score is not None:
+            if score.quantity is None:
+                raise ValueError("the score of an attempt must be a mean over its steps (Score.quantity)")
+            no_best = jnp.full(self.episodes.count.shape[-1], jnp.nan, jnp.float32)
+            quantity = score.quantity(self._experience(score, no_best))
+        assert steps.number is not None
+        rows = Steps(steps.number, steps.done, steps.progress, steps.episode_return, quantity)
+        return jax.tree.map(lambda x: x.reshape(len(x), -1), rows)
+
+    def _experience(self, score: Score, best_return: jax.Array) -> Experience:
         logits, values = self._look() if score.needs_network else (None, None)
         agent = self.agent
-        seen = experience(self.runs, best_return, agent.gamma, agent.gae_lambda, logits, values, self.n_evals)
-        return score(seen.replace(change=self._change()) if score.needs_update else seen)
+        return experience(self.runs, best_return, agent.gamma, agent.gae_lambda, logits, values, self.n_evals)
 
     def _look(self) -> tuple[jax.Array, jax.Array]:
         if self.parts is None:

@@ -146,27 +146,8 @@ class PLRCurriculum(Curriculum):
 
     def metrics(self, buffer: LevelBuffer, batch: LevelBatch, scores: jax.Array) -> dict[str, jax.Array]:
         """The state of the buffer, weighted by how likely its levels are to be replayed, and the batch's scores."""
-        weights = level_buffer.weights(self.settings, buffer)
         known = jnp.isfinite(scores)
-        n_filled = buffer.filled.sum(dtype=jnp.int32)
-        # XLA computes this sort once: `weights` does the same.
-        descending = buffer.scores[level_buffer.highest_first(buffer.scores)]
-
-        def weighted(values: jax.Array) -> jax.Array:
-            return jnp.where(buffer.filled, weights * values.astype(jnp.float32), 0.0).sum()
-
-        def quantile(share: float) -> jax.Array:
-            place = ((1.0 - share) * (n_filled - 1).astype(jnp.float32)).astype(jnp.int32)
-            return jnp.where(n_filled > 0, descending[place], jnp.nan)
-
-        return {
-            "buffer/fill": buffer.filled.mean(dtype=jnp.float32),
-            "buffer/weighted_score": weighted(buffer.scores),
-            "buffer/weighted_age": weighted(buffer.ages),
-            "buffer/weighted_n_mutations": weighted(buffer.n_mutations),
-            "buffer/score_p10": quantile(0.1),
-            "buffer/score_p50": quantile(0.5),
-            "buffer/score_p90": quantile(0.9),
+        return level_buffer.buffer_metrics(self.settings, buffer) | {
             "replay_share": (batch.source == REPLAY).mean(dtype=jnp.float32),
             "batch/score": axes.mean_where(known, scores),
             "batch/unfinished": 1.0 - known.mean(dtype=jnp.float32),

@@ -6,16 +6,26 @@ from typing import Any
 from minimax_lib.curricula.accel import ACCEL, ACCELSettings
 from minimax_lib.curricula.designed import PAIRED
 from minimax_lib.curricula.dr import DR
+from minimax_lib.curricula.episode_replay import EpisodePLR
 from minimax_lib.curricula.generators import GENERATORS
 from minimax_lib.curricula.plr import PLR, PLRSettings
 from minimax_lib.curricula.settings import CurriculumSettings, RolloutSettings, with_rollouts
 from minimax_lib.curricula.sfl import SFL, SFLSettings
+from minimax_lib.curricula.tasks import TaskRunner
 from minimax_lib.registry import Registry
 
 RUNNERS: Registry[Any] = Registry(
     "runner",
-    {"dr": DR, "plr": PLR, "accel": ACCEL, "sfl": SFL, "paired": PAIRED},
-    # Variants are settings of these five. Each variant has a shipped configuration of its own.
+    {
+        "dr": DR,
+        "plr": PLR,
+        "accel": ACCEL,
+        "sfl": SFL,
+        "paired": PAIRED,
+        "tasks": TaskRunner,
+        "episode_plr": EpisodePLR,
+    },
+    # Variants are settings of these. Each variant has a shipped configuration of its own.
     elsewhere={
         "domain_randomization": "dr",
         "robust_plr": "plr",
@@ -24,6 +34,10 @@ RUNNERS: Registry[Any] = Registry(
         "repaired": "plr",
         "population_paired": "paired",
         "minimax_adversary": "paired",
+        "tscl": "tasks",
+        "listed_plr": "tasks",
+        "level_replay": "tasks",
+        "unbounded_plr": "episode_plr",
     },
 )
 

@@ -13,7 +13,7 @@ from minimax_lib.curricula.outcome import RolloutOutcome
 from minimax_lib.envs.base import Level
 from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.episodes import WholeEpisodes
-from minimax_lib.rollout import Rollout, rollout
+from minimax_lib.rollout import Rollout, begin, go_on, queued
 from minimax_lib.trees import mapped
 
 
@@ -32,8 +32,10 @@ class CurrentStudents:
         return self.agent.n * self.env.n_evals * self.n_steps
 
     def play(self, key: jax.Array, batch: LevelBatch) -> RolloutOutcome:
+        k_reset, k_steps = jax.random.split(key)
+        start = queued(self.env, begin(k_reset, self.env, self.agent, batch.levels), batch.queue)
         bootstraps = self.agent.bootstrap_truncated
-        runs = rollout(key, self.env, self.agent, self.params, batch.levels, self.n_steps, bootstraps)
+        runs = go_on(k_steps, self.env, self.agent, self.params, start, self.n_steps, bootstraps)
         return RolloutOutcome(self.agent, self.params, self.rescale(runs), n_evals=self.env.n_evals)
 
     def attempts(self, key: jax.Array, levels: Level, n_episodes: int) -> Attempts:

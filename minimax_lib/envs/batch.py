@@ -59,10 +59,10 @@ class SameLevel:
     def next_levels(self, stock: tuple[()], levels: Level, done: jax.Array) -> tuple[tuple[()], Level]:
         return stock, levels
 
-    def group_levels(self, stock: tuple[()], places: jax.Array, levels: Level) -> Level:
+    def group_levels(self, stock: tuple[()], places: jax.Array, rows: jax.Array, levels: Level) -> Level:
         return levels
 
-    def used(self, stock: tuple[()], n: jax.Array) -> tuple[()]:
+    def used(self, stock: tuple[()], done: jax.Array) -> tuple[()]:
         return stock
 
 
@@ -124,15 +124,67 @@ class FreshLevels:
         # nothing and may be -1: it is clipped, and `tree_where` does not take what it finds.
         index = stock.n_used - stock.first + order - 1
         fresh = jax.tree.map(lambda x: x.at[index].get(mode="clip"), stock.levels)
-        return self.used(stock, order[-1]), tree_where(done, fresh, levels)
+        return dataclasses.replace(stock, n_used=stock.n_used + order[-1]), tree_where(done, fresh, levels)
 
-    def group_levels(self, stock: LevelStock, places: jax.Array, levels: Level) -> Level:
+    def group_levels(self, stock: LevelStock, places: jax.Array, rows: jax.Array, levels: Level) -> Level:
         """The levels of a group of rows, drawn now: `places` (i32[g]) count the rows that are done in this step."""
         return self.numbered(stock.key, stock.n_used + places)
 
-    def used(self, stock: LevelStock, n: jax.Array) -> LevelStock:
-        """The stock after `n` levels more have been handed out."""
-        return dataclasses.replace(stock, n_used=stock.n_used + n)
+    def used(self, stock: LevelStock, done: jax.Array) -> LevelStock:
+        """The stock after each row that is `done` (bool[N]) was given a level."""
+        return dataclasses.replace(stock, n_used=stock.n_used + done.sum(dtype=jnp.int32))
+
+
+class LevelQueue(struct.PyTreeNode):
+    """Q levels for each of N rows, one after another. Several entries may be the same level of the table."""
+
+    table: Level  # [K, ...]
+    numbers: jax.Array  # i32[N, Q], which of the table
+
+
+class QueueInUse(struct.PyTreeNode):
+    """A queue, and how far its rows have come."""
+
+    queue: LevelQueue
+    place: jax.Array  # i32[N], the entry that the row is on
+
+    def number(self) -> jax.Array:
+        """i32[N], which level of the table each row is on."""
+        return jnp.take_along_axis(self.queue.numbers, self.place[:, None], axis=1)[:, 0]
+
+    def levels(self, rows: jax.Array | None = None) -> Level:
+        """The levels that the rows (i32[g]; None: all of them) are on."""
+        numbers = self.number() if rows is None else self.number().at[rows].get(mode="clip")
+        return jax.tree.map(lambda x: x[numbers], self.queue.table)
+
+
+@dataclasses.dataclass(frozen=True)
+class QueuedLevels:
+    """An ended episode is followed by one on the next level of the row's queue; after the last comes the first.
+
+    The curriculum hands out the queue before each rollout (`LevelBatch.queue`). The queue is data. So the levels of a
+    rollout are known before it, and each seed of a vmap gets the levels that it gets alone.
+    """
+
+    def init(self, key: jax.Array, n_rows: int) -> tuple[()]:
+        return ()  # the queue comes with `BatchEnv.with_queue`
+
+    def restock(self, stock: QueueInUse, n_rows: int) -> QueueInUse:
+        return stock
+
+    def next_levels(self, stock: QueueInUse, levels: Level, done: jax.Array) -> tuple[QueueInUse, Level]:
+        after = self.used(stock, done)
+        return after, tree_where(done, after.levels(), levels)
+
+    def group_levels(self, stock: QueueInUse, places: jax.Array, rows: jax.Array, levels: Level) -> Level:
+        """The next levels of a group of rows (i32[g])."""
+        everywhere = jnp.ones(stock.place.shape, bool)
+        return self.used(stock, everywhere).levels(rows)
+
+    def used(self, stock: QueueInUse, done: jax.Array) -> QueueInUse:
+        """The queues after each row that is `done` (bool[N]) has gone on to its next level."""
+        n_entries = stock.queue.numbers.shape[1]
+        return stock.replace(place=(stock.place + done) % n_entries)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,7 +209,7 @@ class BatchEnv:
     env: Environment
     n_students: int = 1
     n_evals: int = 1
-    restart: SameLevel | FreshLevels | NoRestart = SameLevel()
+    restart: SameLevel | FreshLevels | QueuedLevels | NoRestart = SameLevel()
 
     def __post_init__(self) -> None:
         if isinstance(self.env, ResetsInGroups):
@@ -241,7 +293,8 @@ class BatchEnv:
     ) -> tuple[EnvState, Any, Any]:
         """The same numbers as `_restart`. But only rows that are done are reset, `resets_at_once` of them together."""
         assert isinstance(self.env, ResetsInGroups)
-        assert not isinstance(self.restart, NoRestart)
+        rule = self.restart
+        assert not isinstance(rule, NoRestart)
         n, n_done = tree_size(ts.done), ts.done.sum(dtype=jnp.int32)
         size = min(self.env.resets_at_once, n)
         keys = jax.random.split(key, n)  # a row's key does not depend on the rows that end beside it
@@ -261,7 +314,9 @@ class BatchEnv:
             group = jax.lax.dynamic_slice(rows, (n_reset,), (size,))
             # Rows are read from what the loop carries: to read them from `stepped` would keep all states twice.
             own, own_keys = jax.tree.map(lambda x: x.at[group].get(mode="clip"), (states, keys))
-            fresh, first = self._reset_rows(own_keys, stock, n_reset + jnp.arange(size, dtype=jnp.int32), own)
+            places = n_reset + jnp.arange(size, dtype=jnp.int32)
+            levels = rule.group_levels(stock, places, group, jax.vmap(self.env.get_level)(own))
+            fresh, first = jax.vmap(self.env.reset)(own_keys, levels)
             new = fresh, () if observes else first.obs
             written = jax.tree.map(lambda x, y: x.at[group].set(y, mode="drop"), (states, obs), new)
             return n_reset + size, *written
@@ -270,15 +325,21 @@ class BatchEnv:
         _, states, obs = jax.lax.while_loop(has_more, one_group, loop)
         if isinstance(self.env, Observable):
             obs = jax.vmap(self.env.observe)(states)
-        return states, obs, self.restart.used(stock, n_done)
+        return states, obs, rule.used(stock, ts.done)
 
-    def _reset_rows(
-        self, keys: jax.Array, stock: Any, places: jax.Array, states: EnvState
-    ) -> tuple[EnvState, TimeStep]:
-        """The next episodes of g rows in these ended `states`, which are number `places` (i32[g]) of those that end."""
-        assert not isinstance(self.restart, NoRestart)
-        levels = self.restart.group_levels(stock, places, jax.vmap(self.env.get_level)(states))
-        return jax.vmap(self.env.reset)(keys, levels)
+    def with_queue(self, state: BatchState, queue: LevelQueue) -> BatchState:
+        """`state` with a queue of levels [B, Q] for its rows. Each row is on the first of its entries."""
+        rows = LevelQueue(table=queue.table, numbers=self._to_rows(queue.numbers))
+        place = jnp.zeros(len(rows.numbers), jnp.int32)
+        return dataclasses.replace(state, stock=QueueInUse(queue=rows, place=place))
+
+    def without_queue(self, state: BatchState) -> BatchState:
+        """`state` as it was before `with_queue`: queues are handed out anew for each rollout."""
+        return dataclasses.replace(state, stock=())
+
+    def numbers(self, state: BatchState) -> jax.Array | None:
+        """i32[A, R], which level of the queue's table each row is on; None without queues."""
+        return self._from_rows(state.stock.number()) if isinstance(state.stock, QueueInUse) else None
 
     def levels(self, state: BatchState) -> Level:
         """The level that each row is on, [A, R, ...]."""

@@ -15,6 +15,7 @@ WILDCARDS = {  # in the name of a metric -> what it stands for
     "<parameter>": r"\w+",
     "<task>": ".+",
     "<fact>": r"\w+",
+    "<metric>": r"\w+",
 }
 
 INTRODUCTION = """\
@@ -121,6 +122,22 @@ TRAINING: tuple[Section, ...] = (
         },
     ),
     Section(
+        "Task curricula (`tasks`)",
+        "The weight of a task is its chance to be the next one that comes back.",
+        {
+            "tasks/seen": "share of the tasks that have a score (`plr`)",
+            "tasks/tried": "share of the tasks on which an attempt has ended (`tscl`)",
+            "tasks/replay_probability": "probability that the next draw is a replayed task (`plr`)",
+            "tasks/effective": "share of the tasks that would have this entropy if they all weighed the same",
+            "tasks/score": "mean score of the attempts that ended",
+            "tasks/length": "mean number of steps of the attempts that ended",
+            "tasks/weighted_score": "mean score of the tasks, by weight",
+            "tasks/weighted_age": "mean number of attempts that have begun since the task was last begun, by weight",
+            "tasks/share/<metric>_<i>": "weight of all tasks together whose level metric has this value "
+            "(`--runner.share`)",
+        },
+    ),
+    Section(
         "Teachers (`paired`, or `--runner.generator teacher`)",
         "",
         {
@@ -168,6 +185,8 @@ TRAINING: tuple[Section, ...] = (
             "level/<source>/n_objects": "number of keys, balls and boxes; what is inside a box does not count",
             "level/<source>/path_length": "moves to what the task is about, as if no door or object stopped them; or 0",
             "level/<source>/solvable": "share of levels in which the agent can get there, with the keys that it finds",
+            "level/<source>/solution_length": "fewest actions that solve a level, with turns; -1 where objects or locks "
+            "matter, or there is no way",
         },
         env="GridWorld",
     ),

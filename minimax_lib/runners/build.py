@@ -17,7 +17,7 @@ from minimax_lib.curricula.plr import PLR
 from minimax_lib.curricula.scores import SCORES, Score
 from minimax_lib.curricula.settings import RolloutSettings
 from minimax_lib.envs.base import Environment
-from minimax_lib.envs.batch import BatchEnv, FreshLevels
+from minimax_lib.envs.batch import BatchEnv, FreshLevels, QueuedLevels
 from minimax_lib.models.network import check_network
 from minimax_lib.reward_normalization import RewardNormalization
 from minimax_lib.runners.devices import DeviceMesh, DeviceRunner
@@ -73,6 +73,9 @@ def trained_with(env: Environment, agent: AgentPop, settings: RolloutSettings) -
     s = settings
     curriculum = s.build(env, agent, s.n_parallel)  # type: ignore[attr-defined]
     rewards = RewardNormalization() if s.normalize_rewards else None
+    if isinstance(curriculum.plan.restart, QueuedLevels):
+        check_queued(s)
+        return runner_of(env, agent, curriculum, s.n_steps, continues=True, rewards=rewards)
     if isinstance(curriculum.plan.restart, FreshLevels):
         if (s.rollouts_per_batch or 1) > 1:
             raise ValueError(
@@ -104,6 +107,17 @@ def trained_with(env: Environment, agent: AgentPop, settings: RolloutSettings) -
             f"is followed by an update (try {nearest})"
         )
     return runner_of(env, agent, curriculum, s.n_steps, n_rollouts=n_rollouts, n_evals=s.n_evals, rewards=rewards)
+
+
+def check_queued(s: RolloutSettings) -> None:
+    """ValueError for settings that do not suit episodes which go on, each on a task of its own."""
+    asked = (("rollouts_per_batch", s.rollouts_per_batch or 1, 1), ("n_evals", s.n_evals, 1))
+    for name, value, wanted in (*asked, ("continue_episodes", s.continue_episodes is not False, True)):
+        if value != wanted:
+            raise ValueError(
+                f"runner.{name} is {value}: it must be {wanted}, since each episode has a task of its own here and "
+                "goes on in the next rollout"
+            )
 
 
 def DRRunner(env: Environment, agent: AgentPop, n_parallel: int, n_steps: int) -> Runner:

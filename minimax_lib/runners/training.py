@@ -16,9 +16,19 @@ from minimax_lib.curricula.outcome import RolloutOutcome
 from minimax_lib.curricula.scores import population_regret, relative_regret, with_unfinished
 from minimax_lib.curricula.students import CurrentStudents
 from minimax_lib.envs.base import Environment, ResetsInGroups
-from minimax_lib.envs.batch import BatchEnv, FreshLevels
+from minimax_lib.envs.batch import BatchEnv, FreshLevels, QueuedLevels
 from minimax_lib.reward_normalization import RewardNormalization, RewardState
-from minimax_lib.rollout import EpisodeReturns, FirstEpisodes, Rollout, Start, begin, go_on, joined_in_time, rollout
+from minimax_lib.rollout import (
+    EpisodeReturns,
+    FirstEpisodes,
+    Rollout,
+    Start,
+    begin,
+    go_on,
+    joined_in_time,
+    queued,
+    rollout,
+)
 from minimax_lib.trees import assert_same_form, zeros
 
 SHARED_SEED = 20230713  # for decisions that all seeds and devices share; a run's own seed is never used for them
@@ -57,7 +67,7 @@ class Runner:
     agent: AgentPop
     curriculum: Curriculum
     n_steps: int
-    continues: bool = False  # episodes go on in the next batch; only for curricula whose levels are always fresh
+    continues: bool = False  # episodes go on in the next batch; only if levels are always fresh, or come from queues
     n_rollouts: int = 1  # rollouts of a batch, each followed by an update; for episodes longer than a rollout
     rewards: RewardNormalization | None = None
 
@@ -116,8 +126,9 @@ class Runner:
         def unplayed() -> tuple[Any, LevelBatch]:
             return state.curriculum, zeros(jax.eval_shape(propose)[1]).replace(train=jnp.ones((), bool))
 
-        # If episodes go on, levels come from the restart rule, and only the first proposal is played.
-        curriculum, batch = jax.lax.cond(clock == 0, propose, unplayed) if self.continues else propose()
+        # If episodes go on on fresh levels, these come from the restart rule, and only the first proposal is played.
+        asks_once = self.continues and isinstance(self.batch_env.restart, FreshLevels)
+        curriculum, batch = jax.lax.cond(clock == 0, propose, unplayed) if asks_once else propose()
         batch.check_shapes(self.curriculum.plan.n_rows)
         play = self._play_on if self.continues else self._play if self.n_rollouts == 1 else self._play_several
         played = play(k_rollout, k_update, state, batch)
@@ -132,7 +143,7 @@ class Runner:
             seed=state.seed,
             students=played.students,
             curriculum=curriculum,
-            start=played.outcome.runs.final if self.continues else (),
+            start=self._next_start(played.outcome.runs),
             rewards=played.rewards,
         )
         # Some metrics are already sums over all devices. These are equal on all devices, and the mean keeps them.
@@ -171,7 +182,10 @@ class Runner:
         return Played(outcome, students, losses, metrics, self._closing(rewards))
 
     def _play_on(self, k_rollout: jax.Array, k_update: jax.Array, state: RunnerState, batch: LevelBatch) -> "Played":
-        """A rollout that goes on where the one before ended, then an update. Only the first rollout plays the batch."""
+        """A rollout that goes on where the one before ended, then an update.
+
+        Only the first rollout begins on the levels of its batch. Later ones may take a queue from it.
+        """
         k_begin, k_steps = jax.random.split(k_rollout)
         # The first rollout begins here and not in `init`, because each device needs a key of its own for it.
         start = jax.lax.cond(
@@ -179,15 +193,28 @@ class Runner:
             lambda: begin(k_begin, self.batch_env, self.agent, batch.levels),
             lambda: state.start,
         )
+        start = queued(self.batch_env, start, batch.queue)
         rewards, runs = self._normalized(state.rewards, self._go_on(k_steps, state.students, start))
         students, losses = self._update(k_update, state.students, runs, batch.train)
         outcome = RolloutOutcome(self.agent, state.students.params, runs)
-        metrics = ended_metrics(outcome.episodes) | self._handed_out_metrics(start, runs)
+        metrics = ended_metrics(outcome.episodes)
+        if isinstance(self.batch_env.restart, FreshLevels):  # others are described by their curriculum
+            metrics |= self._handed_out_metrics(start, runs)
         return Played(outcome, students, losses, metrics, rewards)
 
     def _go_on(self, key: jax.Array, students: TrainState, start: Start) -> Rollout:
         bootstraps = self.agent.bootstrap_truncated
         return go_on(key, self.batch_env, self.agent, students.params, start, self.n_steps, bootstraps)
+
+    def _next_start(self, runs: Rollout) -> Any:
+        """Where the next rollout goes on; () if it begins with a reset."""
+        if not self.continues:
+            return ()
+        final = runs.final
+        assert final is not None
+        if not isinstance(self.batch_env.restart, QueuedLevels):
+            return final
+        return final.replace(state=self.batch_env.without_queue(final.state))
 
     def _opening(self, rewards: Any) -> Any:
         """The state of the rewards at the start of a rollout from a reset."""

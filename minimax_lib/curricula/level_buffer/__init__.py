@@ -18,6 +18,7 @@ from minimax_lib.curricula.level_buffer.buffer import LevelBuffer, init, levels_
 from minimax_lib.curricula.level_buffer.duplicates import Rows, best_returns, locate
 from minimax_lib.curricula.level_buffer.fingerprints import fingerprint
 from minimax_lib.curricula.level_buffer.insertion import insert
+from minimax_lib.curricula.level_buffer.metrics import buffer_metrics
 from minimax_lib.curricula.level_buffer.replay_weights import highest_first, weights
 from minimax_lib.curricula.level_buffer.sampling import replay_probability, sample
 from minimax_lib.curricula.level_buffer.settings import SCHEDULES, ReplaySettings
@@ -33,6 +34,7 @@ __all__ = [
     "ReplaySettings",
     "Rows",
     "best_returns",
+    "buffer_metrics",
     "by_best",
     "by_rank",
     "by_score",

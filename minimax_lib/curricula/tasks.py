@@ -1,0 +1,207 @@
+"""Task curricula as curricula of the runner: at the end of every episode, the row's next task is drawn."""
+
+import dataclasses
+import functools
+from typing import Annotated, Any, get_args
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from minimax_lib import axes
+from minimax_lib.agents.population import AgentPop
+from minimax_lib.curricula.base import Curriculum, LevelBatch, Plan, Students, level_batch
+from minimax_lib.curricula.outcome import Outcome
+from minimax_lib.curricula.scores import SCORES, Score, check_score
+from minimax_lib.curricula.settings import RolloutSettings
+from minimax_lib.curricula.task_cores import TASK_CURRICULA, ListedPLRSettings
+from minimax_lib.envs.base import Environment, Level
+from minimax_lib.envs.batch import LevelQueue, QueuedLevels
+from minimax_lib.envs.levels import level_of_list
+from minimax_lib.registry import unknown_name
+from minimax_lib.tasks import Results, Steps, TaskCurriculum, Unfinished, results_of
+from minimax_lib.tasks.attempts import Tail
+
+MOST_BYTES = 2**28  # of a table of levels: it is a constant of the compiled program
+
+
+@functools.lru_cache(maxsize=4)
+def listed_levels(env: Any, n_levels: int) -> tuple[Level, dict[str, Any]]:
+    """(levels 0 to n_levels - 1 of the fixed list [n_levels, ...], their metrics f32[n_levels] each), on the host.
+
+    They are the same for every run. So they are computed once, and are no part of a checkpoint.
+    """
+
+    def described(number: jax.Array) -> tuple[Level, dict[str, jax.Array]]:
+        level = level_of_list(env, number)
+        return level, env.level_metrics(level)
+
+    with jax.ensure_compile_time_eval():  # also where it is asked for while a program is traced
+        numbers = jnp.arange(n_levels, dtype=jnp.int32)
+        return jax.device_get(jax.jit(jax.vmap(described))(numbers))
+
+
+class TasksState(struct.PyTreeNode):
+    """What is remembered from one rollout to the next."""
+
+    core: Any
+    current: jax.Array  # i32[R], the task that each row is on
+    unfinished: Unfinished  # the attempts that the rows are in the middle of
+
+
+@dataclasses.dataclass(frozen=True)
+class Tasks(Curriculum):
+    """`core` decides which levels of a list are played. Episodes go on from rollout to rollout.
+
+    Of several devices that share a batch, each has its own part of the list, and a core for it. All draws of a rollout
+    are made before it, from the scores and ages as they stand then. Published code draws at each episode's end. Scores
+    change only after a rollout there too; but ages do not move inside a rollout here.
+    """
+
+    env: Environment
+    core: TaskCurriculum
+    n_rows: int
+    n_steps: int
+    score: Score | None = None
+    tail: Tail = "stitch"
+    share: str = ""
+
+    @property
+    def plan(self) -> Plan:
+        scores = () if self.score is None else (self.score,)
+        return Plan(self.n_rows, restart=QueuedLevels(), scores=scores)
+
+    def init(self, key: jax.Array) -> TasksState:
+        k_core, k_rows = jax.random.split(key)
+        core = self.core.init(k_core)
+        current = self.core.sample(k_rows, core, self.n_rows)
+        core = self.core.started(core, current, jnp.ones(self.n_rows, bool))
+        return TasksState(core=core, current=current, unfinished=Unfinished.none(self.n_rows))
+
+    def propose(
+        self, shared_key: jax.Array, key: jax.Array, clock: jax.Array, state: TasksState, students: Students
+    ) -> tuple[TasksState, LevelBatch]:
+        # An episode has one step or more. So no row can come to the end of its queue, and few rows get far into it.
+        drawn = self.core.sample(key, state.core, self.n_rows * self.n_steps).reshape(self.n_rows, -1)
+        tasks = jnp.concatenate([state.current[:, None], drawn], axis=1)
+        table, _ = self._list()
+        numbers = self._first() + tasks
+        levels = jax.tree.map(lambda x: x[numbers[:, 0]], table)
+        return state, level_batch(levels).replace(queue=LevelQueue(table=table, numbers=numbers))
+
+    def _first(self) -> jax.Array:
+        """i32[], the number of this device's first level."""
+        return axes.device_index() * self.core.n_tasks
+
+    def _list(self) -> tuple[Level, dict[str, jax.Array]]:
+        """The levels of all devices, and their metrics."""
+        return jax.tree.map(jnp.asarray, self._on_host())
+
+    def _on_host(self) -> tuple[Level, dict[str, Any]]:
+        env: Any = self.env  # a frozen dataclass, which can be the key of a cache
+        return listed_levels(env, axes.n_devices() * self.core.n_tasks)
+
+    def observe(
+        self, key: jax.Array, clock: jax.Array, state: TasksState, batch: LevelBatch, outcome: Outcome
+    ) -> tuple[TasksState, dict[str, jax.Array]]:
+        steps = outcome.steps(self.score)
+        steps = steps.replace(task=steps.task - self._first())
+        results, unfinished = results_of(steps, state.unfinished, self.tail)
+        begun, current = begun_by(batch.queue.numbers - self._first(), steps)
+        core = self.core.started(state.core, begun.reshape(-1), steps.done.reshape(-1))
+        core = self.core.update(core, results)
+        after = TasksState(core=core, current=current, unfinished=unfinished)
+        return after, self._metrics(core, begun, steps, results)
+
+    def _metrics(self, core: Any, begun: jax.Array, steps: Steps, results: Results) -> dict[str, jax.Array]:
+        _, facts = self._list()
+        # A task's own facts: of the levels on which episodes have begun, and of those that the core prefers.
+        metrics = {
+            f"level/new/{name}": axes.mean_where(steps.done, x[self._first() + begun]) for name, x in facts.items()
+        }
+        mine = jax.tree.map(lambda x: jax.lax.dynamic_slice(x, (self._first(),), (self.core.n_tasks,)), facts)
+        weights = self.core.weights(core)
+        entropy = -jnp.where(weights > 0, weights * jnp.log(jnp.where(weights > 0, weights, 1.0)), 0.0).sum()
+        metrics |= {"tasks/effective": jnp.exp(entropy) / self.core.n_tasks}
+        metrics |= {"tasks/score": axes.mean_where(jnp.isfinite(results.score), results.score)}
+        metrics |= {"tasks/length": axes.mean_where(results.valid, results.length.astype(jnp.float32))}
+        for value in self._shared_values():
+            metrics[f"tasks/share/{self.share}_{value}"] = jnp.where(mine[self.share] == value, weights, 0.0).sum()
+        return metrics | self.core.report(core)
+
+    def _shared_values(self) -> list[int]:
+        """The values of the level metric `share` that occur in the list."""
+        if not self.share:
+            return []
+        _, facts = self._on_host()
+        return sorted({int(value) for value in facts[self.share]})
+
+
+def begun_by(queues: jax.Array, steps: Steps) -> tuple[jax.Array, jax.Array]:
+    """(i32[T, N], the task that follows after each step if the attempt ended there; i32[N], the tasks after the last).
+
+    `queues` i32[N, Q] are the tasks of N rows, in their order.
+    """
+    place = jnp.cumsum(steps.done, axis=0, dtype=jnp.int32)  # the entry that the row is on after each step
+    following = jnp.take_along_axis(queues, place.T, axis=1).T
+    return following, following[-1]
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskSettings:
+    """A fixed list of levels, from which a task curriculum draws one for every episode."""
+
+    core: Annotated[Any, TASK_CURRICULA] = ListedPLRSettings()
+    """What decides which levels come next."""
+    n_levels: int = 4000
+    """Levels of the list. Level i is drawn with seed i, and is the same in every run. Of several devices, each has a
+    part of the list."""
+    tail: Tail = "stitch"
+    """How an attempt is scored that is cut by the end of a rollout. stitch: over all of its steps, once it has ended.
+    write: each part as an attempt of its own (level-replay's code). drop: over the part in which it ends."""
+    share: str = ""
+    """A level metric of whole numbers, such as difficulty. What weight the levels of each value have is reported."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.n_levels < 2**31:
+            raise ValueError(f"runner.n_levels is {self.n_levels}: it must be at least 1 and less than {2**31}")
+        if self.tail not in get_args(Tail):
+            raise unknown_name("runner.tail", self.tail, get_args(Tail))
+
+    @property
+    def divided(self) -> tuple[str, ...]:
+        """Each device has a part of the list."""
+        return ("n_levels",)
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskRunner(RolloutSettings, TaskSettings):
+    """A fixed list of levels. At the end of every episode, a task curriculum draws the next one."""
+
+    def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
+        core = self.core.build(self.n_levels)
+        score = scored_by("runner.core.score", self.core.score, env, agent) if core.reads_scores else None
+        self._check_list(env)
+        return Tasks(env, core, n_rows, self.n_steps, score, self.tail, self.share)
+
+    def _check_list(self, env: Environment) -> None:
+        level = jax.eval_shape(env.sample_level, jax.random.key(0))
+        n_bytes = self.n_levels * sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(level))
+        if n_bytes > MOST_BYTES:
+            most = MOST_BYTES * self.n_levels // n_bytes
+            raise ValueError(f"runner.n_levels is {self.n_levels}: it must be at most {most} for levels of this size")
+        known = list(jax.eval_shape(env.level_metrics, level))
+        if self.share and self.share not in known:
+            raise unknown_name("runner.share", self.share, known)
+
+
+def scored_by(setting: str, name: str, env: Environment, agent: AgentPop) -> Score:
+    """The score called `name`, the value of `setting`. ValueError if it cannot be computed step by step."""
+    check_score(setting, name, env.action_space, agent.n, agent.n_values)
+    score = SCORES[name]
+    if score.quantity is None or score.mixes_scales:
+        able = [other for other in SCORES.names() if SCORES[other].quantity and not SCORES[other].mixes_scales]
+        raise ValueError(
+            f"{setting} is {name!r}: it must be a mean over the steps of one attempt, choose from {', '.join(able)}"
+        )
+    return score

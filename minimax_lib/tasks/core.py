@@ -1,0 +1,60 @@
+"""What a task curriculum is, and what it is told."""
+
+from typing import Any, Protocol
+
+import jax
+from flax import struct
+
+
+class Results(struct.PyTreeNode):
+    """What became of M attempts, in the order in which they ended (by step, then by row).
+
+    An entry that is not `valid` is no ended attempt. It may still have a score: that of the beginning of an attempt
+    which goes on.
+    """
+
+    task: jax.Array  # i32[M]
+    valid: jax.Array  # bool[M], the attempt has ended
+    progress: jax.Array  # f32[M] in [0, 1], 1: solved
+    returns: jax.Array  # f32[M], undiscounted
+    length: jax.Array  # i32[M], environment steps
+    score: jax.Array  # f32[M], the mean of a score over the attempt's steps; NaN where there is none
+
+
+class TaskCurriculum(Protocol):
+    """Decides which of `n_tasks` tasks come next. Pure and static: a frozen dataclass.
+
+    Its state is a pytree of arrays, and nothing else is remembered.
+    """
+
+    @property
+    def n_tasks(self) -> int: ...
+
+    @property
+    def reads_scores(self) -> bool:
+        """Whether `update` reads the scores of attempts. If it does not, nobody computes them."""
+        ...
+
+    def init(self, key: jax.Array) -> Any:
+        """The state before the first draw."""
+        ...
+
+    def sample(self, key: jax.Array, state: Any, n: int) -> jax.Array:
+        """i32[n], tasks drawn with replacement. More may be drawn than are ever begun, so the state stays as it is."""
+        ...
+
+    def started(self, state: Any, tasks: jax.Array, valid: jax.Array) -> Any:
+        """The state after attempts on `tasks` (i32[M]) have begun, in this order. Those not `valid` have not."""
+        ...
+
+    def update(self, state: Any, results: Results) -> Any:
+        """The state after these attempts."""
+        ...
+
+    def weights(self, state: Any) -> jax.Array:
+        """f32[n_tasks], the share of each task among those that the curriculum prefers; they add up to 1."""
+        ...
+
+    def report(self, state: Any) -> dict[str, jax.Array]:
+        """f32[] metrics."""
+        ...

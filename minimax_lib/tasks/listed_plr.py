@@ -1,0 +1,103 @@
+"""Prioritized Level Replay on a fixed list of tasks (Jiang et al. 2021a)."""
+
+import dataclasses
+from typing import Literal, get_args
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from minimax_lib.registry import unknown_name
+from minimax_lib.tasks.clock import Begun, last_entries
+from minimax_lib.tasks.core import Results
+from minimax_lib.tasks.draws import draw, draw_where
+from minimax_lib.tasks.preference import Preference
+
+Schedule = Literal["proportionate", "fixed"]
+
+
+class ListedPLRState(struct.PyTreeNode):
+    """What is known of N tasks."""
+
+    scores: jax.Array  # f32[N], 0 where not seen
+    seen: jax.Array  # bool[N], the task has a score
+    begun: Begun
+
+
+@dataclasses.dataclass(frozen=True)
+class ListedPLR:
+    """A task is either replayed, by its score and its age, or new: uniform over those without a score."""
+
+    n_tasks: int
+    preference: Preference = Preference()
+    schedule: Schedule = "proportionate"
+    replay_prob: float = 1.0
+    min_fill: float = 0.0
+    alpha: float = 1.0
+
+    reads_scores = True
+
+    def __post_init__(self) -> None:
+        if self.schedule not in get_args(Schedule):
+            raise unknown_name("schedule", self.schedule, get_args(Schedule))
+        for name in ("replay_prob", "min_fill", "alpha"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} is {getattr(self, name)}: it must be between 0 and 1")
+
+    def init(self, key: jax.Array) -> ListedPLRState:
+        n = self.n_tasks
+        return ListedPLRState(jnp.zeros(n, jnp.float32), jnp.zeros(n, bool), Begun.none(n))
+
+    def sample(self, key: jax.Array, state: ListedPLRState, n: int) -> jax.Array:
+        k_coin, k_replay, k_new = jax.random.split(key, 3)
+        replays = jax.random.uniform(k_coin, (n,)) < self.replay_probability(state)
+        replayed = draw(k_replay, self.weights(state), n)
+        # Once all tasks have a score, a draw that is not replayed is uniform over all of them.
+        return jnp.where(replays, replayed, draw_where(k_new, ~state.seen, n))
+
+    def replay_probability(self, state: ListedPLRState) -> jax.Array:
+        """f32[]: 0 until a share `min_fill` of the tasks has a score."""
+        share = state.seen.mean(dtype=jnp.float32)
+        if self.schedule == "fixed":  # with all tasks seen, nothing else is left to draw
+            probability = jnp.where(state.seen.all(), 1.0, self.replay_prob)
+        else:
+            probability = jnp.minimum(share, self.replay_prob)
+        return jnp.where((share >= self.min_fill) & (share > 0), probability, 0.0)
+
+    def started(self, state: ListedPLRState, tasks: jax.Array, valid: jax.Array) -> ListedPLRState:
+        return state.replace(begun=state.begun.after(tasks, valid))
+
+    def update(self, state: ListedPLRState, results: Results) -> ListedPLRState:
+        known = jnp.isfinite(results.score)
+        if self.alpha == 1:  # only the last score of each task counts
+            last = last_entries(self.n_tasks, results.task, known)
+            found = last >= 0
+            scores = jnp.where(found, results.score[jnp.maximum(last, 0)], state.scores)
+            return state.replace(scores=scores, seen=state.seen | found)
+
+        def one(i: jax.Array, order: jax.Array, scores: jax.Array, seen: jax.Array) -> tuple[jax.Array, jax.Array]:
+            task, score = results.task[order[i]], results.score[order[i]]
+            mixed = (1 - self.alpha) * scores[task] + self.alpha * score
+            return scores.at[task].set(jnp.where(seen[task], mixed, score)), seen.at[task].set(True)
+
+        # One iteration for each score: a task may have several in one batch, and their order counts.
+        order, n = jnp.argsort(~known, stable=True), known.sum(dtype=jnp.int32)
+        _, scores, seen = jax.lax.while_loop(
+            lambda loop: loop[0] < n,
+            lambda loop: (loop[0] + 1, *one(loop[0], order, *loop[1:])),
+            (jnp.zeros((), jnp.int32), state.scores, state.seen),
+        )
+        return state.replace(scores=scores, seen=seen)
+
+    def weights(self, state: ListedPLRState) -> jax.Array:
+        """The replay weights; uniform before any task has a score."""
+        found = self.preference.weights(state.scores, state.begun.ages(), state.seen)
+        return jnp.where(state.seen.any(), found, 1.0 / self.n_tasks)
+
+    def report(self, state: ListedPLRState) -> dict[str, jax.Array]:
+        return {
+            "tasks/seen": state.seen.mean(dtype=jnp.float32),
+            "tasks/replay_probability": self.replay_probability(state),
+            "tasks/weighted_score": (self.weights(state) * state.scores).sum(),
+            "tasks/weighted_age": (self.weights(state) * state.begun.ages().astype(jnp.float32)).sum(),
+        }

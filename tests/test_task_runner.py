@@ -1,0 +1,356 @@
+"""Training on a list of tasks, against a plain Python model of what is drawn, scored and remembered."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import struct
+
+from minimax_lib.curricula import level_buffer
+from minimax_lib.curricula.base import Curriculum
+from minimax_lib.curricula.conformance import small_agent
+from minimax_lib.curricula.episode_replay import EpisodePLR, aged, rescored
+from minimax_lib.curricula.task_cores import ListedPLRSettings, TSCLSettings, UniformSettings
+from minimax_lib.curricula.tasks import TaskRunner
+from minimax_lib.envs.base import opening, transition
+from minimax_lib.envs.batch import BatchEnv, LevelQueue, QueuedLevels
+from minimax_lib.envs.maze.amaze import AMaze
+from minimax_lib.envs.spaces import Box, Discrete
+from minimax_lib.runners.build import runner_of, trained_with
+from minimax_lib.runners.devices import DeviceMesh, DeviceRunner
+from minimax_lib.runners.seeds import SeedRunner
+from minimax_lib.tasks import Results
+
+N_LEVELS, N_ROWS, N_STEPS, N_UPDATES = 12, 4, 5, 9
+PLR = ListedPLRSettings(temperature=0.5, staleness=0.4)
+
+
+@struct.dataclass
+class Numbered:
+    number: jax.Array
+
+
+@struct.dataclass
+class Countdown:
+    level: Numbered
+    clock: jax.Array
+
+
+def length_of(number):
+    """1 to 11 steps: some episodes outlast a rollout or two."""
+    return 1 + number * 7 % 11
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """Level i lasts as long as `length_of` says. Each step of it pays i / 10."""
+
+    max_steps: int = 11
+    resets_in_groups: bool = False
+    observation_space = Box(0, 200, (2,))
+    action_space = Discrete(2)
+
+    def sample_level(self, key):
+        return Numbered(number=jnp.zeros((), jnp.int32))
+
+    def sample_listed(self, key, number):
+        return Numbered(number=number)
+
+    def reset(self, key, level):
+        state = Countdown(level=level, clock=jnp.zeros((), jnp.int32))
+        return state, opening(self.look(state))
+
+    def step(self, key, state, action):
+        state = state.replace(clock=state.clock + 1)
+        over = state.clock >= length_of(state.level.number)
+        return state, transition(self.look(state), state.level.number / 10.0, over, jnp.zeros((), bool))
+
+    def look(self, state):
+        return jnp.stack([state.level.number, state.clock]).astype(jnp.float32)
+
+    def get_level(self, state):
+        return state.level
+
+    def level_metrics(self, level):
+        return {"parity": (level.number % 2).astype(jnp.float32)}
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupedLine(Line):
+    resets_at_once: int = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class EndlessLine(Line):
+    """Its random levels are all different."""
+
+    def sample_level(self, key):
+        return Numbered(number=jax.random.randint(key, (), 1, 2**20, jnp.int32))
+
+
+@dataclasses.dataclass(frozen=True)
+class Spy(Curriculum):
+    """Remembers what it handed out last, and what came back."""
+
+    inner: Any
+
+    @property
+    def plan(self):
+        return self.inner.plan
+
+    def init(self, key):
+        n, t = self.inner.n_rows, self.inner.n_steps
+        number, real = jnp.zeros((t, n), jnp.int32), jnp.zeros((t, n), jnp.float32)
+        steps = {"task": number, "done": jnp.zeros((t, n), bool), "returns": real, "quantity": real}
+        return self.inner.init(key), jnp.zeros((n, t + 1), jnp.int32), steps
+
+    def propose(self, shared_key, key, clock, state, students):
+        inner, batch = self.inner.propose(shared_key, key, clock, state[0], students)
+        return (inner, batch.queue.numbers, state[2]), batch
+
+    def observe(self, key, clock, state, batch, outcome):
+        inner, metrics = self.inner.observe(key, clock, state[0], batch, outcome)
+        seen = outcome.steps(self.inner.score)
+        seen = seen.replace(task=batch.queue.table.number[seen.task])
+        return (inner, state[1], {name: getattr(seen, name) for name in state[2]}), metrics
+
+
+def spied(core, n_devices=1, tail="stitch"):
+    """A program of one seed whose curriculum is spied on; `n_devices` share its rows and its list."""
+    env = Line()
+    settings = TaskRunner(n_parallel=N_ROWS, n_steps=N_STEPS, n_levels=N_LEVELS, core=core, tail=tail, share="parity")
+    settings = settings.per_device(n_devices)
+    agent = small_agent(env)
+    curriculum = Spy(settings.build(env, agent, settings.n_parallel))
+    runner = runner_of(env, agent, curriculum, N_STEPS, continues=True)
+    return SeedRunner(runner, 1) if n_devices == 1 else DeviceRunner(runner, 1, DeviceMesh(n_rows=n_devices))
+
+
+def device_states(state, n_devices):
+    """The curriculum's state on each device, of the first seed."""
+    take = (lambda i: lambda x: np.asarray(x)[0, i]) if n_devices > 1 else (lambda i: lambda x: np.asarray(x)[0])
+    keys_left = jax.tree.map(lambda x: x, state.curriculum)
+    return [jax.tree.map(take(i), keys_left) for i in range(n_devices)]
+
+
+class PlainTasks:
+    """One device's list, one step after another."""
+
+    def __init__(self, first, n_tasks, current, tail):
+        n = len(current)
+        self.first, self.n_tasks, self.tail = first, n_tasks, tail
+        self.current, self.parts, self.returns = list(current), [[] for _ in range(n)], np.zeros(n)
+        self.scores, self.last, self.n_begun = {}, {}, 0
+        for task in current:
+            self.begin(task)
+
+    def begin(self, task):
+        self.n_begun += 1
+        self.last[task] = self.n_begun
+
+    def rollout(self, queues, steps):
+        """Checks what was played, and remembers its scores."""
+        places = [0] * len(self.current)
+        assert [queue[0] for queue in queues] == self.current
+        written = []
+        for t in range(N_STEPS):
+            for row, task in enumerate(self.current):
+                assert steps["task"][t, row] == task
+                self.returns[row] += task / 10
+                self.parts[row].append(steps["quantity"][t, row])
+                np.testing.assert_allclose(steps["returns"][t, row], self.returns[row], rtol=1e-5)
+                length = round(self.returns[row] * 10 / task) if task else None
+                assert steps["done"][t, row] == (length_of(task) == length if task else True)
+                if steps["done"][t, row] or (self.tail == "write" and t == N_STEPS - 1):
+                    written.append((task, np.mean(self.parts[row])))
+                if steps["done"][t, row]:
+                    places[row] += 1
+                    self.current[row], self.parts[row], self.returns[row] = queues[row][places[row]], [], 0
+                    self.begin(self.current[row])
+        if self.tail == "write":
+            self.parts = [[] for _ in self.parts]
+        self.scores |= dict(written)  # of several scores of one task, the last counts
+
+    def weights(self):
+        """Rank prioritisation with temperature .5 and staleness .4, in float64 (Jiang et al. 2021a, eq. 1 to 3)."""
+        seen = sorted(self.scores)
+        if not seen:
+            return [1 / self.n_tasks] * self.n_tasks
+        by_score = {task: 1 / (1 + rank) ** 2 for rank, task in enumerate(sorted(seen, key=lambda i: -self.scores[i]))}
+        ages = {task: self.n_begun - self.last[task] for task in seen}
+        total_age = sum(ages.values())
+        share = 0.4 if total_age else 0.0
+        mixed = {
+            task: (1 - share) * by_score[task] / sum(by_score.values()) + share * ages[task] / max(total_age, 1)
+            for task in seen
+        }
+        return [mixed.get(self.first + i, 0.0) for i in range(self.n_tasks)]
+
+
+@pytest.mark.parametrize(("n_devices", "tail"), [(1, "stitch"), (1, "write"), (4, "stitch")])
+def test_a_run_is_that_of_the_plain_model(n_devices, tail):
+    program = spied(PLR, n_devices, tail)
+    state, n_local = program.init(0), N_LEVELS // n_devices
+    before = device_states(state, n_devices)
+    models = [PlainTasks(i * n_local, n_local, s[0].current + i * n_local, tail) for i, s in enumerate(before)]
+    for n in range(N_UPDATES):
+        state, report = program.run(state, n + 1)
+        for i, (model, (tasks, queues, steps)) in enumerate(zip(models, device_states(state, n_devices), strict=True)):
+            assert queues.min() >= i * n_local
+            assert queues.max() < (i + 1) * n_local
+            model.rollout(queues, steps)
+            known = tasks.core
+            assert set(np.flatnonzero(known.seen) + i * n_local) == set(model.scores)
+            for task, score in model.scores.items():
+                np.testing.assert_allclose(known.scores[task - i * n_local], score, rtol=2e-5, atol=1e-6)
+            np.testing.assert_array_equal(tasks.current + i * n_local, model.current)
+            weights = program.runner.curriculum.inner.core.weights(jax.tree.map(jnp.asarray, known))
+            np.testing.assert_allclose(weights, model.weights(), rtol=1e-4, atol=1e-6)
+    assert len(models[0].scores) > 1
+    shares = [float(report.metrics[f"tasks/share/parity_{i}"][0]) for i in (0, 1)]
+    assert sum(shares) == pytest.approx(1, abs=1e-5)
+    if n_devices == 1:  # on a mesh, JAX counts a program twice once its input is its own output
+        assert program._run._cache_size() == 1
+
+
+@pytest.mark.parametrize("core", [UniformSettings(), TSCLSettings()], ids=["uniform", "tscl"])
+def test_the_baselines_go_through_the_whole_list(core):
+    program = spied(core)
+    state, seen = program.init(0), set()
+    for n in range(40):
+        state, _ = program.run(state, n + 1)
+        seen |= set(np.asarray(state.curriculum[2]["task"]).ravel().tolist())
+    assert seen == set(range(N_LEVELS))
+
+
+def test_a_seed_trains_as_if_it_were_alone():
+    env = Line()
+    runner = trained_with(env, small_agent(env), TaskRunner(n_parallel=2, n_steps=N_STEPS, n_levels=6))
+    both, alone = SeedRunner(runner, 2), SeedRunner(runner, 1)
+    two, _ = both.run(both.init(3), 6)
+    one, _ = alone.run(alone.init(4), 6)
+    np.testing.assert_array_equal(two.curriculum.core.seen[1], one.curriculum.core.seen[0])
+    np.testing.assert_array_equal(two.curriculum.current[1], one.curriculum.current[0])
+    np.testing.assert_allclose(two.curriculum.core.scores[1], one.curriculum.core.scores[0], rtol=1e-3, atol=1e-5)
+
+
+def test_a_resumed_run_is_the_same_run():
+    env = Line()
+    program = SeedRunner(trained_with(env, small_agent(env), TaskRunner(n_parallel=2, n_steps=3, n_levels=6)), 1)
+    whole, _ = program.run(program.init(0), 6)
+    half, _ = program.run(program.init(0), 3)
+    rest, _ = program.run(half, 6)
+    for a, b in zip(jax.tree.leaves(whole.curriculum), jax.tree.leaves(rest.curriculum), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("env", [Line(), GroupedLine()], ids=["all rows", "groups"])
+def test_rows_go_through_their_queues(env):
+    queues = np.random.default_rng(0).integers(1, 7, size=(3, 4))
+    batch = BatchEnv(env, n_students=2, restart=QueuedLevels())
+    table = Numbered(number=jnp.arange(7, dtype=jnp.int32))
+    state, _ = batch.reset(jax.random.key(0), Numbered(number=jnp.asarray(queues[:, 0], jnp.int32)))
+    state = batch.with_queue(state, LevelQueue(table=table, numbers=jnp.asarray(queues, jnp.int32)))
+    step = jax.jit(batch.step)
+    place, clock = np.zeros(3, int), np.zeros(3, int)
+    for _ in range(40):
+        on = queues[np.arange(3), place % 4]
+        np.testing.assert_array_equal(batch.numbers(state), np.stack([on, on]))
+        np.testing.assert_array_equal(batch.levels(state).number, np.stack([on, on]))
+        state, ts = step(jax.random.key(1), state, jnp.zeros((2, 3), jnp.int32))
+        clock += 1
+        done = clock >= length_of(on)
+        np.testing.assert_array_equal(ts.done, np.stack([done, done]))
+        place, clock = place + done, np.where(done, 0, clock)
+    assert place.max() > 4  # some row has come round to the beginning of its queue
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"core": ListedPLRSettings(score="max_mc")}, r"runner.core.score is 'max_mc': it must be a mean .*gae"),
+        ({"core": ListedPLRSettings(score="neg_return")}, "runner.core.score is 'neg_return'"),
+        ({"continue_episodes": False}, "runner.continue_episodes is False: it must be True"),
+        ({"n_evals": 2}, "runner.n_evals is 2: it must be 1"),
+        ({"rollouts_per_batch": 2}, "runner.rollouts_per_batch is 2"),
+        ({"share": "walls"}, "unknown runner.share 'walls': choose from .*n_walls"),
+        ({"n_levels": 2**30}, r"runner.n_levels is 1073741824: it must be at most \d+"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(changes, message):
+    env = AMaze(height=3, width=3, n_walls=2, max_steps=6)
+    with pytest.raises(ValueError, match=message):
+        trained_with(env, small_agent(env), TaskRunner(n_parallel=2, n_steps=4, **changes))
+
+
+def test_other_settings_are_refused_where_they_are_made():
+    with pytest.raises(ValueError, match=r"unknown runner.tail 'stich': .*did you mean 'stitch'"):
+        TaskRunner(tail="stich")
+    with pytest.raises(ValueError, match=r"runner.n_levels is 0"):
+        TaskRunner(n_levels=0)
+    with pytest.raises(ValueError, match=r"runner.n_levels is 10, which 4 devices cannot share equally \(try 8\)"):
+        TaskRunner(n_levels=10).per_device(4)
+
+
+# ------------------------------------------------------------------------------------- an unlimited number of levels
+
+
+@pytest.mark.parametrize("capacity", [4, 256])
+def test_a_buffer_holds_the_latest_score_of_every_level_that_it_keeps(capacity):
+    env = EndlessLine()
+    settings = EpisodePLR(n_parallel=N_ROWS, n_steps=N_STEPS, capacity=capacity, min_fill=0.0, n_fresh=N_STEPS)
+    agent = small_agent(env)
+    runner = runner_of(env, agent, Spy(settings.build(env, agent, N_ROWS)), N_STEPS, continues=True)
+    program = SeedRunner(runner, 1)
+    state, parts, scores, n_replayed = program.init(0), [[] for _ in range(N_ROWS)], {}, 0
+    for n in range(14):
+        state, _ = program.run(state, n + 1)
+        inner, _, steps = jax.tree.map(lambda x: np.asarray(x)[0], state.curriculum)
+        for t in range(N_STEPS):
+            for row in range(N_ROWS):
+                parts[row].append(steps["quantity"][t, row])
+                if steps["done"][t, row]:
+                    level = int(steps["task"][t, row])
+                    assert len(parts[row]) == length_of(level)  # the row has stayed on its level
+                    n_replayed += level in scores
+                    scores[level], parts[row] = np.mean(parts[row]), []
+        buffer = inner.buffer
+        kept = buffer.levels.number[buffer.filled]
+        assert len(set(kept)) == len(kept) == min(capacity, len(scores))
+        np.testing.assert_allclose(
+            buffer.scores[buffer.filled], [scores[level] for level in kept], rtol=2e-5, atol=1e-6
+        )
+        held = inner.slots >= 0
+        np.testing.assert_array_equal(buffer.levels.number[inner.slots[held]], inner.current.number[held])
+    assert n_replayed > 10
+    assert program._run._cache_size() == 1
+
+
+def test_ages_and_scores_of_slots_are_those_of_a_plain_loop():
+    rng = np.random.default_rng(5)
+    filled = np.arange(5) < 4
+    buffer = level_buffer.init(Numbered(number=jnp.zeros((), jnp.int32)), 5).replace(filled=jnp.asarray(filled))
+    ages, scores, best = np.zeros(5, int), np.full(5, -np.inf), np.full(5, -np.inf)
+    for _ in range(3):
+        slots, valid, found = rng.integers(-1, 4, 12), rng.random(12) < 0.7, rng.random(12).astype(np.float32)
+        ended = Results(*map(jnp.asarray, (slots, valid, found, 2 * found, slots, np.where(valid, found, np.nan))))
+        buffer = rescored(aged(buffer, jnp.asarray(slots), jnp.asarray(valid)), jnp.asarray(slots), ended)
+        for slot, counts, score in zip(slots, valid, found, strict=True):
+            if counts:
+                ages = np.where(filled, ages + 1, 0)
+                if slot >= 0:
+                    ages[slot], scores[slot], best[slot] = 0, score, max(best[slot], 2 * score)
+        np.testing.assert_array_equal(buffer.ages, ages)
+        np.testing.assert_array_equal(buffer.scores, scores.astype(np.float32))
+        np.testing.assert_array_equal(buffer.best_returns, best.astype(np.float32))
+
+
+def test_an_unlimited_number_of_levels_needs_new_ones_and_a_score_of_steps():
+    with pytest.raises(ValueError, match=r"runner.n_fresh is 0: it must be at least 1"):
+        EpisodePLR(n_fresh=0)
+    env = EndlessLine()
+    with pytest.raises(ValueError, match=r"runner.score is 'max_mc': it must be a mean"):
+        trained_with(env, small_agent(env), EpisodePLR(n_parallel=2, n_steps=4, score="max_mc"))

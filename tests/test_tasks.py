@@ -1,0 +1,271 @@
+"""Task curricula: against recordings of level-replay's weights, plain Python models and closed forms."""
+
+import itertools
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from minimax_lib.tasks import TSCL, ListedPLR, Preference, Results, Steps, Unfinished, Uniform, draw, results_of
+from minimax_lib.tasks.clock import Begun, last_entries
+from minimax_lib.tasks.draws import draw_where
+from minimax_lib.tasks.tscl import slope
+
+RECORDED = np.load(Path(__file__).parent / "data" / "plr_weights.npz")
+N = 6
+
+
+def results(task, returns=None, score=None, valid=None) -> Results:
+    """Results of attempts, given as lists."""
+    n = len(task)
+    numbers = jnp.zeros(n, jnp.float32)
+    return Results(
+        task=jnp.asarray(task, jnp.int32),
+        valid=jnp.ones(n, bool) if valid is None else jnp.asarray(valid),
+        progress=numbers,
+        returns=numbers if returns is None else jnp.asarray(returns, jnp.float32),
+        length=jnp.ones(n, jnp.int32),
+        score=jnp.full(n, jnp.nan) if score is None else jnp.asarray(score, jnp.float32),
+    )
+
+
+def settings_of(case: int) -> tuple:
+    """The recorded settings of a case, in the order of `Preference`'s fields."""
+    names = ("score_transform", "temperature", "staleness_coef", "staleness_transform", "staleness_temperature", "eps")
+    return tuple(RECORDED[f"case_{name}"][case].item() for name in names)
+
+
+def test_weights_are_those_of_level_replay():
+    groups: dict[tuple, list[int]] = {}
+    for case in range(len(RECORDED["scores"])):
+        groups.setdefault(settings_of(case), []).append(case)
+    assert len(groups) > 50
+    n_compared = 0
+    for settings, cases in groups.items():
+        weights = jax.vmap(Preference(*settings).weights)
+        found = weights(
+            RECORDED["scores"][cases], RECORDED["staleness"][cases].astype(np.int32), RECORDED["seen"][cases]
+        )
+        for case, ours in zip(cases, np.asarray(found), strict=True):
+            theirs = RECORDED["weights"][case]
+            seen, ages = RECORDED["seen"][case], RECORDED["staleness"][case]
+            # Theirs does not add up to 1 where all ages are 0. And it ranks unseen tasks among the others.
+            ranked = unseen_among_seen(settings[0], RECORDED["scores"][case], seen)
+            ranked |= settings[2] > 0 and unseen_among_seen(settings[3], ages, seen)
+            if ranked or (settings[2] > 0 and not (ages * seen).any()):
+                continue
+            if RECORDED["case_rank_tie"][case]:  # equal values share their ranks in any order
+                ours, theirs = np.sort(ours), np.sort(theirs)
+            np.testing.assert_allclose(ours, theirs, atol=1e-6, err_msg=str((settings, case)))
+            n_compared += 1
+    assert n_compared >= 200
+
+
+def unseen_among_seen(transform: str, values: np.ndarray, seen: np.ndarray) -> bool:
+    """Whether an unseen task would take the rank of a seen one."""
+    if transform == "match_rank":
+        values = values * (1 - values)
+    by_order = transform in ("rank", "match_rank", "greedy", "eps_greedy")
+    return bool(by_order and not seen.all() and values[~seen].max() > values[seen].min())
+
+
+@pytest.mark.parametrize("transform", ["rank", "power", "greedy", "eps_greedy", "softmax", "match", "constant"])
+def test_weights_are_a_distribution_over_what_was_seen(transform):
+    preference = Preference(transform, staleness=0.5)
+    seen = jnp.array([True, False, True, True, False, True])
+    for scores in (jnp.zeros(N), -jnp.arange(1.0, N + 1), 1e4 * jnp.arange(1.0, N + 1)):
+        for ages in (jnp.zeros(N, jnp.int32), jnp.arange(N, dtype=jnp.int32)):
+            weights = np.asarray(preference.weights(scores, ages, seen))
+            assert weights.sum() == pytest.approx(1, abs=1e-6)
+            assert (weights >= 0).all()
+            assert (weights[~np.asarray(seen)] == 0).all()
+    assert not np.asarray(preference.weights(scores, ages, jnp.zeros(N, bool))).any()
+
+
+def test_settings_out_of_range_are_refused_by_name():
+    with pytest.raises(ValueError, match=r"unknown transform 'ranks': .*did you mean 'rank'"):
+        Preference("ranks")
+    with pytest.raises(ValueError, match="temperature is 0: it must be positive"):
+        Preference(temperature=0)
+    with pytest.raises(ValueError, match="staleness is nan"):
+        Preference(staleness=float("nan"))
+    with pytest.raises(ValueError, match="alpha is 2: it must be between 0 and 1"):
+        ListedPLR(N, alpha=2)
+    with pytest.raises(ValueError, match="window is 1: it must be at least 2"):
+        TSCL(N, window=1)
+
+
+def test_draws_follow_the_weights_and_never_give_what_has_none():
+    weights = jnp.array([0.0, 0.1, 0.0, 0.3, 0.6, 0.0] + [0.0, 1e-4] * 500)
+    drawn = np.bincount(draw(jax.random.key(0), weights, 1_000_000), minlength=len(weights))
+    assert drawn[np.asarray(weights) == 0].sum() == 0
+    shares = np.asarray(weights) / np.asarray(weights).sum()
+    # 10^6 draws: five standard deviations of the most likely entry are .0025.
+    np.testing.assert_allclose(drawn / 1e6, shares, atol=2.5e-3)
+    assert (draw(jax.random.key(0), jnp.zeros(N), 3) >= 0).all()
+
+
+def test_draws_where_something_is_allowed_are_uniform():
+    allowed = jnp.array([False, True, False, True, True, False])
+    drawn = np.bincount(draw_where(jax.random.key(1), allowed, 30_000), minlength=N)
+    assert (drawn[~np.asarray(allowed)] == 0).all()
+    assert np.abs(drawn[np.asarray(allowed)] / 30_000 - 1 / 3).max() < 0.014  # five standard deviations
+    nothing = np.bincount(draw_where(jax.random.key(1), jnp.zeros(N, bool), 6_000), minlength=N)
+    assert (nothing > 800).all()
+
+
+def test_ages_and_last_entries_are_those_of_a_plain_loop():
+    rng = np.random.default_rng(0)
+    begun, last, count = Begun.none(N), np.zeros(N, int), 0
+    for _ in range(5):
+        tasks, valid = rng.integers(N, size=9), rng.random(9) < 0.6
+        begun = begun.after(jnp.asarray(tasks, jnp.int32), jnp.asarray(valid))
+        entries = np.full(N, -1)
+        for i, (task, counts) in enumerate(zip(tasks, valid, strict=True)):
+            if counts:
+                count += 1
+                last[task], entries[task] = count, i
+        np.testing.assert_array_equal(begun.ages(), count - last)
+        np.testing.assert_array_equal(last_entries(N, jnp.asarray(tasks), jnp.asarray(valid)), entries)
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.25])
+def test_scores_are_written_in_their_order(alpha):
+    rng = np.random.default_rng(1)
+    core = ListedPLR(N, alpha=alpha)
+    state, scores = core.init(jax.random.key(0)), {}
+    for _ in range(4):
+        tasks, found = rng.integers(N - 1, size=12), rng.random(12)
+        found[rng.random(12) < 0.4] = np.nan
+        for task, score in zip(tasks, found, strict=True):
+            if np.isfinite(score):
+                scores[task] = (1 - alpha) * scores[task] + alpha * score if task in scores else score
+        state = jax.jit(core.update)(state, results(tasks, score=found))
+    np.testing.assert_array_equal(state.seen, [task in scores for task in range(N)])
+    np.testing.assert_allclose(state.scores, [scores.get(task, 0) for task in range(N)], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "seen", "probability"),
+    [
+        ({}, 0, 0.0),
+        ({}, 3, 0.5),  # annealed: the share of tasks with a score
+        ({}, 6, 1.0),
+        ({"replay_prob": 0.3}, 3, 0.3),
+        ({"min_fill": 0.6}, 3, 0.0),
+        ({"schedule": "fixed", "replay_prob": 0.4}, 3, 0.4),
+        ({"schedule": "fixed", "replay_prob": 0.4}, 6, 1.0),  # nothing is new any more
+        ({"schedule": "fixed", "replay_prob": 0.4, "min_fill": 1.0}, 5, 0.0),
+    ],
+)
+def test_replay_and_new_tasks_share_the_draws(settings, seen, probability):
+    core = ListedPLR(N, **settings)
+    state = core.update(core.init(jax.random.key(0)), results(range(N), score=[1.0] * seen + [np.nan] * (N - seen)))
+    assert float(core.replay_probability(state)) == pytest.approx(probability)
+    drawn = np.bincount(core.sample(jax.random.key(2), state, 20_000), minlength=N)
+    if 0 < seen < N:
+        # New tasks are uniform over those without a score. Five standard deviations are .018.
+        assert drawn[:seen].sum() / 20_000 == pytest.approx(probability, abs=0.018)
+        np.testing.assert_allclose(drawn[seen:] / drawn[seen:].sum(), 1 / (N - seen), atol=0.03)
+    else:
+        assert drawn.sum() == 20_000
+
+
+def test_an_annealed_replay_that_is_over_goes_on_with_a_share_of_uniform_draws():
+    core = ListedPLR(N, Preference("greedy", staleness=0.0), replay_prob=0.7)
+    state = core.update(core.init(jax.random.key(0)), results(range(N), score=[0, 0, 5, 0, 0, 0]))
+    drawn = np.bincount(core.sample(jax.random.key(3), state, 20_000), minlength=N) / 20_000
+    np.testing.assert_allclose(drawn, np.full(N, 0.05) + 0.7 * (np.arange(N) == 2), atol=0.018)
+
+
+def test_a_slope_is_that_of_a_least_squares_line():
+    rng = np.random.default_rng(2)
+    for n in range(2, 11):
+        times, returns = np.sort(rng.choice(500, 10, replace=False)) - 600, rng.random(10)
+        found = slope(jnp.asarray(times, jnp.int32), jnp.asarray(returns, jnp.float32), jnp.int32(n))
+        assert float(found) == pytest.approx(np.polyfit(times[:n], returns[:n], 1)[0], rel=1e-4, abs=1e-7)
+    assert float(slope(jnp.zeros(4, jnp.int32), jnp.ones(4), jnp.int32(1))) == 0
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.5])
+def test_tscl_keeps_a_window_for_each_task(alpha):
+    rng = np.random.default_rng(3)
+    core = TSCL(3, window=4, alpha=alpha)
+    state, windows, scores, now = core.init(jax.random.key(0)), {i: [] for i in range(3)}, np.zeros(3), 0
+    update = jax.jit(core.update)
+    for _ in range(6):
+        tasks, returns, valid = rng.integers(3, size=7), rng.random(7), rng.random(7) < 0.7
+        for task, value, counts in zip(tasks, returns, valid, strict=True):
+            if counts:
+                now += 1
+                windows[task] = [*windows[task], (now, value)][-4:]
+                size = abs(np.polyfit(*zip(*windows[task], strict=True), 1)[0]) if len(windows[task]) > 1 else 0.0
+                scores[task] = (1 - alpha) * scores[task] + alpha * size
+        state = update(state, results(tasks, returns=returns, valid=valid))
+        np.testing.assert_allclose(state.scores, scores, rtol=1e-3, atol=1e-6)
+    weights = np.asarray(core.weights(state))
+    best = np.argmax(scores)
+    np.testing.assert_allclose(weights, np.full(3, 0.5 / 3) + 0.5 * (np.arange(3) == best), atol=1e-6)
+
+
+def test_tscl_starts_with_all_tasks_alike():
+    core = TSCL(4)
+    np.testing.assert_allclose(core.weights(core.init(jax.random.key(0))), 0.25, atol=1e-6)
+
+
+@pytest.mark.parametrize("tail", ["stitch", "write", "drop"])
+def test_attempts_are_scored_over_all_of_their_steps(tail):
+    rng = np.random.default_rng(4)
+    n_steps, n_rows = 24, 3
+    done, quantity = rng.random((n_steps, n_rows)) < 0.2, rng.random((n_steps, n_rows)).astype(np.float32)
+    task, returns = rng.integers(5, size=done.shape), rng.random(done.shape).astype(np.float32)
+    cuts = [0, 1, 7, 8, 20, 24]
+    steps = Steps(*(jnp.asarray(x) for x in (task.astype(np.int32), done, returns, returns, quantity)))
+    found, unfinished = [], Unfinished.none(n_rows)
+    for a, b in itertools.pairwise(cuts):
+        part, unfinished = results_of(jax.tree.map(lambda x, a=a, b=b: x[a:b], steps), unfinished, tail)
+        found.append(part)
+    wanted_lengths, wanted_scores = plain_attempts(done, quantity, cuts, tail)
+    joined = jax.tree.map(lambda *xs: np.concatenate(xs).reshape(n_steps, n_rows), *found)
+    np.testing.assert_array_equal(joined.valid, done)
+    np.testing.assert_array_equal(joined.length[done], wanted_lengths[done])
+    np.testing.assert_allclose(joined.score, wanted_scores, rtol=1e-6)
+    np.testing.assert_array_equal(joined.task, task)
+
+
+def plain_attempts(done, quantity, cuts, tail):
+    """Lengths i[T, N], and scores f[T, N] with NaN where none is given, step by step."""
+    lengths, scores = np.zeros(done.shape, int), np.full(done.shape, np.nan)
+    for row in range(done.shape[1]):
+        length, seen = 0, []
+        for t in range(len(done)):
+            length, seen = length + 1, [*seen, quantity[t, row]]
+            lengths[t, row] = length
+            is_cut = t + 1 in cuts
+            if done[t, row] or (tail == "write" and is_cut):
+                scores[t, row] = np.mean(seen)
+            if done[t, row]:
+                length, seen = 0, []
+            if tail != "stitch" and is_cut:
+                seen = []
+    return lengths, scores
+
+
+@pytest.mark.parametrize("core", [Uniform(5), ListedPLR(5), TSCL(5)], ids=lambda core: type(core).__name__)
+def test_task_curricula_compile_once_and_keep_to_their_list(core):
+    @jax.jit
+    def step(key, state):
+        tasks = core.sample(key, state, 8)
+        state = core.started(state, tasks, jnp.ones(8, bool))
+        found = results(tasks, returns=jax.random.normal(key, (8,)), score=jax.random.uniform(key, (8,)))
+        return core.update(state, found), tasks
+
+    state = core.init(jax.random.key(0))
+    for i in range(4):
+        state, tasks = step(jax.random.key(i), state)
+        assert ((tasks >= 0) & (tasks < 5)).all()
+        assert float(core.weights(state).sum()) == pytest.approx(1, abs=1e-6)
+    assert step._cache_size() == 1
+    assert all(x.shape == () and x.dtype == jnp.float32 for x in core.report(state).values())
