@@ -62,6 +62,7 @@ def teacher_in(words):
         ("--env Pendulum --runner plr --runner.generator teacher --runner.n-students 2", {"name": "Pendulum"}),
         ("--config maze/paired --env Pendulum", {"name": "Pendulum"}),
         ("--config pendulum/paired", {"name": "Pendulum", "noise_dim": 10}),
+        ("--env GridWorld --runner paired", {"name": "GridWorld", "schedule": None}),
         ("--env Gymnax --runner paired", {"name": "auto"}),
     ],
 )
@@ -83,7 +84,7 @@ def test_in_python_too():
     [
         (
             "--env Gymnax --runner paired",
-            "^no teacher is registered for Gymnax .*: choose .* has one: AMaze, Pendulum$",
+            "^no teacher is registered for Gymnax .*: choose .* has one: AMaze, GridWorld, Pendulum$",
         ),
         (
             "--env Gymnax --runner paired --runner.teacher.design.n-walls 3",

@@ -44,6 +44,8 @@ class GridWorld(Environment):
     """Add what the agent carries to the observation. The full view does not show it."""
     see_target: bool = True
     """Add the object and the colour that the task is about to the observation."""
+    keep_solvable: bool = False
+    """A mutation that would make a level unsolvable leaves it as it was (ACCEL)."""
 
     def __post_init__(self) -> None:
         if isinstance(self.family, str):
@@ -53,7 +55,7 @@ class GridWorld(Environment):
         if self.observation not in get_args(Observation):
             raise unknown_name("observation", self.observation, get_args(Observation))
         check_view_size(self.view_size)
-        for name in ("see_through_walls", "see_carrying", "see_target"):
+        for name in ("see_through_walls", "see_carrying", "see_target", "keep_solvable"):
             check_bool(name, getattr(self, name))
 
     @property
