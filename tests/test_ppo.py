@@ -16,7 +16,6 @@ from minimax_lib import axes
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import MOST_GRADIENTS, PPO, Batch, PPOAgent, averaged, explained_variance, normalized
 from minimax_lib.envs.batch import BatchEnv, NoRestart
-from minimax_lib.models.registry import MODELS
 from minimax_lib.models.settings import GRU, LSTM, S5, FeedForward
 from minimax_lib.rollout import Rollout, rollout
 from tests import probes
@@ -578,7 +577,7 @@ def test_impossible_settings_are_refused_in_one_line(setting, value, rule):
         PPO(**{setting: value})
 
 
-@pytest.mark.parametrize("name", MODELS.names())
+@pytest.mark.parametrize("name", SMALL)
 def test_actions_follow_the_policy(name):
     """Sampled frequencies are the probabilities, to five standard errors; the log probability is the action's."""
     agent = make_agent(name)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from minimax_lib.envs.spaces import ACTION_MASK, Space
 from minimax_lib.models.distributions import distribution, masked, n_deviations, n_outputs
-from minimax_lib.models.initializers import GAIN_LINEAR, orthogonal
+from minimax_lib.models.initializers import GAIN_LINEAR, Initializer, orthogonal
 
 if TYPE_CHECKING:
     import distrax
@@ -41,14 +41,16 @@ class Network(nn.Module):
         """The action distribution that parameters [..., n] describe. By default, as `policy_head` makes them."""
         return distribution(self._actions, parameters)
 
-    def policy_head(self, features: jax.Array, obs: Any, first: jax.Array) -> jax.Array:
+    def policy_head(
+        self, features: jax.Array, obs: Any, first: jax.Array, kernel_init: Initializer = nn.initializers.zeros
+    ) -> jax.Array:
         """Parameters f32[T, R, n] of the action distributions, from features [T, R, width] (or flat, [T * R, width]).
 
-        To be called inside `__call__`. Actions that the mask in `obs` forbids get the probability 0.
+        To be called inside `__call__`. Actions that the mask in `obs` forbids get the probability 0. By default, the
+        first policy is uniform.
         """
-        # Zero weights make the first policy uniform. The layer has no dtype, so it computes in that of its parameters:
-        # half precision ends here.
-        outputs = nn.Dense(n_outputs(self._actions), kernel_init=nn.initializers.zeros, name="policy")(features)
+        # The layer has no dtype, so it computes in that of its parameters: half precision ends here.
+        outputs = nn.Dense(n_outputs(self._actions), kernel_init=kernel_init, name="policy")(features)
         outputs = outputs.reshape(*first.shape, -1)
         # The mask changes the policy itself, not only the drawing of actions: losses and scores see the policy that
         # acts.
