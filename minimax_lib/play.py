@@ -207,8 +207,9 @@ def screen(game: Game, columns: int, lines: int, colours: bool) -> str:
     assert isinstance(env, Playable)
     scene = env.scene(state)
     blank = Cell("  ", "  ")
-    # Three lines of text, and an empty one between each of them and the picture.
-    height, view_width = max(1, lines - 5), len(scene.view[0])
+    keys = [scene.keys] if scene.keys and isinstance(game, Walk) else []
+    # Lines of text, and an empty one between them and the picture.
+    height, view_width = max(1, lines - 5 - len(keys)), len(scene.view[0])
     width = max(1, columns // 2 - view_width - GAP)
     left = window(scene.whole, scene.place, height, width) if game.show_map else []
     n_rows = min(height, max(len(left), len(scene.view)))
@@ -218,7 +219,8 @@ def screen(game: Game, columns: int, lines: int, colours: bool) -> str:
         own = left[i] if i < len(left) else [blank] * (len(left[0]) if left else 0)
         seen = scene.view[i - above] if 0 <= i - above < len(scene.view) else []
         text.append("  ".join(painted([part], colours)[0] for part in (own, seen) if part))
-    whole = [game.title, "", *text, "", game.status, game.help]
+    title = f"{game.title}: {scene.task}" if scene.task else game.title
+    whole = [title, "", *text, "", game.status, *keys, game.help]
     rows = [line if "\x1b" in line else line[: columns - 1] for line in whole]
     return HOME + "".join(f"{row}{END_OF_LINE}\r\n" for row in rows[:-1]) + rows[-1] + END_OF_LINE + BELOW
 

@@ -53,7 +53,7 @@ from minimax_lib.envs.grid.generators.registry import FAMILIES
 from minimax_lib.envs.grid.generators.rooms import Rooms
 from minimax_lib.envs.grid.generators.unlock import BlockedUnlockPickup, Unlock, UnlockPickup
 from minimax_lib.envs.grid.metrics import solvable
-from minimax_lib.envs.grid.suite import TASKS
+from minimax_lib.envs.grid.suite import GROUPS, TASKS
 from minimax_lib.envs.grid.validity import is_valid
 from minimax_lib.envs.levels import level_of_list
 from minimax_lib.envs.registry import make_env, make_held_out
@@ -528,19 +528,42 @@ def test_a_mixture_draws_each_family_as_often_as_its_weight_says():
 
 # --------------------------------------------------------------------------------------------------- lists and suites
 
+CALLS = {
+    "sample_level": lambda env, key: env.sample_level(key),
+    "reset": lambda env, key, level: env.reset(key, level),
+    "step": lambda env, key, state, action: env.step(key, state, action),
+}
 
-def test_a_list_of_a_gamut_has_its_kinds_in_turn_alone_and_in_a_batch():
-    env = make_env("GridWorld", family=GamutEasy())
+
+def test_a_list_of_a_gamut_has_its_kinds_in_turn_alone_in_a_batch_and_on_four_devices():
+    env, numbers = make_env("GridWorld", family=GamutEasy()), jnp.arange(12)
+
+    def together(numbers):
+        return jax.vmap(lambda number: level_of_list(env, number))(numbers)
 
     def both():
-        numbers = jnp.arange(12)
-        batch = jax.vmap(lambda number: level_of_list(env, number))(numbers)
-        return batch, jax.lax.map(lambda number: level_of_list(env, number), numbers)
+        return together(numbers), jax.lax.map(lambda number: level_of_list(env, number), numbers)
 
     batch, singly = quick(both)
+    mesh = jax.make_mesh((4,), ("device",), axis_types=(jax.sharding.AxisType.Auto,))
+    parts = jax.sharding.PartitionSpec("device")
+    spread = quick(jax.shard_map(together, mesh=mesh, in_specs=parts, out_specs=parts, check_vma=False), numbers)
     assert batch.difficulty.tolist() == [0, 1, 2] * 4
-    assert all(jax.tree.leaves(jax.tree.map(lambda x, y: bool((x == y).all()), batch, singly)))
+    jax.tree.map(np.testing.assert_array_equal, batch, singly)
+    jax.tree.map(np.testing.assert_array_equal, batch, spread)
     assert len(np.unique(batch.grid, axis=0)) == 12
+
+
+def test_every_frame_is_compiled_once():
+    calls = {name: jax.jit(call, static_argnums=0) for name, call in CALLS.items()}
+    for family in (EmptyRoom(14, 14), EmptyRoom(19, 19)):
+        env = make_env("GridWorld", family=family)
+        for seed in range(2):
+            key = jax.random.key(seed)
+            state, _ = calls["reset"](env, key, calls["sample_level"](env, key))
+            for action in range(2):
+                state, _ = calls["step"](env, key, state, jnp.int32(action))
+    assert {name: call._cache_size() for name, call in calls.items()} == dict.fromkeys(CALLS, 2)
 
 
 def test_held_out_levels_are_of_their_difficulty_and_fill_one_frame():
@@ -560,6 +583,21 @@ def test_held_out_levels_are_of_their_difficulty_and_fill_one_frame():
 def test_a_suite_keeps_the_rules_of_all_suites():
     env = make_env("GridWorld", family=LavaGap(5))
     check_held_out(env, jax.random.key(0), names=("LavaGap6", "TrainingDistribution"), n_episodes=2)
+
+
+@pytest.mark.parametrize("observation", ["partial", "full"])
+def test_every_environment_has_tasks_to_be_evaluated_on(observation):
+    groups = ("validation", "benchmark")
+    for name in FAMILIES.names():
+        for see_target in (True, False):
+            env = make_env("GridWorld", family=name, observation=observation, see_target=see_target)
+            played = [make_held_out(env, [group]).names for group in groups]
+            assert all(names[-1] == "TrainingDistribution" for names in played)
+            assert ("Fetch8N3" in played[1]) <= see_target
+            if observation == "partial":
+                assert all(len(names) >= len(GROUPS[group]) - 1 for group, names in zip(groups, played, strict=True))
+    small = make_env("GridWorld", observation="full")
+    assert make_held_out(small, ["validation"]).names == ("LavaGap6", "DoorKey6", "TrainingDistribution")
 
 
 def test_every_group_can_be_asked_for():

@@ -37,6 +37,7 @@ from minimax_lib.envs.grid.dynamics import begin
 from minimax_lib.envs.grid.generators.empty_room import EmptyRoom
 from minimax_lib.envs.grid.level import identity, make_level
 from minimax_lib.envs.grid.render import draw_level
+from minimax_lib.envs.grid.text import task_of
 from minimax_lib.envs.grid.validity import is_valid
 from minimax_lib.envs.grid.view import full_view, partial_view
 from minimax_lib.envs.registry import make_env
@@ -582,3 +583,22 @@ def test_a_terminal_shows_the_world_and_the_view():
     assert painted(env.scene(states[1]).view, colours=False) == ["####GG", "## .Lb", "##KrAb"]
     assert scene.place.tolist() == [0, 0]
     assert {env.keys[key] for key in ("left", "right", "up", "p", "l", "t", " ", "x")} == set(range(7))
+    assert all(f"{key}" in scene.keys for key in ("p:", "l:", "t or space:", "x:"))
+
+
+def test_a_terminal_tells_what_there_is_to_do():
+    found = [
+        task_of(from_text(rows, task, target, max_steps=9))
+        for rows, task, target in (
+            (["> G"], "reach", ""),
+            (["> Ab"], "pickup", "Ab"),
+            (["> Ly"], "open", "Dy"),
+            (["> Kr"], "fetch", "Kr"),
+        )
+    ]
+    assert found == [
+        "reach the goal within 9 steps",
+        "pick up the blue ball within 9 steps",
+        "open the yellow door within 9 steps",
+        "pick up the red key, nothing else, within 9 steps",
+    ]

@@ -14,6 +14,7 @@ import pytest
 from tiny_run import save_tiny_run
 
 from minimax_lib.config.play import parse
+from minimax_lib.envs.grid import GridWorld, from_text
 from minimax_lib.envs.maze import AMaze
 from minimax_lib.envs.maze.text import scene
 from minimax_lib.envs.registry import make_held_out
@@ -125,6 +126,18 @@ def test_the_screen_shows_map_view_and_keys_and_fits(corridor):
     small = plain(corridor, columns=30, lines=10)
     assert len(small) <= 10
     assert max(map(len, small)) <= 30
+
+
+def test_the_screen_tells_the_task_of_a_level_and_the_keys_for_objects():
+    level = from_text(["> Ab"], "pickup", "Ab", max_steps=8)
+    walk = Walk(GridWorld(view_size=3), lambda number: ("level", level), seed=0)
+    lines = plain(walk)
+    assert lines[0] == "level: pick up the blue ball within 8 steps"
+    assert lines[-2].startswith("p: pick up")
+    assert "q: leave" in lines[-1]
+    assert len(plain(walk, columns=30, lines=10)) <= 10
+    walk.press("p")
+    assert "solved" in walk.status
 
 
 def test_an_agent_is_watched_step_by_step(run):

@@ -16,6 +16,7 @@ USAGE = """Walk through mazes in a terminal, or watch a trained agent in them.
 * minimax-play                                   random levels
 * minimax-play --task Labyrinth                  a held-out task
 * minimax-play --env.height 9 --env.width 9 --env.n-walls 20
+* minimax-play --env GridWorld --env.family door_key
 * minimax-play --run runs/my-run --task Labyrinth SixteenRooms"""
 
 

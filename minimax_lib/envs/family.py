@@ -12,6 +12,7 @@ from minimax_lib.envs.held_out import GROUPS, TRAINING_DISTRIBUTION, NamedTasks,
 EnvironmentMaker = Callable[..., Environment]
 HeldOutMaker = Callable[..., HeldOut]
 TaskGroups = Mapping[str, Sequence[str]]
+CHOSEN_FOR_ALL = ("validation", "benchmark")
 
 
 def whole_level(level: Level) -> Any:
@@ -42,6 +43,11 @@ class Editing:
 EditingMaker = Callable[[Any], Editing]
 
 
+def fits_always(env: Environment, task: str) -> bool:
+    """The default: every task can be played, whatever the settings of the environment are."""
+    return True
+
+
 @dataclasses.dataclass(frozen=True)
 class Family:
     """An environment and what goes with it. Each environment's own record is in its own folder."""
@@ -55,6 +61,9 @@ class Family:
     groups: TaskGroups = dataclasses.field(default_factory=dict)
     """Names for several held-out tasks: "validation" is played during training, "benchmark" after it; and "all".
     A group that is missing is all tasks that are known."""
+    fits: Callable[[Any, str], bool] = fits_always
+    """`fits(env, task)`: whether agents of this environment can play the task. If not, it is left out of "validation"
+    and "benchmark". Asked for by its own name or in another group, it is refused."""
     teacher: Any = None
     """Settings whose `build(env)` returns the MDP in which levels are designed (`TeacherEnvironment`)."""
     editing: Editing | EditingMaker | None = None
@@ -68,6 +77,13 @@ class Family:
         everything = tuple(dict.fromkeys((*named, TRAINING_DISTRIBUTION)))
         missing = dict.fromkeys(GROUPS, named) | {"all": everything}
         object.__setattr__(self, "groups", missing | {name: tuple(group) for name, group in self.groups.items()})
+
+
+def tasks_called(family: Family, env: Environment, name: str) -> tuple[str, ...]:
+    """The held-out tasks that `name` stands for in `env`: those of the group of that name, or the task itself."""
+    tasks = tuple(family.groups.get(name, (name,)))
+    # These two are played where nobody has chosen any tasks.
+    return tuple(task for task in tasks if family.fits(env, task)) if name in CHOSEN_FOR_ALL else tasks
 
 
 def own_tasks(held_out: HeldOutMaker) -> tuple[str, ...]:

@@ -15,7 +15,9 @@ from minimax_lib.envs.family import (
     Family,
     HeldOutMaker,
     TaskGroups,
+    fits_always,
     own_tasks,
+    tasks_called,
     whole_level,
 )
 from minimax_lib.envs.foreign.craftax_family import FAMILY as CRAFTAX
@@ -92,6 +94,7 @@ def register_env(
         {**told, **(groups or {})},
         teacher or known.teacher,
         editing or known.editing,  # it may have been said before, by `register_editing`
+        fits=fits_always if held_out else known.fits,
     )
 
 
@@ -178,6 +181,7 @@ def make_held_out(env: Environment, names: Sequence[str], **options: Any) -> Hel
     """The held-out tasks called `names`, as one batch for `env`, each once.
 
     Every environment has the task "TrainingDistribution", and the groups of tasks "validation", "benchmark" and "all".
+    The first two have only tasks that agents of `env` can play.
     """
     if not names:
         raise ValueError("no held-out task is named: give at least one")
@@ -185,7 +189,7 @@ def make_held_out(env: Environment, names: Sequence[str], **options: Any) -> Hel
         return WrappedTasks(env, make_held_out(env.env, names, **options))
     family = family_of(env)
     _check_options("option of held-out tasks", family.held_out, options, but=("env", "names"))
-    tasks = tuple(dict.fromkeys(task for name in names for task in family.groups.get(name, [name])))
+    tasks = tuple(dict.fromkeys(task for name in names for task in tasks_called(family, env, name)))
     listed = {task: None for group in family.groups.values() for task in (*group, TRAINING_DISTRIBUTION)}
     listed |= dict.fromkeys(own_tasks(family.held_out))
     unlisted = [task for task in tasks if task not in listed]

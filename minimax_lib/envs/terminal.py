@@ -20,6 +20,8 @@ class Scene(NamedTuple):
     whole: list[list[Cell]]  # rows of the map
     view: list[list[Cell]]  # rows of what the agent sees
     place: np.ndarray  # i32[2], [row, column] of the agent in the map
+    task: str = ""  # what there is to do, if it is not the same in all levels
+    keys: str = ""  # what keys do, besides those for walking
 
 
 def painted(rows: list[list[Cell]], colours: bool) -> list[str]:

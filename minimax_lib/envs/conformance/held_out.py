@@ -10,10 +10,12 @@ import numpy as np
 from minimax_lib.envs.base import Environment, HeldOut, Level, TimeStep
 from minimax_lib.envs.conformance.environment import check_types
 from minimax_lib.envs.conformance.parts import check_fits, check_strong, numbers, require, same_levels
+from minimax_lib.envs.family import tasks_called
 from minimax_lib.envs.held_out import TRAINING_DISTRIBUTION
 from minimax_lib.envs.registry import family_of, make_held_out
 from minimax_lib.envs.spaces import Box, Dict, Space, sample_allowed
 from minimax_lib.envs.ued import describe
+from minimax_lib.envs.wrappers import unwrapped
 
 UNKNOWN = "no task is called so"
 
@@ -42,10 +44,11 @@ def made(env: Environment, names: Sequence[str], options: dict[str, Any]) -> Hel
 
 def check_names(env: Environment, suite: HeldOut, names: Sequence[str], options: dict[str, Any]) -> None:
     """The tasks are those that were asked for, each can be had alone, and others are refused."""
-    what, groups = type(suite).__name__, family_of(env).groups
-    asked = tuple(dict.fromkeys(task for name in names for task in groups.get(name, [name])))
+    what, family, inner = type(suite).__name__, family_of(env), unwrapped(env)
+    asked = tuple(dict.fromkeys(task for name in names for task in tasks_called(family, inner, name)))
     require(suite.names == asked, f"{what}.names is {suite.names}: asked for were {asked}")
-    for task in dict.fromkeys((*asked, TRAINING_DISTRIBUTION, *(task for group in groups.values() for task in group))):
+    known = (task for group in family.groups.values() for task in group if family.fits(inner, task))
+    for task in dict.fromkeys((*asked, TRAINING_DISTRIBUTION, *known)):
         alone = made(env, [task], options)
         require(alone.names == (task,), f"{what} has the tasks {alone.names}: asked for was {task!r} alone")
     try:

@@ -8,6 +8,7 @@ from minimax_lib.envs.cells import codes
 from minimax_lib.envs.cells.flood import beside, bit_at, bits_of, moves_between
 from minimax_lib.envs.grid import cells
 from minimax_lib.envs.grid.level import REACH, Level
+from minimax_lib.envs.grid.solution import solution_length
 from minimax_lib.loops import steps_at_once
 
 N_COLOURS = len(codes.COLOURS)
@@ -21,6 +22,7 @@ def level_metrics(level: Level) -> dict[str, jax.Array]:
     * `n_rooms`: doors + 1, which is the number of rooms in a chain of them
     * `path_length`: moves to what the task is about (`path_length`)
     * `solvable`: 0 or 1 (`solvable`)
+    * `solution_length`: the fewest actions that solve it, -1 where they are not known (`solution.solution_length`)
     """
     is_door = cells.kind(level.grid) == codes.DOOR
     n_doors = is_door.sum(dtype=jnp.float32)
@@ -32,6 +34,7 @@ def level_metrics(level: Level) -> dict[str, jax.Array]:
         "n_objects": cells.is_item(level.grid).sum(dtype=jnp.float32),
         "path_length": path_length(level)[0].astype(jnp.float32),
         "solvable": solvable(level).astype(jnp.float32),
+        "solution_length": solution_length(level).astype(jnp.float32),
     }
 
 

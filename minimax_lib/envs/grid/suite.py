@@ -79,9 +79,9 @@ OTHER_SIZES: dict[str, Any] = {
 }
 TASKS: Mapping[str, Any] = MULTI_ROOM | OBSTRUCTED_MAZE | FAMILIES | OTHER_SIZES
 GROUPS = {
-    # Which tasks fit depends on the frame that an agent sees, so none of them is played unless it is asked for.
-    "validation": (TRAINING_DISTRIBUTION,),
-    "benchmark": (TRAINING_DISTRIBUTION,),
+    # Short episodes in small frames: a few tasks that are cheap to play again and again.
+    "validation": ("MultiRoomN2", "SimpleCrossingS9N2", "LavaGap6", "Unlock", "DoorKey6", TRAINING_DISTRIBUTION),
+    "benchmark": (*FAMILIES, "MultiRoomN4", "ObstructedMaze1Dlhb", TRAINING_DISTRIBUTION),
     "all": (*TASKS, TRAINING_DISTRIBUTION),
     "multi_room": tuple(MULTI_ROOM),
     "gamut_easy": tuple(OBSTRUCTED_MAZE)[:3],
@@ -89,6 +89,22 @@ GROUPS = {
     "gamut_hard": tuple(OBSTRUCTED_MAZE),
     "families": tuple(FAMILIES),
 }
+
+
+def fits(training: GridWorld, name: str) -> bool:
+    """Whether agents of `training` can play the task.
+
+    If they see the full frame, its levels must not be larger than those of training. Fetch needs `see_target`.
+    """
+    if name not in TASKS:
+        return True
+    return _fits_frame(training, TASKS[name]) and (training.see_target or not isinstance(TASKS[name], Fetch))
+
+
+def _fits_frame(training: GridWorld, family: Any) -> bool:
+    """Whether the levels of `family` are as agents of `training` can see them."""
+    is_larger = family.height > training.height or family.width > training.width
+    return training.observation != "full" or not is_larger
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,7 +130,7 @@ class GridSuite:
                 raise unknown_name("held-out task", name, [*GROUPS, TRAINING_DISTRIBUTION, *TASKS])
             family = self.family(name)
             height, width = self.training.height, self.training.width
-            if self._has_full_view and (family.height > height or family.width > width):
+            if not _fits_frame(self.training, family):
                 raise ValueError(
                     f"the held-out task {name!r} has {family.height} x {family.width} cells, but agents that see the "
                     f"full frame are trained with {height} x {width}: choose a smaller task, or a larger family"

@@ -12,12 +12,15 @@ from minimax_lib.envs.cells.codes import UPWARDS
 from minimax_lib.envs.cells.drawing import seen_cells
 from minimax_lib.envs.cells.text import FLOOR, LIT_FLOOR, agent, floor, goal, hidden, lit_cells, put, wall
 from minimax_lib.envs.grid import cells
+from minimax_lib.envs.grid import level as tasks
 from minimax_lib.envs.grid.dynamics import EnvState
+from minimax_lib.envs.grid.level import Level
 from minimax_lib.envs.terminal import Cell, Scene
 
 KEYS: Mapping[str, int] = {
     "left": LEFT, "right": RIGHT, "up": FORWARD, "p": PICKUP, "l": DROP, " ": TOGGLE, "t": TOGGLE, "x": DONE,
 }  # fmt: skip
+KEYS_TEXT = "p: pick up   l: lay down   t or space: toggle (open, close, unlock)   x: done"
 INKS = (196, 46, 33, 129, 226, 250)  # of MiniGrid's colours
 LAVA = 208
 LETTERS = {codes.KEY: "K", codes.BALL: "A", codes.BOX: "B", codes.FLOOR: "F"}
@@ -41,13 +44,21 @@ def scene(state: EnvState, image: np.ndarray | None) -> Scene:
     put(whole, place, agent(facing, LIT_FLOOR))
     if image is None:
         hands = cells.EMPTY if now.carrying == cells.NOTHING else now.carrying
-        return Scene(whole, [[_cell(cells.seen(hands), True)]], place)
+        return Scene(whole, [[_cell(cells.seen(hands), True)]], place, task_of(now.level), KEYS_TEXT)
     view = _cells(np.asarray(image), np.ones(image.shape[:2], bool))
     # What it carries stands in its own cell. The arrow is there only if the hands are empty.
     own = (len(view) - 1, len(view) // 2)
     if image[own][0] == codes.EMPTY:
         put(view, own, agent(UPWARDS, LIT_FLOOR))
-    return Scene(whole, view, place)
+    return Scene(whole, view, place, task_of(now.level), KEYS_TEXT)
+
+
+def task_of(level: Level) -> str:
+    """What there is to do in the level, and in how many steps, in words."""
+    target = int(level.target)
+    what = f"the {codes.COLOURS[int(cells.colour(target))]} {codes.OBJECTS[int(cells.kind(target))]}"
+    words = {tasks.PICKUP: f"pick up {what}", tasks.OPEN: f"open {what}", tasks.FETCH: f"pick up {what}, nothing else,"}
+    return f"{words.get(int(level.task), 'reach the goal')} within {level.max_steps} steps"
 
 
 def _cells(image: np.ndarray, lit: np.ndarray) -> list[list[Cell]]:

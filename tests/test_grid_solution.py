@@ -1,0 +1,141 @@
+"""The fewest actions that solve a level of the object world, against a search in plain Python."""
+
+from collections import deque
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from grid_twin import ORDER, soup
+
+from minimax_lib.envs.grid import Level, from_text
+from minimax_lib.envs.grid.generators.multi_room import MultiRoom
+from minimax_lib.envs.grid.level import FETCH, OPEN, PICKUP
+from minimax_lib.envs.grid.solution import solution_length
+
+WALL, DOOR, KEY, BALL, BOX, GOAL, LAVA = 2, 4, 5, 6, 7, 8, 9
+SHAPE = (5, 6)
+TOO_LARGE, MOST_STATES = -2, 20_000
+lengths = jax.jit(jax.vmap(solution_length))
+
+
+class Search:
+    """Breadth first over whole states of a level, with MiniGrid's rules. A state: (cells, place, direction, hands)."""
+
+    def __init__(self, level: Level):
+        self.width, self.task, self.target = level.grid.shape[1], int(level.task), int(level.target)
+        x, y = (int(i) for i in level.agent_pos)
+        cells = tuple(int(cell) for cell in np.asarray(level.grid).reshape(-1))
+        self.start = (cells, y * self.width + x, int(level.agent_dir), 0)
+        self.rows = len(cells) // self.width
+
+    def length(self) -> int:
+        """The fewest actions; -1 if there is no way, and TOO_LARGE if that was not found out."""
+        seen, queue = {self.start}, deque([(self.start, 0)])
+        while queue:
+            state, n = queue.popleft()
+            for solved, after in self.steps(state):
+                if solved:
+                    return n + 1
+                if after not in seen:
+                    seen.add(after)
+                    queue.append((after, n + 1))
+            if len(seen) > MOST_STATES:
+                return TOO_LARGE
+        return -1
+
+    def steps(self, state):
+        """(whether the level is solved, the next state) for every action that changes something and is no failure."""
+        cells, at, facing, hands = state
+        yield False, (cells, at, (facing + 1) % 4, hands)
+        yield False, (cells, at, (facing - 1) % 4, hands)
+        y, x = divmod(at, self.width)
+        x, y = x + (1, 0, -1, 0)[facing], y + (0, 1, 0, -1)[facing]
+        if not (0 <= x < self.width and 0 <= y < self.rows):
+            return
+        place = y * self.width + x
+        front = cells[place]
+        kind, colour, is_open = front & 15, front >> 4 & 7, not front >> 7 & 3
+
+        def put(cell):
+            return (*cells[:place], cell, *cells[place + 1 :])
+
+        if kind in (1, 3, GOAL) or (kind == DOOR and is_open):
+            yield kind == GOAL, (cells, place, facing, hands)
+        if kind in (KEY, BALL, BOX) and not hands:
+            right = self.task in (PICKUP, FETCH) and front & 127 == self.target
+            if right or self.task != FETCH:
+                yield right, (put(1), at, facing, front)
+        if kind == 1 and hands:
+            yield False, (put(hands), at, facing, 0)
+        if kind == BOX:
+            yield False, (put(front >> 9 or 1), at, facing, hands)
+        locked = front >> 7 & 3 == 2
+        if kind == DOOR and not is_open and (not locked or hands & 127 == KEY | colour << 4):
+            yield self.task == OPEN and front & 127 == self.target, (put(front & 127), at, facing, hands)
+
+
+def stacked(levels):
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *levels)
+
+
+def test_it_is_the_length_that_a_search_over_whole_states_finds():
+    rng = np.random.default_rng(0)
+    kinds = (WALL, WALL, WALL, DOOR, DOOR, BALL, BOX, GOAL, LAVA, 3)
+    levels = [soup(rng, SHAPE, ORDER[i % len(ORDER)], 100, 0.4, kinds) for i in range(240)]
+    counts = {"exact": 0, "not known": 0, "no way": 0}
+    for i, (level, ours) in enumerate(zip(levels, lengths(stacked(levels)).tolist(), strict=True)):
+        exact = Search(level).length()
+        if ours >= 0:
+            assert ours == exact, i
+            counts["exact"] += 1
+        else:
+            counts["no way" if exact == -1 else "not known"] += 1
+    assert min(counts.values()) >= 5, counts
+
+
+def test_it_is_known_for_every_level_without_objects_and_locks():
+    rng = np.random.default_rng(1)
+    for kinds in ((WALL, WALL, GOAL, LAVA, 3), (WALL, GOAL, LAVA)):
+        levels = [soup(rng, SHAPE, 0, 100, 0.5, kinds) for _ in range(120)]
+        assert lengths(stacked(levels)).tolist() == [Search(level).length() for level in levels]
+
+
+@pytest.mark.parametrize(
+    ("rows", "task", "target", "length"),
+    [
+        (["> . G"], "reach", "", 2),
+        (["< . G"], "reach", "", 4),  # two turns
+        (["> Dr G"], "reach", "", 3),  # a shut door is one action more
+        (["> Dr Db G"], "reach", "", 5),
+        (["> Or G"], "reach", "", 2),
+        ([">Or Dr G"], "reach", "", 3),
+        (["> . Ab"], "pickup", "Ab", 2),
+        (["> By:Ab"], "pickup", "Ab", 2),  # it is opened first
+        (["> By:G # G"], "reach", "", 2),
+        (["> . Dr"], "open", "Dr", 2),
+        (["> Db Dr"], "open", "Dr", 3),
+        (["> . Kr", "Ab . ."], "fetch", "Ab", 2),
+        (["> Kr Lr G"], "reach", "", -1),
+        (["> # G"], "reach", "", -1),
+        (["> ~ G"], "reach", "", -1),
+    ],
+)
+def test_doors_turns_and_last_actions_are_counted(rows, task, target, length):
+    rows = [f"{row}{' #' * (6 - len(row.split()))}" for row in rows]
+    rows += [" ".join("#" * 6)] * (5 - len(rows))
+    assert lengths(stacked([from_text(rows, task, target)])).tolist() == [length]
+
+
+def test_multi_room_takes_as_long_as_was_counted_on_the_published_levels():
+    n_levels, counted = 500, (2.9, 8.0, 14.1, 20.1)  # for 1 to 4 rooms
+
+    def drawn(key):
+        rooms = jnp.repeat(jnp.arange(4), n_levels)
+        levels = jax.vmap(MultiRoom().sample_of)(jax.random.split(key, rooms.size), rooms)
+        return jax.vmap(solution_length)(levels).reshape(4, n_levels)
+
+    found = np.asarray(jax.jit(drawn)(jax.random.key(0)))
+    assert (found > 0).all()
+    assert found.max() <= 30
+    np.testing.assert_allclose(found.mean(axis=1), counted, atol=0.45)
