@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jax
 import pytest
@@ -428,12 +429,23 @@ def test_the_python_of_the_page_on_environments_runs(tmp_path, monkeypatch):
     assert found["ts"].obs
 
 
+def test_the_python_of_the_page_on_gridworld_runs(tmp_path):
+    level = run_blocks(DOCS / "gridworld.md", tmp_path, jax=jax)["level"]
+    assert level.grid.shape == (4, 5)
+
+
 def test_the_python_of_the_page_on_curricula_is_that_of_its_file():
     source = (DOCS / "examples" / "hard_levels.py").read_text(encoding="utf-8")
-    for _, text in python_blocks(DOCS / "curricula.md"):
-        assert text.strip() in source
+    blocks = [text for _, text in python_blocks(DOCS / "curricula.md")]
+    complete = [text for text in blocks if text.startswith("import jax\n")]
+    assert len(complete) == 1
+    names: dict[str, Any] = {}
+    exec(compile(complete[0], "curricula.md", "exec"), names)  # the one on task curricula
+    assert names["state"].seen.sum() == len(set(names["tasks"].tolist()))
+    assert all(text.strip() in source for text in blocks if text not in complete)
 
 
 def test_every_page_with_python_is_run():
-    run = {"README.md", "environments.md", "curricula.md", "extending.md", "loading.md", "pictures.md", "plotting.md"}
+    run = {"README.md", "environments.md", "gridworld.md", "curricula.md", "extending.md", "loading.md", "pictures.md"}
+    run |= {"plotting.md"}
     assert {page.name for page in GUIDES if python_blocks(page)} <= run
