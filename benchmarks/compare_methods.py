@@ -33,7 +33,7 @@ TASKS = ("TrainingDistribution", "SixteenRooms", "Labyrinth", "StandardMaze")
 
 def flags(method: str, args: argparse.Namespace) -> list[str]:
     """The command line of one method."""
-    common = ["--config", "configs/maze/quickstart.yaml", "--n-updates", str(args.n_updates)]
+    common = ["--config", "configs/maze/cpu/dr.yaml", "--n-updates", str(args.n_updates)]
     common += ["--n-seeds", str(args.n_seeds), "--log-dir", args.log_dir, "--name", folder(method)]
     common += ["--eval.tasks", *TASKS, "--eval.n-episodes", "50", "--eval.every", str(args.n_updates)]
     return [*common, "--no-report", "--resume", *METHODS[method]]

@@ -96,7 +96,7 @@ def summary(curves: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--config", default="configs/maze/quickstart.yaml")
+    parser.add_argument("--config", default="configs/maze/cpu/dr.yaml")
     parser.add_argument("--variant", action="append", required=True, metavar="NAME=FLAGS", dest="variants")
     parser.add_argument("--n-seeds", type=int, default=3)
     parser.add_argument("--log-dir", type=Path, default=Path("runs/learning_curves"))

@@ -27,6 +27,7 @@ from minimax_lib.messages import UNPRINTABLE
 from minimax_lib.models.registry import MODELS
 from minimax_lib.models.settings import LSTM, S5
 from minimax_lib.registry import Registry
+from minimax_lib.runners.build import with_devices
 from minimax_lib.train import check
 
 CONFIGS = Path(__file__).parent.parent / "configs"
@@ -298,7 +299,7 @@ def test_a_refused_setting_is_named_in_full_wherever_its_group_stands(tree, mess
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
 def test_the_experiments_in_the_repository_are_possible(path):
-    check(load_yaml(path))
+    check(with_devices(load_yaml(path)))
 
 
 def test_there_are_experiments_to_check():

@@ -510,6 +510,7 @@ def shrunk(path: Path) -> Runner:
         runner=dataclasses.replace(config.runner, **small),
         model=dataclasses.replace(config.model, memory_width=4, conv_filters=2, head_width=4),
         ppo=dataclasses.replace(config.ppo, n_epochs=1),
+        n_devices=1,
     )
     return make_runner(config)
 

@@ -61,13 +61,13 @@ class Family:
     groups: TaskGroups = dataclasses.field(default_factory=dict)
     """Names for several held-out tasks: "validation" is played during training, "benchmark" after it; and "all".
     A group that is missing is all tasks that are known."""
-    fits: Callable[[Any, str], bool] = fits_always
-    """`fits(env, task)`: whether agents of this environment can play the task. If not, it is left out of "validation"
-    and "benchmark". Asked for by its own name or in another group, it is refused."""
     teacher: Any = None
     """Settings whose `build(env)` returns the MDP in which levels are designed (`TeacherEnvironment`)."""
     editing: Editing | EditingMaker | None = None
     """How levels are mutated and compared, where they can be; a function of the environment if its settings matter."""
+    fits: Callable[[Any, str], bool] = fits_always
+    """`fits(env, task)`: whether agents of this environment can play the task. If not, it is left out of "validation"
+    and "benchmark". Asked for by its own name or in another group, it is refused."""
 
     def __post_init__(self) -> None:
         own = own_tasks(self.held_out)

@@ -185,8 +185,7 @@ TRAINING: tuple[Section, ...] = (
             "level/<source>/n_objects": "number of keys, balls and boxes; what is inside a box does not count",
             "level/<source>/path_length": "moves to what the task is about, as if no door or object stopped them; or 0",
             "level/<source>/solvable": "share of levels in which the agent can get there, with the keys that it finds",
-            "level/<source>/solution_length": "fewest actions that solve a level, with turns; -1 where objects or locks "
-            "matter, or there is no way",
+            "level/<source>/solution_length": "fewest actions that solve a level; -1 where they are not known",
         },
         env="GridWorld",
     ),
