@@ -85,7 +85,17 @@ setup(
     python_requires=">=3.11",
     packages=find_packages(include=["minimax_lib", "minimax_lib.*"]),
     package_data={
-        "minimax_lib": ["py.typed", "configs/*/*.yaml", "envs/maze/*.json", "pictures/*.css", "pictures/*.js"]
+        "minimax_lib": [
+            "py.typed",
+            "configs/*/*.yaml",
+            "configs/*/*/*.yaml",
+            "trained/*/*/*.yaml",
+            "trained/*/*/*.json*",
+            "trained/*/*/archive/*.npz",
+            "envs/maze/*.json",
+            "pictures/*.css",
+            "pictures/*.js",
+        ]
     },
     install_requires=INSTALL,
     extras_require=EXTRAS,

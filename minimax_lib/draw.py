@@ -10,6 +10,7 @@ from PIL import Image
 
 from minimax_lib.commands import carried_out, nothing_drawn, say, without_sweeps
 from minimax_lib.config.draw import ALL, LATEST, WHAT, Settings, parse
+from minimax_lib.config.shipped import located_run, shipped_agents
 from minimax_lib.config.train import import_plugins
 from minimax_lib.envs.base import Drawable, Environment
 from minimax_lib.envs.drawing import same_size, stacked
@@ -68,7 +69,8 @@ def check_formats(settings: Settings) -> None:
 
 def checkpoints_of(folder: Path, settings: Settings) -> list[Run]:
     """The run at each of the checkpoints that are asked for, the oldest first; ValueError if there is none of them."""
-    check_is_run(folder)
+    folder = located_run(folder)
+    check_is_run(folder, shipped_agents())
     given = settings.plugins is not None
     updates: set[int] = set()
     for word in settings.checkpoints:

@@ -14,6 +14,7 @@ from minimax_lib import axes
 from minimax_lib.commands import without_sweeps
 from minimax_lib.config import to_dict
 from minimax_lib.config.evaluate import Settings, parse
+from minimax_lib.config.shipped import located_run, shipped_agents
 from minimax_lib.config.train import import_plugins
 from minimax_lib.config.tree import flat
 from minimax_lib.evaluation.comparison import Improvement, Method, rows, tables
@@ -101,11 +102,12 @@ def methods_of(settings: Settings) -> dict[str, list[Run]]:
     found: dict[Path, Run] = {}
 
     def read(path: Path) -> RunTables:
-        check_is_run(path)
+        check_is_run(path, shipped_agents())
         found[path] = find_run(path, settings.checkpoint, settings.plugins is not None)
         return RunTables(path, flat(to_dict(found[path].config)))
 
-    groups = find_groups(without_sweeps(settings.compare), settings.patterns, settings.by, read)
+    folders = [located_run(folder) for folder in without_sweeps(settings.compare)]
+    groups = find_groups(folders, settings.patterns, settings.by, read)
     return {group.label: [found[run.path] for run in group.runs] for group in groups}
 
 
@@ -171,7 +173,7 @@ def check_student(run: Run, student: int) -> None:
     """ValueError if the run has no such student."""
     n = run.config.runner.n_students
     if student >= n:
-        raise ValueError(f"student is {student}: {run.folder.path} has {n}, counted from 0")
+        raise ValueError(f"student is {student}: {run.name} has {n}, counted from 0")
 
 
 def check_size(settings: Settings, run: Run, runner: EvalRunner) -> None:
@@ -185,7 +187,9 @@ def check_size(settings: Settings, run: Run, runner: EvalRunner) -> None:
 def evaluate(settings: Settings, runs: Sequence[Run], runner: EvalRunner, console: Console) -> None:
     """Evaluates every run, writes a file for each, and prints tables of all runs together."""
     for run in runs:
-        run.results.mkdir(exist_ok=True)  # before the work: if this failed after it, the results would be lost
+        run.results.mkdir(
+            parents=True, exist_ok=True
+        )  # before the work: if this failed after it, the results would be lost
     say_hardware(partial(console.print, highlight=False, markup=False, soft_wrap=True), 1, runs[0].config.model)
     # All runs have one configuration. So they share one measure, which is compiled once.
     measure = measure_of(settings, runs[0], runner, console)
@@ -202,7 +206,9 @@ def evaluate(settings: Settings, runs: Sequence[Run], runner: EvalRunner, consol
 
 def evaluated(settings: Settings, run: Run, measure: Measure, console: Console) -> tuple[int, Scores, Path]:
     """(update, scores, the file that has them) of the run's checkpoint."""
-    run.results.mkdir(exist_ok=True)  # before the work: if this failed after it, the results would be lost
+    run.results.mkdir(
+        parents=True, exist_ok=True
+    )  # before the work: if this failed after it, the results would be lost
     update, params = restore(run, console)
     scores = measure(run, jax.tree.map(lambda x: x[:, settings.student], params))
     return update, scores, keep_evaluation(settings, run, update, scores)
@@ -215,7 +221,7 @@ def compare(settings: Settings, groups: Groups, runners: Runners, console: Conso
     out.parent.mkdir(parents=True, exist_ok=True)  # before the work, as in `evaluated`
     for label, runs in groups.items():
         n_seeds = sum(len(run.seeds) for run in runs)
-        folders = ", ".join(str(run.folder.path) for run in runs)
+        folders = ", ".join(run.name for run in runs)
         say(f"{label}: {n_seeds} seed{'s' if n_seeds > 1 else ''} ({folders})")
     found = with_scores([run for runs in groups.values() for run in runs], settings, runners, console)
     methods = side_by_side(groups, found)
@@ -293,7 +299,7 @@ def side_by_side(groups: Groups, found: Mapping[Path, tuple[int, Scores]]) -> li
             interval = (float(band[0]), float(band[1])) if band else None
             improvement = Improvement(float(improvement_probability(*both)), interval)
         updates = tuple(found[path][0] for path in paths)
-        methods.append(Method(label, tuple(map(str, paths)), updates, scores, improvement))
+        methods.append(Method(label, tuple(run.name for run in runs), updates, scores, improvement))
     return methods
 
 

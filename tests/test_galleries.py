@@ -203,7 +203,7 @@ def test_where_nothing_can_be_drawn_the_status_is_1(dr, elsewhere, capsys):
     ("words", "message"),
     [
         ([], "no run is given: name their folders first, as in minimax-draw runs/my-run"),
-        (["nowhere"], "run 'nowhere' does not exist"),
+        (["/nowhere"], "run '/nowhere' does not exist"),
         (["RUN/config.yaml"], "*/accel/config.yaml is a file: runs are folders (say *"),
         (["RUN", "--what", "bests"], "unknown what 'bests': choose from best, * (did you mean 'best'?)"),
         (["RUN", "--format", "jpg"], "unknown format 'jpg': choose from png, gif, mp4*"),

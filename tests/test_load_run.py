@@ -25,11 +25,13 @@ REPLAYING = {
     "plr": {"name": "plr", "capacity": 6},
     "accel": {"name": "accel", "capacity": 6, "n_edits": 2},
     "repaired": {"name": "plr", "capacity": 6, "generator": {"name": "teacher"}, "n_students": 2},
+    "episode_plr": {"name": "episode_plr", "capacity": 6, "n_fresh": 2},
 }
 OTHERS = {
     "dr": {"name": "dr"},
     "sfl": {"name": "sfl", "n_scored": 8, "n_kept": 4, "n_episodes": 2},
     "paired": {"name": "paired"},
+    "tasks": {"name": "tasks", "n_levels": 4},
 }
 
 

@@ -194,7 +194,7 @@ def test_keys_of_several_characters_are_one_key():
     [
         ([], "standard input is no terminal, which minimax-play needs: minimax-draw writes pictures"),
         (["--task", "Labyrnth"], "unknown held-out task 'Labyrnth'"),
-        (["--run", "nowhere"], "run 'nowhere' does not exist"),
+        (["--run", "/nowhere"], "run '/nowhere' does not exist"),
         (["--speed", "3"], "--speed is for --run only: add that, or leave it out"),
         (["--run", "x", "--env", "AMaze"], "--env is that of the run with --run: leave one of them out"),
         (["--speed", "0", "--run", "x"], "--speed is 0.0: it must be positive"),

@@ -33,7 +33,8 @@ class Settings(Explained):
     """Which checkpoints of which runs, and what to draw from them."""
 
     run: tuple[str, ...] = ()
-    """Folders of runs. They may also be named first, without this flag."""
+    """Folders of runs, or names of trained agents (`minimax-train --list agents`). They may also be named first,
+    without this flag."""
     what: tuple[str, ...] = tuple(WHAT)
     """What to draw."""
     checkpoints: tuple[str, ...] = (LATEST,)

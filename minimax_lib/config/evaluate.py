@@ -36,10 +36,10 @@ class Settings(Grouped):
     """What to evaluate, on what, and how."""
 
     run: tuple[str, ...] = ()
-    """Folders of runs; several are pooled as seeds, and must be runs of one configuration. They may also be named
-    first, without this flag."""
+    """Folders of runs, or names of trained agents (`minimax-train --list agents`). Several are pooled as seeds, and
+    must be of one configuration. They may also be named first, without this flag."""
     compare: tuple[str, ...] = ()
-    """Instead of --run: folders of runs of several methods, which are put side by side. Runs of one method are pooled
+    """Instead of --run: runs and agents of several methods, which are put side by side. Runs of one method are pooled
     as seeds; --label and --by make other groups, as for minimax-plot. An evaluation that is in a run's folder and was
     made in the same way is used."""
     tasks: tuple[str, ...] = ("benchmark",)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from minimax_lib.config.help import wrapped
-from minimax_lib.config.shipped import shipped, shipped_sweeps, summary
+from minimax_lib.config.shipped import shipped, shipped_agents, shipped_sweeps, summary, summary_of_agent
 from minimax_lib.curricula.generators import GENERATORS
 from minimax_lib.curricula.registry import RUNNERS
 from minimax_lib.curricula.scores import SCORES, Score
@@ -27,6 +27,11 @@ def configs() -> Names:
 def sweeps() -> Names:
     for name, path in shipped_sweeps().items():
         yield name, summary(path)
+
+
+def agents() -> Names:
+    for name, folder in shipped_agents().items():
+        yield name, summary_of_agent(folder)
 
 
 def of_registry(registry: Registry[Any]) -> Callable[[], Names]:
@@ -62,6 +67,7 @@ def tasks_of(groups: TaskGroups) -> list[str]:
 KINDS: dict[str, tuple[str, Callable[[], Names]]] = {
     "configs": ("configurations: --config NAME", configs),
     "sweeps": ("sweeps: minimax-sweep NAME", sweeps),
+    "agents": ("trained agents: --run NAME, load_run(NAME)", agents),
     "environments": ("environments: --env NAME", of_registry(ENVS)),
     "methods": ("methods: --runner NAME", of_registry(RUNNERS)),
     "generators": ("where plr and accel get new levels: --runner.generator NAME", of_registry(GENERATORS)),

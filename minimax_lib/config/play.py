@@ -29,7 +29,8 @@ class Settings(Explained):
     task: tuple[str, ...] = ()
     """Held-out tasks, one after another (`minimax-train --list tasks`); empty: random levels."""
     run: str = ""
-    """Folder of a run whose agent is watched; empty: you walk yourself."""
+    """Folder of a run whose agent is watched, or the name of a trained agent (`minimax-train --list agents`); empty:
+    you walk yourself."""
     checkpoint: int | Literal["latest"] = "latest"
     """The run's checkpoint, by its number of updates."""
     student: int = 0

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from minimax_lib.config.shipped import is_shipped
+from minimax_lib.config.shipped import agent_name, is_shipped
 from minimax_lib.config.tree import Tree, overlay
 from minimax_lib.config.values import convert
 
@@ -51,10 +51,17 @@ def harmless(said: Tree, path: Path, plugins_are_given: bool) -> Tree:
 
 
 def check_place(files: Sequence[tuple[Path, Tree]], flags: Tree, run_folder: Path) -> None:
-    """ValueError where a resume would go on in `run_folder`, and a file is of a run that lies elsewhere.
+    """ValueError where a resume would go on in `run_folder`, and a file is of a run elsewhere or of a trained agent.
 
     A run's own file says where it was when it began. `flags` that name a place are believed.
     """
+    for path, _ in files:
+        agent = agent_name(path.parent)
+        if agent and not run_folder.exists():
+            raise ValueError(
+                f"{agent} ships with its parameters alone, and {str(run_folder)!r} holds no run: leave out --resume, "
+                "to train with its settings from the beginning"
+            )
     if "name" in flags or "log_dir" in flags:
         return
     for path, _ in files:

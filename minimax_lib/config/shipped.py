@@ -1,13 +1,21 @@
-"""The configurations that travel with the package, by name: `maze/dr` is minimax_lib/configs/maze/dr.yaml.
+"""What travels with the package, by name.
 
-Sweeps travel with them, in a folder of their own: `accel` is minimax_lib/configs/sweeps/accel.yaml.
+* configurations: `maze/dr` is minimax_lib/configs/maze/dr.yaml
+* sweeps, in a folder of their own: `accel` is minimax_lib/configs/sweeps/accel.yaml
+* trained agents: `maze/sfl` is the folder minimax_lib/trained/maze/sfl
+
+A configuration is what --config takes, and a trained agent is what --run takes. So the two may have the same name.
 """
 
+import json
 from pathlib import Path
+from typing import Any
 
 FOLDER = Path(__file__).parent.parent / "configs"
 SWEEPS = FOLDER / "sweeps"
 ENDING = ".yaml"
+AGENTS = Path(__file__).parent.parent / "trained"
+ABOUT = "agent.json"  # in the folder of a trained agent: how it was trained, and what it solves
 
 
 def shipped() -> dict[str, Path]:
@@ -21,11 +29,35 @@ def shipped_sweeps() -> dict[str, Path]:
     return {path.stem: path for path in sorted(SWEEPS.glob(f"*{ENDING}"))}
 
 
+def shipped_agents() -> dict[str, Path]:
+    """The folders of the trained agents by name."""
+    folders = (path.parent for path in sorted(AGENTS.glob(f"*/*/{ABOUT}")))
+    return {folder.relative_to(AGENTS).as_posix(): folder for folder in folders}
+
+
 def located(name: str) -> Path:
     """The file called `name`: a path, or else the name of a shipped configuration, with or without its ending."""
     path = shipped().get(name.removesuffix(ENDING))
     # A file of the user's comes first. A folder of that name is in nobody's way.
     return path if path and not Path(name).is_file() else Path(name)
+
+
+def located_run(path: str | Path) -> Path:
+    """The folder of the run at `path`: `path` itself, or that of the trained agent of this name."""
+    agent = shipped_agents().get(Path(path).as_posix())
+    # A run of the user's comes first. Any other folder of that name is in nobody's way.
+    return agent if agent and not (Path(path) / "config.yaml").is_file() else Path(path)
+
+
+def agent_name(folder: Path) -> str:
+    """The name of the trained agent whose folder this is; empty for any other folder."""
+    here = folder.resolve()
+    return next((name for name, agent in shipped_agents().items() if agent.resolve() == here), "")
+
+
+def about_agent(folder: Path) -> dict[str, Any]:
+    """How the trained agent in `folder` was trained, and what it solves."""
+    return json.loads((folder / ABOUT).read_text(encoding="utf-8"))
 
 
 def is_shipped(path: Path) -> bool:
@@ -38,3 +70,11 @@ def summary(path: Path) -> str:
     with path.open(encoding="utf-8") as file:
         line = file.readline().strip()
     return line.removeprefix("#").strip() if line.startswith("#") else ""
+
+
+def summary_of_agent(folder: Path) -> str:
+    """What the trained agent in `folder` is, in a line."""
+    about = about_agent(folder)
+    rates = (f"{100 * e['solved_rate']:.0f}% of {e['tasks']}" for e in about["evaluations"] if e["solved_rate"])
+    solves = ", ".join(dict.fromkeys(rates))
+    return f"{about['method']} with {about['model']}, {about['updates']:,} updates; it solves {solves}"

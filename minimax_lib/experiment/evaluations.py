@@ -26,6 +26,8 @@ def existing(settings: Settings, run: Run, tasks: Sequence[str]) -> tuple[int, S
 
     With --robust the tasks are `share_names`.
     """
+    if run.agent:
+        return None  # another version of the package may have had another agent of this name
     update = max(saved_updates(run.folder.checkpoints), default=-1) if run.update is None else run.update
     how = {name: str(value) for name, value in ({"update": update} | protocol_columns(settings)).items()}
     names = LEVEL_MEASURES if settings.robust else MEASURES

@@ -14,6 +14,7 @@ import numpy as np
 from minimax_lib.agents.base import Agent, TrainState
 from minimax_lib.config import Config, to_dict
 from minimax_lib.config.files import read_yaml
+from minimax_lib.config.shipped import located_run, shipped_agents
 from minimax_lib.config.train import import_plugins
 from minimax_lib.config.values import convert
 from minimax_lib.curricula.level_buffer import LevelBuffer
@@ -46,13 +47,14 @@ def load_run(
 ) -> "LoadedRun":
     """The run in the folder `path`, with the parameters of one seed (by default the first) and student of it.
 
-    Of an archived update (`LoadedRun.archive`) there are the parameters alone.
+    `path` may also be the name of a trained agent that ships with the package, as maze/sfl. A run in a folder of that
+    name comes first. Of an agent, as of an archived update (`LoadedRun.archive`) there are the parameters alone.
 
     `plugins` are modules to import first. What the folder names is never imported by itself: a run with plugins is
     refused unless `plugins` is given, and `plugins=()` goes on without. Nothing in the folder is changed. ValueError in
     one line where there is no such run, or not that checkpoint, seed or student of it.
     """
-    path = Path(path)
+    path = located_run(path)
     if plugins is None:
         _check_no_plugins(path)
     else:
@@ -87,7 +89,7 @@ def _check_no_plugins(path: Path) -> None:
     """ValueError where the run names modules, in the words of Python and not of the command line."""
     config = RunFolder(path).config
     if not path.is_dir():
-        raise no_such_run(path)
+        raise no_such_run(path, shipped_agents())
     named = convert(read_yaml(config).get("plugins", ()), tuple[str, ...], "plugins") if config.exists() else ()
     if named:
         raise ValueError(
@@ -109,7 +111,7 @@ class LoadedRun:
 
     def __repr__(self) -> str:
         return (
-            f"LoadedRun({str(self.path)!r}, update {self.update}, seed {self.seed} of {_choice(self.seeds)}, "
+            f"LoadedRun({self.run.name!r}, update {self.update}, seed {self.seed} of {_choice(self.seeds)}, "
             f"student {self.student} of {_choice(range(self.n_students))})"
         )
 
@@ -117,9 +119,9 @@ class LoadedRun:
         """The same run and checkpoint, with the parameters and levels of another seed (None: this one) or student."""
         seed = self.seed if seed is None else seed
         if seed not in self.seeds:
-            raise ValueError(f"seed is {shown(seed)}: {self.path} has {_choice(self.seeds)}")
+            raise ValueError(f"seed is {shown(seed)}: {self.run.name} has {_choice(self.seeds)}")
         if student not in range(self.n_students):
-            raise ValueError(f"student is {shown(student)}: {self.path} has {_choice(range(self.n_students))}")
+            raise ValueError(f"student is {shown(student)}: {self.run.name} has {_choice(range(self.n_students))}")
         return dataclasses.replace(self, seed=int(seed), student=int(student))
 
     # ------------------------------------------------------------------------------------------ what the run is
@@ -200,7 +202,7 @@ class LoadedRun:
     def level_buffer(self) -> KeptLevels:
         """The levels that this seed keeps to replay them, those of all devices; ValueError where it keeps none."""
         if self.run.archive is not None:
-            raise ValueError(f"{self.run.archive} holds parameters alone: levels are in checkpoints")
+            raise ValueError(f"{self.run.parameters_alone}: levels are in checkpoints")
         state = self.curriculum
         for part in _parts(state, LevelBuffer):
             known = (part.filled, part.scores, part.best_returns, part.ages, part.n_mutations)

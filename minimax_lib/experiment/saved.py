@@ -11,6 +11,7 @@ from rich.console import Console
 from minimax_lib.config import Config, from_dict, to_dict
 from minimax_lib.config.files import read_yaml
 from minimax_lib.config.runs import harmless
+from minimax_lib.config.shipped import agent_name, located_run, shipped_agents
 from minimax_lib.experiment.archive import archived, read
 from minimax_lib.experiment.files import saved_updates
 from minimax_lib.experiment.folder import RunFolder
@@ -36,9 +37,29 @@ class Run:
     archive: Path | None = None  # the file with the parameters of `update`, where there is no checkpoint of it
 
     @property
+    def agent(self) -> str:
+        """Its name, if it is a trained agent that ships with the package; else empty."""
+        return agent_name(self.folder.path)
+
+    @property
+    def name(self) -> str:
+        """What messages call it: its folder, or the name of a trained agent."""
+        return self.agent or str(self.folder.path)
+
+    @property
+    def parameters_alone(self) -> str:
+        """What says, where more is asked for, that there are only parameters; empty where there is a checkpoint."""
+        if self.archive is None:
+            return ""
+        return (
+            f"{self.agent} ships with its parameters alone" if self.agent else f"{self.archive} holds parameters alone"
+        )
+
+    @property
     def results(self) -> Path:
-        """Where its evaluations are kept."""
-        return self.folder.path / "evaluations"
+        """Where its evaluations are kept: in its folder; those of a trained agent, in the current one."""
+        # Nothing is ever written into the package. It may belong to somebody else.
+        return Path("evaluations", self.agent) if self.agent else self.folder.path / "evaluations"
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -46,13 +67,15 @@ class Run:
 
 
 def find_run(path: Path, checkpoint: int | Literal["latest"], plugins_are_given: bool = False) -> Run:
-    """The run in the folder `path`; ValueError in one line if there is none, or not that checkpoint of it.
+    """The run in the folder `path`, or the trained agent of this name.
 
-    Nothing is imported that the folder names: a run with plugins is refused unless the user has given some.
+    ValueError in one line if there is none, or not that checkpoint of it. Nothing is imported that the folder names: a
+    run with plugins is refused unless the user has given some.
     """
+    path = located_run(path)
     folder = RunFolder(path)
     if not path.is_dir():
-        raise no_such_run(path)
+        raise no_such_run(path, shipped_agents())
     if not folder.config.exists():
         raise ValueError(f"{path} is not the folder of a run: it has no {folder.config.name}")
     updates, files = saved_updates(folder.checkpoints), archived(folder.archive)
@@ -108,12 +131,18 @@ def check_not_edited(folder: RunFolder, config: Config, only: int | None, archiv
         )
 
 
-def no_such_run(path: Path) -> ValueError:
-    """The error for a folder that does not exist, with the runs beside it whose names are nearest."""
+def no_such_run(path: Path, agents: Iterable[str] = ()) -> ValueError:
+    """The error for a folder that does not exist, with the runs beside it whose names are nearest.
+
+    `agents` are names that could have been meant instead: they are shown where there is no run beside it.
+    """
     runs = [str(config.parent) for config in path.parent.glob("*/config.yaml")]
     # However far off (no cutoff): any run of the folder is a better hint than none.
     nearest = difflib.get_close_matches(str(path), runs, n=5, cutoff=0.0)
-    return unknown_name("run", path, nearest) if nearest else ValueError(f"run {str(path)!r} does not exist")
+    known = [] if path.is_absolute() else list(agents)
+    if not nearest and not known:
+        return ValueError(f"run {str(path)!r} does not exist")
+    return unknown_name("run", path, nearest or known, [*nearest, *known])
 
 
 def restore(run: Run, console: Console) -> tuple[int, Any]:

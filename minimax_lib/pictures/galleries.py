@@ -171,7 +171,7 @@ class Method:
 def method_of(run: LoadedRun) -> Method:
     """The parts, with what they remember at the run's checkpoint; of several devices, with what the first remembers."""
     if run.state.curriculum is None:
-        raise NotThere(f"{run.path} keeps parameters alone of update {run.update:,}: its curriculum is not known")
+        raise NotThere(f"{run.run.parameters_alone}: its curriculum is not known")
     runner = make_runner(run.config)
     curriculum, state, mutation = runner.curriculum, run.curriculum, None
     if isinstance(curriculum, ACCELCurriculum | Parallel):

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatch
 from glob import glob
 from pathlib import Path
@@ -14,6 +14,7 @@ import numpy as np
 
 from minimax_lib.config.files import read_yaml
 from minimax_lib.config.help import written
+from minimax_lib.config.shipped import agent_name, located_run, shipped_agents
 from minimax_lib.config.tree import flat
 from minimax_lib.experiment.folder import RunFolder, completed
 from minimax_lib.experiment.origin import Origin, read_origins
@@ -79,22 +80,24 @@ class Group:
 
 def read_run(path: str | Path) -> RunTables:
     """The run in the folder `path`; ValueError in one line if there is none, or nothing to draw in it."""
-    path = Path(path)
+    path = located_run(path)
     check_is_run(path)
     folder = RunFolder(path)
+    if agent := agent_name(path):
+        raise ValueError(f"{agent} ships with its parameters alone: there is nothing to draw of its training")
     if not (folder.metrics.exists() or folder.evaluations.exists()):
         raise ValueError(f"{path} has no {folder.metrics.name}: there is nothing to draw yet")
     return RunTables(path, flat(completed(read_yaml(folder.config))))
 
 
-def check_is_run(path: Path) -> None:
-    """ValueError in one line, with what to name instead, where `path` is not the folder of a run."""
+def check_is_run(path: Path, agents: Iterable[str] = ()) -> None:
+    """ValueError in one line, with what to name instead (or one of `agents`), where `path` is no folder of a run."""
     if path.is_file():
         is_in_run = RunFolder(path.parent).config.exists()
         hint = f"say {path.parent}" if is_in_run else f"{path.parent}/*/ names folders alone"
         raise ValueError(f"{path} is a file: runs are folders ({hint})")
     if not path.is_dir():
-        raise no_such_run(path)
+        raise no_such_run(path, agents)
     config = RunFolder(path).config
     if not config.exists():
         inside = len(list(path.glob("*/config.yaml")))
@@ -191,6 +194,9 @@ def _matching(pattern: str, given: Sequence[Path]) -> list[Path]:
         # What else lies beside the runs is none of them.
         if (path / "config.yaml").exists():
             found.setdefault(path.resolve(), path)
+    # The whole name of a trained agent. As a pattern, * would find agents that nobody thinks of.
+    if not found and pattern in shipped_agents():
+        return [shipped_agents()[pattern]]
     return list(found.values())
 
 
