@@ -27,7 +27,11 @@ def walls_ahead(level: Level, pos: jax.Array, facing: jax.Array, view_size: int)
 
     sideways = (facing & 1) == 0  # right is 0 and left is 2
     line, cell = jnp.where(sideways, pos[0], pos[1]), jnp.where(sideways, pos[1], pos[0])  # the agent's place
-    ahead = np.arange(view_size - 1, -1, -1, dtype=np.int32)
+    # If the agent faces down or left, its left is the high end of a line. Several lines share a word, which is then
+    # reversed as a whole. So its lines are looked up in the opposite order.
+    mirrored, together = (facing == 1) | (facing == 2), rows_a_word(view_size)
+    distances = np.arange(view_size - 1, -1, -1, dtype=np.int32)
+    ahead = jnp.where(mirrored, distances.reshape(-1, together)[:, ::-1].reshape(-1), distances)
     # Right and down look towards higher coordinates. `reach` counts the walls that are added before the first line.
     line = line + reach + jnp.where(facing < 2, ahead, -ahead)
     first = cell + reach - view_size // 2  # the lowest visible cell of each line
@@ -35,10 +39,15 @@ def walls_ahead(level: Level, pos: jax.Array, facing: jax.Array, view_size: int)
     index = jnp.where(sideways, rows.size + line * columns.shape[1], line * rows.shape[1]) + word
     # Every index is in bounds: enough walls are added on each side for everything that the agent can see.
     seen = lines.at[index].get(mode="promise_in_bounds") >> (first - word * stretch(view_size)).astype(jnp.uint32)
-    seen = seen & np.uint32((1 << view_size) - 1)
-    # If the agent faces down or left, its left is the high end of a line. Storing each line both ways was no faster.
-    seen = jnp.where((facing == 1) | (facing == 2), reverse(seen, view_size), seen)
-    return unpacked(seen, view_size)
+    words = joined(seen & np.uint32((1 << view_size) - 1), view_size)
+    # To store each line both ways was no faster.
+    words = jnp.where(mirrored, reverse(words, together * view_size), words)
+    return unpacked(words, view_size)
+
+
+def rows_a_word(size: int) -> int:
+    """The number of rows of a view that share a word: a divisor of `size`, so that all words are full."""
+    return max(n for n in range(1, size + 1) if size % n == 0 and n * size <= WORD)
 
 
 def stretch(view_size: int) -> int:
@@ -68,19 +77,22 @@ def packed_lines(wall_map: jax.Array, view_size: int) -> jax.Array:
     return jnp.pad(jnp.stack(words, axis=1), ((reach, reach), (0, 0)), constant_values=np.uint32(0xFFFFFFFF))
 
 
-def unpacked(rows: jax.Array, size: int) -> jax.Array:
-    """bool[n, size] from the `size` lowest bits of u32[n].
+def joined(rows: jax.Array, size: int) -> jax.Array:
+    """u32[v / n] of the `size` lowest bits of u32[v], n rows a word (`rows_a_word`); all higher bits are 0.
 
-    First, several rows are added up in one word. XLA computes such a reduction once, but it repeats an element-wise
-    function for each pixel that depends on it. Without the reduction, the walls of every cell would be looked up three
-    times, once for each channel of the image.
+    XLA computes a reduction once, but it repeats an element-wise function for each pixel that depends on it. Without
+    the reduction, the walls of every cell would be looked up once for each pixel.
     """
-    # A divisor of the number of rows, so that all words are full and nothing has to be padded.
-    together = max(n for n in range(1, len(rows) + 1) if len(rows) % n == 0 and n * size <= WORD)
+    together = rows_a_word(size)
     shifts = np.arange(together, dtype=np.uint32) * np.uint32(size)
-    words = jnp.sum(rows.reshape(-1, together) << shifts[None], axis=1, dtype=jnp.uint32)
-    place = np.arange(together * size, dtype=np.uint32).reshape(1, together, size)
-    return ((words[:, None, None] >> place) & 1 == 1).reshape(len(rows), size)
+    return jnp.sum(rows.reshape(-1, together) << shifts[None], axis=1, dtype=jnp.uint32)
+
+
+def unpacked(words: jax.Array, size: int) -> jax.Array:
+    """bool[size, size] from its rows in words (`joined`)."""
+    # A flat range: XLA counts it, and compiles shorter loops. A table of two axes would be read from memory.
+    place = jnp.arange(rows_a_word(size) * size, dtype=jnp.uint32)[None]
+    return ((words[:, None] >> place) & 1 == 1).reshape(size, size)
 
 
 def goal_ahead(level: Level, pos: jax.Array, facing: jax.Array, view_size: int) -> jax.Array:
@@ -91,26 +103,27 @@ def goal_ahead(level: Level, pos: jax.Array, facing: jax.Array, view_size: int) 
     row, column = view_size - 1 - (x * dx + y * dy), view_size // 2 + y * dx - x * dy
     # In the agent's own cell, MiniGrid shows what it carries. Here that is nothing, even if it stands on the goal.
     seen = (row >= 0) & (row < view_size) & (column >= 0) & (column < view_size) & ((x != 0) | (y != 0))
-    # A sum of two numbers is a reduction, which XLA computes once, not for each pixel (see `unpacked`).
+    # A sum of two numbers is a reduction, which XLA computes once, not for each pixel (see `joined`).
     # To look up the goal together with the walls saved a kernel, but was slower.
     summands = jnp.where(np.arange(2) == 0, row * view_size, column)
     # A goal that is not visible gets a negative number, which is no cell of the view.
     cell = jnp.where(seen, summands, -(view_size**2)).sum(dtype=jnp.int32)
-    return np.arange(view_size * view_size, dtype=np.int32).reshape(view_size, view_size) == cell
+    return (jnp.arange(view_size**2, dtype=jnp.int32) == cell).reshape(view_size, view_size)  # flat, as in `unpacked`
 
 
 def paint(walls: jax.Array, goal: jax.Array, visible: jax.Array | None) -> jax.Array:
     """u8[v, v, 3]: MiniGrid's image of `walls` and `goal`, as far as `visible`. All are bool[v, v]; None: all visible.
 
-    Each channel is painted with scalars, and the channels are stacked at the end. With an array as the code of a cell,
-    XLA's loops were five times slower.
+    The code of a cell is one number, whose bytes are the channels. So XLA's loop works out each cell once.
     """
+    codes = jnp.where(goal, as_number(GOAL), jnp.where(walls, as_number(WALL), as_number(EMPTY)))
+    codes = codes if visible is None else jnp.where(visible, codes, as_number(UNSEEN))
+    return jax.lax.bitcast_convert_type(codes, jnp.uint8)[..., : len(EMPTY)]
 
-    def channel(i: int) -> jax.Array:
-        seen = jnp.where(goal, GOAL[i], jnp.where(walls, WALL[i], EMPTY[i]))
-        return seen if visible is None else jnp.where(visible, seen, UNSEEN[i])
 
-    return jnp.stack([channel(i) for i in range(3)], axis=-1)
+def as_number(code: np.ndarray) -> np.uint32:
+    """u32 with the lowest byte code[0], and so on."""
+    return np.uint32(int.from_bytes(code.tobytes(), "little"))
 
 
 def own_cell(view_size: int) -> np.ndarray:
