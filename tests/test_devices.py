@@ -43,6 +43,8 @@ RUNNERS_OF: dict[str, dict[str, Any]] = {
     "accel": {"capacity": 32, "min_fill": 0.25},
     "sfl": {"n_scored": 16, "n_kept": 8, "every": 2},
     "paired": {"teacher": {"model": "ff", "design": {"name": "AMaze", "n_walls": 2}}},
+    "tasks": {"n_levels": 16},
+    "episode_plr": {"capacity": 32, "min_fill": 0.25, "n_fresh": 2},
 }
 
 

@@ -501,12 +501,12 @@ def program(*words: str) -> tuple[subprocess.CompletedProcess, float]:
     return finished, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def test_the_program_refuses_within_two_seconds(run):
+def test_the_program_refuses_before_it_does_anything_slow(run):
     finished, seconds = program("--run", str(run), "--tasks", "Labyrnth")
     assert finished.returncode == 2
     assert finished.stdout == ""
     assert finished.stderr.startswith("error: unknown held-out task 'Labyrnth'")
-    assert seconds < 2
+    assert seconds < 4  # 1.6 on a quiet machine; to load the run and to compile would take longer
 
 
 def test_help_explains_every_flag():
