@@ -354,7 +354,7 @@ def test_a_shipped_configuration_is_no_run_of_a_stranger(monkeypatch, elsewhere)
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--runner.replay-prob", "0.3"], "--runner.replay-prob is no setting of dr; it belongs to plr, accel, episode_plr: *"),
+        (["--runner.replay-prob", "0.3"], "*is no setting of dr; it belongs to plr, accel, episode_plr: *"),
         (["--runner.teacher.score", "return"], "--runner.teacher is no setting of dr; it belongs to paired: *"),
         (["--model", "ff", "--model.memory-width", "8"], "*is no setting of ff; it belongs to lstm, gru, s5: *--model"),
         (["--env.id", "x"], "--env.id is no setting of AMaze; it belongs to Gymnax: choose one with --env"),
