@@ -25,7 +25,8 @@ def unknown_name(
     near = list(allowed if near is None else near)
     # Who says dr may mean maze/dr: of several such names the shortest path, and the first of these. Whole names come
     # last: they win over the end of another.
-    by_depth = sorted(near[::-1], key=lambda a: -a.count("/"))
+    backwards = near[::-1]
+    by_depth = sorted(backwards, key=lambda a: -a.count("/"))
     folded = {a.rpartition("/")[2].lower(): a for a in by_depth} | {a.lower(): a for a in near}
     nearest = [] if meant else difflib.get_close_matches(wanted, folded, n=1, cutoff=0.5)
     meant = folded[nearest[0]] if nearest else meant
