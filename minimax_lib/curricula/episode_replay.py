@@ -5,7 +5,7 @@ This is the form of Jiang et al. 2021a, appendix B.3. The levels of `plr` stay i
 
 import dataclasses
 from collections.abc import Callable
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -21,11 +21,10 @@ from minimax_lib.curricula.level_buffer.metrics import buffer_metrics
 from minimax_lib.curricula.outcome import Outcome
 from minimax_lib.curricula.scores import SCORES, Score
 from minimax_lib.curricula.settings import RolloutSettings
-from minimax_lib.curricula.tasks import begun_by, scored_by
+from minimax_lib.curricula.tasks import begun_by, check_tail, scored_by
 from minimax_lib.envs.base import Environment, Level, sample_levels
 from minimax_lib.envs.batch import LevelQueue, QueuedLevels
 from minimax_lib.envs.registry import identity_of
-from minimax_lib.registry import unknown_name
 from minimax_lib.tasks import Results, Unfinished, draw, results_of
 from minimax_lib.tasks.attempts import Tail
 from minimax_lib.tasks.clock import last_entries
@@ -180,8 +179,7 @@ class EpisodePLR(RolloutSettings, ReplaySettings):
         super().__post_init__()
         if self.n_fresh < 1:
             raise ValueError(f"runner.n_fresh is {self.n_fresh}: it must be at least 1")
-        if self.tail not in get_args(Tail):
-            raise unknown_name("runner.tail", self.tail, get_args(Tail))
+        check_tail(self.tail)
 
     @property
     def divided(self) -> tuple[str, ...]:

@@ -165,8 +165,7 @@ class TaskSettings:
     def __post_init__(self) -> None:
         if not 1 <= self.n_levels < 2**31:
             raise ValueError(f"runner.n_levels is {self.n_levels}: it must be at least 1 and less than {2**31}")
-        if self.tail not in get_args(Tail):
-            raise unknown_name("runner.tail", self.tail, get_args(Tail))
+        check_tail(self.tail)
 
     @property
     def divided(self) -> tuple[str, ...]:
@@ -193,6 +192,12 @@ class TaskRunner(RolloutSettings, TaskSettings):
         known = list(jax.eval_shape(env.level_metrics, level))
         if self.share and self.share not in known:
             raise unknown_name("runner.share", self.share, known)
+
+
+def check_tail(tail: str) -> None:
+    """ValueError if `tail` is no way to score what the end of a rollout cuts."""
+    if tail not in get_args(Tail):
+        raise unknown_name("runner.tail", tail, get_args(Tail))
 
 
 def scored_by(setting: str, name: str, env: Environment, agent: AgentPop) -> Score:
