@@ -336,7 +336,8 @@ def test_ages_and_scores_of_slots_are_those_of_a_plain_loop():
     ages, scores, best = np.zeros(5, int), np.full(5, -np.inf), np.full(5, -np.inf)
     for _ in range(3):
         slots, valid, found = rng.integers(-1, 4, 12), rng.random(12) < 0.7, rng.random(12).astype(np.float32)
-        ended = Results(*map(jnp.asarray, (slots, valid, found, 2 * found, slots, np.where(valid, found, np.nan))))
+        told = (slots, valid, found, 2 * found, slots, valid, 2 * found, np.where(valid, found, np.nan))
+        ended = Results(*map(jnp.asarray, told))
         buffer = rescored(aged(buffer, jnp.asarray(slots), jnp.asarray(valid)), jnp.asarray(slots), ended)
         for slot, counts, score in zip(slots, valid, found, strict=True):
             if counts:

@@ -27,6 +27,8 @@ def results(task, returns=None, score=None, valid=None) -> Results:
         progress=numbers,
         returns=numbers if returns is None else jnp.asarray(returns, jnp.float32),
         length=jnp.ones(n, jnp.int32),
+        episode=jnp.ones(n, bool),
+        episode_return=numbers if returns is None else jnp.asarray(returns, jnp.float32),
         score=jnp.full(n, jnp.nan) if score is None else jnp.asarray(score, jnp.float32),
     )
 

@@ -63,6 +63,8 @@ def results_of(steps: Steps, before: Unfinished, tail: Tail) -> tuple[Results, U
         progress=steps.progress,
         returns=steps.returns,
         length=length,
+        episode=steps.done,
+        episode_return=steps.returns,
         score=jnp.where(scored, mean, jnp.nan),
     )
     return jax.tree.map(lambda x: x.reshape(-1), results), after

@@ -18,6 +18,8 @@ class Results(struct.PyTreeNode):
     progress: jax.Array  # f32[M] in [0, 1], 1: solved
     returns: jax.Array  # f32[M], undiscounted
     length: jax.Array  # i32[M], environment steps
+    episode: jax.Array  # bool[M], the episode has ended with the attempt; an episode may hold several
+    episode_return: jax.Array  # f32[M], undiscounted, of the whole episode; it means something where `episode`
     score: jax.Array  # f32[M], the mean of a score over the attempt's steps; NaN where there is none
 
 
