@@ -78,6 +78,16 @@ def n_devices() -> int:
     return int(jax.lax.axis_size(DEVICE)) if is_bound(DEVICE) else 1
 
 
+def all_devices(tree: Any, axis: int) -> Any:
+    """The arrays of all devices, one after another along `axis`; the same on each of them."""
+    return _over(lambda x, name: jax.lax.all_gather(x, name, axis=axis, tiled=True), tree, (DEVICE,))
+
+
+def of_first_device(tree: Any) -> Any:
+    """The arrays of the first device, on every device."""
+    return _over(lambda x, name: jax.tree.map(lambda y: y[0], jax.lax.all_gather(x, name)), tree, (DEVICE,))
+
+
 def device_key(key: jax.Array) -> jax.Array:
     """A key of this device's own; the key itself if there is no device axis."""
     return jax.random.fold_in(key, jax.lax.axis_index(DEVICE)) if is_bound(DEVICE) else key

@@ -228,6 +228,7 @@ def test_attempts_are_scored_over_all_of_their_steps(tail):
     found, unfinished = [], Unfinished.none(n_rows)
     for a, b in itertools.pairwise(cuts):
         part, unfinished = results_of(jax.tree.map(lambda x, a=a, b=b: x[a:b], steps), unfinished, tail)
+        part = part.in_order()
         found.append(part)
     wanted_lengths, wanted_scores = plain_attempts(done, quantity, cuts, tail)
     joined = jax.tree.map(lambda *xs: np.concatenate(xs).reshape(n_steps, n_rows), *found)

@@ -96,6 +96,7 @@ class EpisodeReplay(Curriculum):
     ) -> tuple[EpisodeReplayState, dict[str, jax.Array]]:
         steps = outcome.steps(self.score)
         results, unfinished = results_of(steps, state.unfinished, self.tail)
+        results = results.in_order()
         begun, current = begun_by(batch.queue.numbers, steps)
         homes = self._homes(state.slots)
         buffer = aged(state.buffer, homes[begun.reshape(-1)], steps.done.reshape(-1))

@@ -1,7 +1,7 @@
 """The settings of task curricula, by name."""
 
 import dataclasses
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, ClassVar, Protocol
 
 from minimax_lib.curricula.scores import SCORES
 from minimax_lib.registry import Registry
@@ -13,6 +13,9 @@ from minimax_lib.tasks.preference import Name
 class TaskCurriculumSettings(Protocol):
     """What the registry holds: a frozen dataclass, whose fields are flags."""
 
+    divides: ClassVar[bool]
+    """Of several devices, each may have a core for a part of the list. Otherwise all have the same, for all of it."""
+
     def build(self, n_tasks: int) -> TaskCurriculum:
         """The curriculum of a list of `n_tasks` tasks."""
         ...
@@ -22,6 +25,8 @@ class TaskCurriculumSettings(Protocol):
 class UniformSettings:
     """All tasks have the same chance."""
 
+    divides: ClassVar[bool] = True
+
     def build(self, n_tasks: int) -> TaskCurriculum:
         return Uniform(n_tasks)
 
@@ -29,6 +34,8 @@ class UniformSettings:
 @dataclasses.dataclass(frozen=True)
 class ListedPLRSettings(Preference):
     """Tasks come back by their scores and ages, and new ones come in between (Prioritized Level Replay)."""
+
+    divides: ClassVar[bool] = True
 
     score: Annotated[str, SCORES] = "l1_value_loss"
     """What the weight of a task is made of: the mean of a quantity over the steps of an attempt."""
@@ -48,6 +55,8 @@ class ListedPLRSettings(Preference):
 @dataclasses.dataclass(frozen=True)
 class TSCLSettings(Preference):
     """Tasks on which the return changes fastest (teacher-student curriculum learning, its window algorithm)."""
+
+    divides: ClassVar[bool] = True
 
     transform: Name = "eps_greedy"
     staleness: float = 0.0

@@ -6,21 +6,25 @@ from typing import Annotated, Any, get_args
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 
 from minimax_lib import axes
 from minimax_lib.agents.population import AgentPop
+from minimax_lib.counts import Count
 from minimax_lib.curricula.base import Curriculum, LevelBatch, Plan, Students, level_batch
 from minimax_lib.curricula.outcome import Outcome
 from minimax_lib.curricula.scores import SCORES, Score, check_score
 from minimax_lib.curricula.settings import RolloutSettings
 from minimax_lib.curricula.task_cores import TASK_CURRICULA, ListedPLRSettings
+from minimax_lib.curricula.task_evaluation import EvaluationState, TaskEvaluation
 from minimax_lib.envs.base import Environment, Level
 from minimax_lib.envs.batch import LevelQueue, QueuedLevels
 from minimax_lib.envs.levels import level_of_list
 from minimax_lib.registry import unknown_name
 from minimax_lib.tasks import Results, Steps, TaskCurriculum, Unfinished, results_of
 from minimax_lib.tasks.attempts import Tail
+from minimax_lib.tasks.core import Evaluated
 
 MOST_BYTES = 2**28  # of a table of levels: it is a constant of the compiled program
 
@@ -42,20 +46,23 @@ def listed_levels(env: Any, n_levels: int) -> tuple[Level, dict[str, Any]]:
 
 
 class TasksState(struct.PyTreeNode):
-    """What is remembered from one rollout to the next."""
+    """What is remembered from one rollout to the next. Of several devices, each has its own."""
 
     core: Any
     current: jax.Array  # i32[R], the task that each row is on
     unfinished: Unfinished  # the attempts that the rows are in the middle of
+    evaluated: Any = ()  # `EvaluationState`; () for a core that needs no evaluations
 
 
 @dataclasses.dataclass(frozen=True)
 class Tasks(Curriculum):
     """`core` decides which levels of a list are played. Episodes go on from rollout to rollout.
 
-    Of several devices that share a batch, each has its own part of the list, and a core for it. All draws of a rollout
-    are made before it, from the scores and ages as they stand then. Published code draws at each episode's end. Scores
-    change only after a rollout there too; but ages do not move inside a rollout here.
+    All draws of a rollout are made before it, from the scores and ages as they stand then. Published code draws at each
+    episode's end. Scores change only after a rollout there too; but ages do not move inside a rollout here.
+
+    Of several devices that share a batch, each has a core. If the list is `divided`, it is the core of the device's own
+    part. Otherwise all devices have the whole list, are told the results of all rows, and so have the same state.
     """
 
     env: Environment
@@ -65,6 +72,8 @@ class Tasks(Curriculum):
     score: Score | None = None
     tail: Tail = "stitch"
     share: str = ""
+    divided: bool = True
+    evaluation: TaskEvaluation | None = None
 
     @property
     def plan(self) -> Plan:
@@ -73,25 +82,49 @@ class Tasks(Curriculum):
 
     def init(self, key: jax.Array) -> TasksState:
         k_core, k_rows = jax.random.split(key)
-        core = self.core.init(k_core)
+        core = self.core.init(k_core if self.divided else axes.of_first_device(k_core))
         current = self.core.sample(k_rows, core, self.n_rows)
-        core = self.core.started(core, current, jnp.ones(self.n_rows, bool))
-        return TasksState(core=core, current=current, unfinished=Unfinished.none(self.n_rows))
+        begun = self._together(current[None])
+        return TasksState(
+            core=self.core.started(core, begun.reshape(-1), jnp.ones(begun.size, bool)),
+            current=current,
+            unfinished=Unfinished.none(self.n_rows),
+            evaluated=() if self.evaluation is None else EvaluationState.none(),
+        )
+
+    def extra_env_steps(self, state: TasksState) -> Count:
+        return Count.zero() if self.evaluation is None else state.evaluated.env_steps
 
     def propose(
         self, shared_key: jax.Array, key: jax.Array, clock: jax.Array, state: TasksState, students: Students
     ) -> tuple[TasksState, LevelBatch]:
-        # An episode has one step or more. So no row can come to the end of its queue, and few rows get far into it.
-        drawn = self.core.sample(key, state.core, self.n_rows * self.n_steps).reshape(self.n_rows, -1)
-        tasks = jnp.concatenate([state.current[:, None], drawn], axis=1)
+        k_draw, k_evaluate = jax.random.split(key)
         table, _ = self._list()
+        if self.evaluation is not None:
+            due = self.evaluation.is_due(clock)
+            state = jax.lax.cond(due, lambda: self._evaluated(k_evaluate, state, table, students), lambda: state)
+        # An episode has one step or more. So no row can come to the end of its queue, and few rows get far into it.
+        drawn = self.core.sample(k_draw, state.core, self.n_rows * self.n_steps).reshape(self.n_rows, -1)
+        tasks = jnp.concatenate([state.current[:, None], drawn], axis=1)
         numbers = self._first() + tasks
         levels = jax.tree.map(lambda x: x[numbers[:, 0]], table)
         return state, level_batch(levels).replace(queue=LevelQueue(table=table, numbers=numbers))
 
+    def _evaluated(self, key: jax.Array, state: TasksState, table: Level, students: Students) -> TasksState:
+        """The state after an evaluation of the tasks."""
+        assert self.evaluation is not None
+        rates, steps = self.evaluation.rates(key, table, students)
+        core = self.core.evaluated(state.core, *self.evaluation.everywhere(rates, self.core.n_tasks))  # type: ignore[attr-defined]
+        known = EvaluationState(rate=rates.mean(), steps=steps, env_steps=state.evaluated.env_steps.plus(steps))
+        return state.replace(core=core, evaluated=known)
+
+    def _together(self, tree: Any) -> Any:
+        """[T, R, ...] of the rows that the core is told of: this device's own, or those of all devices."""
+        return tree if self.divided else axes.all_devices(tree, 1)
+
     def _first(self) -> jax.Array:
         """i32[], the number of this device's first level."""
-        return axes.device_index() * self.core.n_tasks
+        return axes.device_index() * self.core.n_tasks if self.divided else jnp.zeros((), jnp.int32)
 
     def _list(self) -> tuple[Level, dict[str, jax.Array]]:
         """The levels of all devices, and their metrics."""
@@ -99,19 +132,29 @@ class Tasks(Curriculum):
 
     def _on_host(self) -> tuple[Level, dict[str, Any]]:
         env: Any = self.env  # a frozen dataclass, which can be the key of a cache
-        return listed_levels(env, axes.n_devices() * self.core.n_tasks)
+        return listed_levels(env, self.core.n_tasks * (axes.n_devices() if self.divided else 1))
 
     def observe(
         self, key: jax.Array, clock: jax.Array, state: TasksState, batch: LevelBatch, outcome: Outcome
     ) -> tuple[TasksState, dict[str, jax.Array]]:
         steps = outcome.steps(self.score)
         steps = steps.replace(task=steps.task - self._first())
-        results, unfinished = results_of(steps, state.unfinished, self.tail)
+        own, unfinished = results_of(steps, state.unfinished, self.tail)
         begun, current = begun_by(batch.queue.numbers - self._first(), steps)
-        core = self.core.started(state.core, begun.reshape(-1), steps.done.reshape(-1))
-        core = self.core.update(core, results)
-        after = TasksState(core=core, current=current, unfinished=unfinished)
-        return after, self._metrics(core, begun, steps, results)
+        tasks, ended, results = self._together((begun, steps.done, own))
+        core = self.core.started(state.core, tasks.reshape(-1), ended.reshape(-1))
+        core = self.core.update(core, results.in_order())
+        after = state.replace(core=core, current=current, unfinished=unfinished)
+        return after, self._metrics(core, begun, steps, own) | self._evaluation_metrics(clock, state)
+
+    def _evaluation_metrics(self, clock: jax.Array, state: TasksState) -> dict[str, jax.Array]:
+        if self.evaluation is None:
+            return {}
+        steps = axes.device_sum(state.evaluated.steps.astype(jnp.float32))
+        return {
+            "evaluation/rate": state.evaluated.rate,
+            "evaluation/steps": jnp.where(self.evaluation.is_due(clock), steps, 0.0),
+        }
 
     def _metrics(self, core: Any, begun: jax.Array, steps: Steps, results: Results) -> dict[str, jax.Array]:
         _, facts = self._list()
@@ -161,16 +204,25 @@ class TaskSettings:
     write: each part as an attempt of its own (level-replay's code). drop: over the part in which it ends."""
     share: str = ""
     """A level metric of whole numbers, such as difficulty. What weight the levels of each value have is reported."""
+    evaluate_every: int = 25
+    """Updates between two evaluations of the tasks. Only for a core that decides by how often each task is solved."""
+    evaluate_episodes: int = 4
+    """Whole episodes on each task in an evaluation. Their steps count as environment steps."""
+    evaluate_where: str = ""
+    """A level metric. Only tasks where it is above 0 are evaluated; the others count as never solved. Empty: all."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.n_levels < 2**31:
             raise ValueError(f"runner.n_levels is {self.n_levels}: it must be at least 1 and less than {2**31}")
+        for name in ("evaluate_every", "evaluate_episodes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"runner.{name} is {getattr(self, name)}: it must be at least 1")
         check_tail(self.tail)
 
     @property
     def divided(self) -> tuple[str, ...]:
-        """Each device has a part of the list."""
-        return ("n_levels",)
+        """Each device has a part of the list, if the core can do with a part."""
+        return ("n_levels",) if self.core.divides else ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,7 +233,24 @@ class TaskRunner(RolloutSettings, TaskSettings):
         core = self.core.build(self.n_levels)
         score = scored_by("runner.core.score", self.core.score, env, agent) if core.reads_scores else None
         self._check_list(env)
-        return Tasks(env, core, n_rows, self.n_steps, score, self.tail, self.share)
+        evaluation = self._evaluation(env, n_rows, core) if isinstance(core, Evaluated) else None
+        divided = self.core.divides
+        return Tasks(env, core, n_rows, self.n_steps, score, self.tail, self.share, divided, evaluation)
+
+    def _evaluation(self, env: Any, n_rows: int, core: Evaluated) -> TaskEvaluation:
+        if self.evaluate_episodes < core.min_episodes:
+            raise ValueError(
+                f"runner.evaluate_episodes is {self.evaluate_episodes}: with fewer than {core.min_episodes}, this core "
+                "cannot tell tasks apart"
+            )
+        measured: tuple[int, ...] = tuple(range(self.n_levels))
+        if self.evaluate_where:
+            _, facts = listed_levels(env, self.n_levels)
+            measured = tuple(int(i) for i in np.flatnonzero(facts[self.evaluate_where] > 0))
+            if not measured:
+                where = f"runner.evaluate_where is {self.evaluate_where}"
+                raise ValueError(f"{where}: it is above 0 on none of the {self.n_levels} levels")
+        return TaskEvaluation(self.evaluate_every, self.evaluate_episodes, measured, min(n_rows, len(measured)))
 
     def _check_list(self, env: Environment) -> None:
         level = jax.eval_shape(env.sample_level, jax.random.key(0))
@@ -190,8 +259,9 @@ class TaskRunner(RolloutSettings, TaskSettings):
             most = MOST_BYTES * self.n_levels // n_bytes
             raise ValueError(f"runner.n_levels is {self.n_levels}: it must be at most {most} for levels of this size")
         known = list(jax.eval_shape(env.level_metrics, level))
-        if self.share and self.share not in known:
-            raise unknown_name("runner.share", self.share, known)
+        for name in ("share", "evaluate_where"):
+            if getattr(self, name) and getattr(self, name) not in known:
+                raise unknown_name(f"runner.{name}", getattr(self, name), known)
 
 
 def check_tail(tail: str) -> None:

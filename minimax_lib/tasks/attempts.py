@@ -36,7 +36,7 @@ class Unfinished(struct.PyTreeNode):
 
 
 def results_of(steps: Steps, before: Unfinished, tail: Tail) -> tuple[Results, Unfinished]:
-    """(the results of T * N attempts at most, the attempts that go on in the next rollout).
+    """(the results of at most T * N attempts, [T, N]; the attempts that go on in the next rollout).
 
     An attempt that is cut by the end of a rollout is scored over all of its steps, once it has ended ("stitch"). Or its
     parts are scored one by one, each as if it were an attempt ("write", as in level-replay's code). Or only the part in
@@ -67,4 +67,4 @@ def results_of(steps: Steps, before: Unfinished, tail: Tail) -> tuple[Results, U
         episode_return=steps.returns,
         score=jnp.where(scored, mean, jnp.nan),
     )
-    return jax.tree.map(lambda x: x.reshape(-1), results), after
+    return results, after

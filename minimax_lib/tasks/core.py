@@ -1,6 +1,6 @@
 """What a task curriculum is, and what it is told."""
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 from flax import struct
@@ -21,6 +21,10 @@ class Results(struct.PyTreeNode):
     episode: jax.Array  # bool[M], the episode has ended with the attempt; an episode may hold several
     episode_return: jax.Array  # f32[M], undiscounted, of the whole episode; it means something where `episode`
     score: jax.Array  # f32[M], the mean of a score over the attempt's steps; NaN where there is none
+
+    def in_order(self) -> "Results":
+        """The results of T steps of N rows, [T, N], in the order in which they ended."""
+        return jax.tree.map(lambda x: x.reshape(-1), self)
 
 
 class TaskCurriculum(Protocol):
@@ -59,4 +63,21 @@ class TaskCurriculum(Protocol):
 
     def report(self, state: Any) -> dict[str, jax.Array]:
         """f32[] metrics."""
+        ...
+
+
+@runtime_checkable
+class Evaluated(Protocol):
+    """A task curriculum that also wants to know how often each task is solved.
+
+    Somebody must evaluate all tasks from time to time, the first time before anything is learnt.
+    """
+
+    @property
+    def min_episodes(self) -> int:
+        """The fewest episodes of a task with which a rate says anything."""
+        ...
+
+    def evaluated(self, state: Any, rates: jax.Array, known: jax.Array) -> Any:
+        """The state after an evaluation: `rates` f32[n_tasks] of success, 0 where not `known` (bool[n_tasks])."""
         ...
