@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from minimax_lib.agents.base import Agent
-from minimax_lib.envs.base import Level
+from minimax_lib.envs.base import Attempt, Level
 from minimax_lib.envs.batch import BatchEnv, BatchState, LevelQueue, NoRestart
 from minimax_lib.gae import gae, next_values
 from minimax_lib.loops import steps_at_once
@@ -32,6 +32,7 @@ class Transition(struct.PyTreeNode):
     facts: dict[str, jax.Array]  # f32 each, of the episode so far
     number: jax.Array | None = None  # i32, which level of the queue's table it is (`QueuedLevels`); None without queues
     valid: jax.Array | None = None  # bool, the step belongs to an episode; None if all steps do
+    attempt: Attempt | None = None  # of the environment, after the action; None: the episode is the attempt
 
     @property
     def solved(self) -> jax.Array:
@@ -140,6 +141,7 @@ def go_on(
             facts=after.facts,
             number=number,
             cut=cut,
+            attempt=after.attempt,
         )
         return (state, after.obs, after.done, carry), step
 
@@ -184,6 +186,7 @@ class Recorded(struct.PyTreeNode):
     facts: dict[str, jax.Array]
     number: jax.Array | None
     cut: jax.Array | None  # bool, the episode was cut off after this action and must be bootstrapped
+    attempt: Attempt | None
 
 
 def transitions(recorded: Recorded, opening: jax.Array, restarts: bool) -> Transition:
@@ -204,6 +207,7 @@ def transitions(recorded: Recorded, opening: jax.Array, restarts: bool) -> Trans
         facts=recorded.facts,
         number=recorded.number,
         valid=None if restarts else jnp.cumsum(done, axis=0, dtype=jnp.int32) - done == 0,
+        attempt=recorded.attempt,
     )
 
 

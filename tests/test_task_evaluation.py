@@ -1,4 +1,4 @@
-"""Evaluations of all tasks inside the compiled program, and cores that all devices share."""
+"""Evaluations of all tasks inside the compiled program, cores that all devices share, and several tasks an episode."""
 
 import dataclasses
 from typing import Any, ClassVar
@@ -9,13 +9,16 @@ import numpy as np
 import pytest
 from flax import struct
 
+from minimax_lib.curricula.base import Curriculum
 from minimax_lib.curricula.conformance import small_agent
 from minimax_lib.curricula.tasks import TaskRunner
-from minimax_lib.envs.base import opening, transition
+from minimax_lib.envs.base import Attempt, opening, transition
+from minimax_lib.envs.conformance import check_environment
 from minimax_lib.envs.spaces import Box, Discrete
 from minimax_lib.runners.build import runner_of, trained_with
 from minimax_lib.runners.devices import DeviceMesh, DeviceRunner
 from minimax_lib.runners.seeds import SeedRunner
+from minimax_lib.tasks import Results
 
 N_TASKS, N_ROWS, N_STEPS = 6, 4, 5
 
@@ -183,3 +186,176 @@ def test_evaluations_that_tell_nothing_are_refused(changes, message):
     env = Line()
     with pytest.raises(ValueError, match=message):
         trained_with(env, small_agent(env), TaskRunner(n_levels=N_TASKS, core=AskingSettings(), **changes))
+
+
+# ------------------------------------------------------------------------------------------- several tasks an episode
+
+
+class Errand(struct.PyTreeNode):
+    first: jax.Array
+    task: jax.Array
+    begun: jax.Array  # the time when the attempt began
+    time: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Errands:
+    """Task i takes i + 1 steps, each pays 1. Its attempt is solved at the end if i is even. An episode has 7 steps."""
+
+    max_steps: int = 7
+    one_attempt: bool = False
+    observation_space = Box(0, 10, (1,))
+    action_space = Discrete(2)
+
+    def single(self):
+        return dataclasses.replace(self, one_attempt=True)
+
+    def sample_level(self, key):
+        return jnp.zeros((), jnp.int32)
+
+    def sample_listed(self, key, number):
+        return number
+
+    def look(self, state):
+        return jnp.stack([state.task]).astype(jnp.float32)
+
+    def reset(self, key, level):
+        nothing = jnp.zeros((), jnp.int32)
+        state = Errand(level, level, nothing, nothing)
+        attempt = Attempt(progress=jnp.zeros((), jnp.float32), ended=jnp.zeros((), bool))
+        return state, opening(self.look(state), jnp.zeros((), jnp.float32), attempt=attempt)
+
+    def step(self, key, state, action):
+        return self.step_then(key, state, action, state.task)
+
+    def step_then(self, key, state, action, following):
+        time = state.time + 1
+        finished = time - state.begun > state.task
+        solved = (finished & (state.task % 2 == 0)).astype(jnp.float32)
+        truncated = time >= self.max_steps
+        ended = finished | truncated
+        state = Errand(state.first, jnp.where(ended, following, state.task), jnp.where(ended, time, state.begun), time)
+        attempt = Attempt(progress=solved, ended=ended)
+        over = finished & self.one_attempt
+        return state, transition(self.look(state), 1.0, over, truncated & ~over, solved, attempt=attempt)
+
+    def get_level(self, state):
+        return state.first
+
+    def level_metrics(self, level):
+        return {}
+
+
+@dataclasses.dataclass(frozen=True)
+class Keeping(Asking):
+    """Keeps the results and the rewards of the last rollout beside the counts."""
+
+    n_results: int = N_ROWS * N_STEPS
+
+    def init(self, key):
+        whole, real, flag = (
+            jnp.zeros(self.n_results, jnp.int32),
+            jnp.zeros(self.n_results),
+            jnp.zeros(self.n_results, bool),
+        )
+        return super().init(key), Results(whole, flag, real, real, whole, flag, real, real)
+
+    def started(self, state, tasks, valid):
+        return super().started(state[0], tasks, valid), state[1]
+
+    def update(self, state, results):
+        return super().update(state[0], results), results
+
+    def evaluated(self, state, rates, known):
+        return super().evaluated(state[0], rates, known), state[1]
+
+
+@dataclasses.dataclass(frozen=True)
+class KeepingSettings(AskingSettings):
+    def build(self, n_tasks):
+        return Keeping(n_tasks)
+
+
+def test_an_environment_of_attempts_keeps_its_promises():
+    check_environment(Errands(), jax.random.key(0))
+
+    class Forgetful(Errands):
+        def single(self):
+            return self
+
+    with pytest.raises(AssertionError, match=r"Forgetful.single\(\): an attempt ends, and the episode does not"):
+        check_environment(Forgetful(), jax.random.key(0))
+
+
+def plain_errands(rows, queues):
+    """[(task, progress, return, length, episode's end, its return)] of each step and row, None where none ended."""
+    found = []
+    for _ in range(N_STEPS):
+        for row, queue in zip(rows, queues, strict=True):
+            row["time"], row["length"] = row["time"] + 1, row["length"] + 1
+            task, over = row["task"], row["time"] == 7
+            finished = row["length"] > task
+            if not finished and not over:
+                found.append(None)
+                continue
+            found.append((task, float(finished and task % 2 == 0), row["length"], row["length"], over, row["time"]))
+            row |= {"place": row["place"] + 1, "length": 0, "time": 0 if over else row["time"]}
+            row["task"] = queue[row["place"]]
+    return found
+
+
+def test_an_episode_holds_several_attempts():
+    env = Errands()
+    settings = TaskRunner(n_parallel=N_ROWS, n_steps=N_STEPS, n_levels=N_TASKS, core=KeepingSettings())
+    agent = small_agent(env)
+    curriculum = settings.build(env, agent, N_ROWS)
+    runner = runner_of(env, agent, Handing(curriculum), N_STEPS, continues=True)
+    program = SeedRunner(runner, 1)
+    state = program.init(0)
+    begun = np.asarray(state.curriculum[0].current)[0]
+    rows = [{"task": int(task), "time": 0, "length": 0, "place": 0} for task in begun]
+    n_begun = np.bincount(begun, minlength=N_TASKS)
+    for n in range(6):
+        state, _ = program.run(state, n + 1)
+        tasks, queues = jax.tree.map(lambda x: np.asarray(x)[0], state.curriculum)
+        found = plain_errands(rows, queues)
+        counts, results = tasks.core
+        np.testing.assert_array_equal(results.valid, [x is not None for x in found])
+        ended = np.flatnonzero(results.valid)
+        names = ("task", "progress", "returns", "length", "episode")
+        for k, name in enumerate(names):
+            np.testing.assert_array_equal(getattr(results, name)[ended], [found[i][k] for i in ended], err_msg=name)
+        np.testing.assert_array_equal(
+            results.episode_return[results.episode], [x[5] for x in found if x is not None and x[4]]
+        )
+        n_begun += np.bincount(
+            [queues[i][j] for i, row in enumerate(rows) for j in range(1, row["place"] + 1)], minlength=N_TASKS
+        )
+        np.testing.assert_array_equal(counts.n_begun, n_begun)
+        np.testing.assert_array_equal(tasks.current, [row["task"] for row in rows])
+        for row in rows:
+            row["place"] = 0
+    np.testing.assert_array_equal(counts.rates, [1, 0, 1, 0, 1, 0])  # of single attempts
+    assert any(row["time"] != row["length"] for row in rows)  # some attempt goes on into the next rollout
+
+
+@dataclasses.dataclass(frozen=True)
+class Handing(Curriculum):
+    """Remembers the queues that it handed out last."""
+
+    inner: Any
+
+    @property
+    def plan(self):
+        return self.inner.plan
+
+    def init(self, key):
+        return self.inner.init(key), jnp.zeros((N_ROWS, N_ROWS * N_STEPS // N_ROWS + 1), jnp.int32)
+
+    def propose(self, shared_key, key, clock, state, students):
+        inner, batch = self.inner.propose(shared_key, key, clock, state[0], students)
+        return (inner, batch.queue.numbers), batch
+
+    def observe(self, key, clock, state, batch, outcome):
+        inner, metrics = self.inner.observe(key, clock, state[0], batch, outcome)
+        return (inner, state[1]), metrics

@@ -104,7 +104,7 @@ class Spy(Curriculum):
     def init(self, key):
         n, t = self.inner.n_rows, self.inner.n_steps
         number, real = jnp.zeros((t, n), jnp.int32), jnp.zeros((t, n), jnp.float32)
-        steps = {"task": number, "done": jnp.zeros((t, n), bool), "returns": real, "quantity": real}
+        steps = {"task": number, "done": jnp.zeros((t, n), bool), "episode_return": real, "quantity": real}
         return self.inner.init(key), jnp.zeros((n, t + 1), jnp.int32), steps
 
     def propose(self, shared_key, key, clock, state, students):
@@ -161,7 +161,7 @@ class PlainTasks:
                 assert steps["task"][t, row] == task
                 self.returns[row] += task / 10
                 self.parts[row].append(steps["quantity"][t, row])
-                np.testing.assert_allclose(steps["returns"][t, row], self.returns[row], rtol=1e-5)
+                np.testing.assert_allclose(steps["episode_return"][t, row], self.returns[row], rtol=1e-5)
                 length = round(self.returns[row] * 10 / task) if task else None
                 assert steps["done"][t, row] == (length_of(task) == length if task else True)
                 if steps["done"][t, row] or (self.tail == "write" and t == N_STEPS - 1):

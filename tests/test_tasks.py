@@ -223,8 +223,9 @@ def test_attempts_are_scored_over_all_of_their_steps(tail):
     n_steps, n_rows = 24, 3
     done, quantity = rng.random((n_steps, n_rows)) < 0.2, rng.random((n_steps, n_rows)).astype(np.float32)
     task, returns = rng.integers(5, size=done.shape), rng.random(done.shape).astype(np.float32)
+    episode = done & (rng.random(done.shape) < 0.6)  # an attempt may end within an episode
     cuts = [0, 1, 7, 8, 20, 24]
-    steps = Steps(*(jnp.asarray(x) for x in (task.astype(np.int32), done, returns, returns, quantity)))
+    steps = Steps(*(jnp.asarray(x) for x in (task.astype(np.int32), done, returns, episode, returns, quantity)))
     found, unfinished = [], Unfinished.none(n_rows)
     for a, b in itertools.pairwise(cuts):
         part, unfinished = results_of(jax.tree.map(lambda x, a=a, b=b: x[a:b], steps), unfinished, tail)
@@ -236,6 +237,12 @@ def test_attempts_are_scored_over_all_of_their_steps(tail):
     np.testing.assert_array_equal(joined.length[done], wanted_lengths[done])
     np.testing.assert_allclose(joined.score, wanted_scores, rtol=1e-6)
     np.testing.assert_array_equal(joined.task, task)
+    np.testing.assert_array_equal(joined.episode, episode)
+    for row in range(n_rows):
+        before = 0.0  # an attempt's return is what the episode's return has grown by
+        for t in np.flatnonzero(done[:, row]):
+            np.testing.assert_allclose(joined.returns[t, row], returns[t, row] - before, atol=1e-6)
+            before = 0.0 if episode[t, row] else returns[t, row]
 
 
 def plain_attempts(done, quantity, cuts, tail):

@@ -104,7 +104,10 @@ class Students(Protocol):
         ...
 
     def attempts(self, key: jax.Array, levels: Level, n_episodes: int) -> Attempts:
-        """`n_episodes` whole episodes of each student on each of `levels` [B, ...], however long they take."""
+        """`n_episodes` whole episodes of each student on each of `levels` [B, ...], however long they take.
+
+        Where an episode holds several attempts at tasks, it is one attempt here: at the level's own task.
+        """
         ...
 
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.curricula.scores import Experience, Score, experience
+from minimax_lib.envs.base import Attempt
 from minimax_lib.rollout import EpisodeReturns, Rollout, episode_returns
 from minimax_lib.tasks.attempts import Steps
 
@@ -68,7 +69,15 @@ class RolloutOutcome:
             no_best = jnp.full(self.episodes.count.shape[-1], jnp.nan, jnp.float32)
             quantity = score.quantity(self._experience(score, no_best))
         assert steps.number is not None
-        rows = Steps(steps.number, steps.done, steps.progress, steps.episode_return, quantity)
+        attempt = steps.attempt or Attempt(progress=steps.progress, ended=steps.done)
+        rows = Steps(
+            task=steps.number,
+            done=attempt.ended,
+            progress=attempt.progress,
+            episode=steps.done,
+            episode_return=steps.episode_return,
+            quantity=quantity,
+        )
         return jax.tree.map(lambda x: x.reshape(len(x), -1), rows)
 
     def _experience(self, score: Score, best_return: jax.Array) -> Experience:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.curricula.base import Attempts, LevelBatch
 from minimax_lib.curricula.outcome import RolloutOutcome
-from minimax_lib.envs.base import Level
+from minimax_lib.envs.base import HoldsAttempts, Level
 from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.episodes import WholeEpisodes
 from minimax_lib.rollout import Rollout, begin, go_on, queued
@@ -39,7 +39,8 @@ class CurrentStudents:
         return RolloutOutcome(self.agent, self.params, self.rescale(runs), n_evals=self.env.n_evals)
 
     def attempts(self, key: jax.Array, levels: Level, n_episodes: int) -> Attempts:
-        player = WholeEpisodes(self.env.env, self.agent.agent)
+        env = self.env.env
+        player = WholeEpisodes(env.single() if isinstance(env, HoldsAttempts) else env, self.agent.agent)
         rows = jax.tree.map(lambda x: jnp.repeat(x, n_episodes, axis=0), levels)
         keys = jax.random.split(key, self.agent.n)
         played = mapped(lambda key, params: player.play(key, params, rows))(keys, self.params)

@@ -24,7 +24,7 @@ from minimax_lib.envs.levels import level_of_list
 from minimax_lib.registry import unknown_name
 from minimax_lib.tasks import Results, Steps, TaskCurriculum, Unfinished, results_of
 from minimax_lib.tasks.attempts import Tail
-from minimax_lib.tasks.core import Evaluated
+from minimax_lib.tasks.core import episodes_needed
 
 MOST_BYTES = 2**28  # of a table of levels: it is a constant of the compiled program
 
@@ -233,14 +233,14 @@ class TaskRunner(RolloutSettings, TaskSettings):
         core = self.core.build(self.n_levels)
         score = scored_by("runner.core.score", self.core.score, env, agent) if core.reads_scores else None
         self._check_list(env)
-        evaluation = self._evaluation(env, n_rows, core) if isinstance(core, Evaluated) else None
+        evaluation = self._evaluation(env, n_rows, episodes_needed(core)) if episodes_needed(core) else None
         divided = self.core.divides
         return Tasks(env, core, n_rows, self.n_steps, score, self.tail, self.share, divided, evaluation)
 
-    def _evaluation(self, env: Any, n_rows: int, core: Evaluated) -> TaskEvaluation:
-        if self.evaluate_episodes < core.min_episodes:
+    def _evaluation(self, env: Any, n_rows: int, n_needed: int) -> TaskEvaluation:
+        if self.evaluate_episodes < n_needed:
             raise ValueError(
-                f"runner.evaluate_episodes is {self.evaluate_episodes}: with fewer than {core.min_episodes}, this core "
+                f"runner.evaluate_episodes is {self.evaluate_episodes}: with fewer than {n_needed}, this core "
                 "cannot tell tasks apart"
             )
         measured: tuple[int, ...] = tuple(range(self.n_levels))

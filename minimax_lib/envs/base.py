@@ -15,6 +15,13 @@ Level = Any  # a pytree with fixed shapes: everything that varies between episod
 EnvState = Any  # a pytree: everything that varies within an episode, and the level
 
 
+class Attempt(struct.PyTreeNode):
+    """The attempt at a task that a step belongs to, in an environment whose episodes hold several (`HoldsAttempts`)."""
+
+    progress: jax.Array  # f32[] in [0, 1], how far the task has come; 1 at the attempt's end is solved
+    ended: jax.Array  # bool[], it ended with this step: solved, failed, out of time, or the episode ended
+
+
 class TimeStep(struct.PyTreeNode):
     """What an environment emits. Whether a truncated episode bootstraps is not decided here."""
 
@@ -24,6 +31,7 @@ class TimeStep(struct.PyTreeNode):
     truncated: jax.Array  # bool[], the episode reached its time limit; both may hold at once
     progress: jax.Array | None = None  # f32[] in [0, 1], how far the task has come; 1 at the episode's end is solved
     facts: dict[str, jax.Array] = struct.field(default_factory=dict)  # f32[] by name, of the episode so far
+    attempt: Attempt | None = None  # None: the episode is the attempt
 
     @property
     def done(self) -> jax.Array:
@@ -31,14 +39,16 @@ class TimeStep(struct.PyTreeNode):
         return self.terminated | self.truncated
 
 
-def opening(obs: Any, progress: Any = None, facts: dict[str, Any] | None = None) -> TimeStep:
+def opening(
+    obs: Any, progress: Any = None, facts: dict[str, Any] | None = None, attempt: Attempt | None = None
+) -> TimeStep:
     """The time step of a reset: no reward, and the episode is not over.
 
-    If `transition` is given `progress` and `facts`, give them here too, with facts of the same names. A time step never
-    changes its form.
+    If `transition` is given `progress`, `facts` or `attempt`, give them here too, with facts of the same names. A time
+    step never changes its form.
     """
     no = jnp.zeros((), bool)
-    return transition(obs, jnp.zeros((), jnp.float32), no, no, progress, facts)
+    return transition(obs, jnp.zeros((), jnp.float32), no, no, progress, facts, attempt)
 
 
 def transition(
@@ -48,12 +58,14 @@ def transition(
     truncated: jax.Array,
     progress: Any = None,
     facts: dict[str, Any] | None = None,
+    attempt: Attempt | None = None,
 ) -> TimeStep:
     """The time step that follows an action.
 
     Without `progress`, an episode counts as solved where it terminates with a positive return. Give `progress` wherever
     "solved" means something else: with a cost for each step, a reward for survival, a draw, or a task of its own.
     `facts` are other numbers about the episode (achievements, collisions). Metrics and tables show their last values.
+    `attempt` is for an environment whose episodes hold several attempts at tasks (`HoldsAttempts`).
     """
     return TimeStep(
         obs=obs,
@@ -62,6 +74,7 @@ def transition(
         truncated=jnp.asarray(truncated, bool),
         progress=None if progress is None else jnp.asarray(progress, jnp.float32),
         facts={name: jnp.asarray(fact, jnp.float32) for name, fact in (facts or {}).items()},
+        attempt=attempt,
     )
 
 
@@ -124,6 +137,23 @@ class DrawsListed(Protocol):
 
     def sample_listed(self, key: jax.Array, number: jax.Array) -> Level:
         """The random level that is number `number` (i32[]) of a list."""
+        ...
+
+
+@runtime_checkable
+class HoldsAttempts(Protocol):
+    """An environment with these two more methods: an episode is a sequence of attempts at tasks.
+
+    A level says which task comes first. Every time step has an `attempt`. When one ends and the episode does not, the
+    world stays as it is, and the observation already shows the next task. By `step` alone, that is the same task again.
+    """
+
+    def step_then(self, key: jax.Array, state: EnvState, action: Any, following: Level) -> tuple[EnvState, TimeStep]:
+        """As `step`. If the attempt ends with it, the next one is at the task of the level `following`."""
+        ...
+
+    def single(self) -> Environment:
+        """The environment, with levels of the same form, in which an episode is one attempt: for evaluation."""
         ...
 
 

@@ -9,7 +9,17 @@ import jax.numpy as jnp
 from flax import struct
 
 from minimax_lib import axes
-from minimax_lib.envs.base import Environment, EnvState, Level, Observable, ResetsInGroups, TimeStep, progress_of
+from minimax_lib.envs.base import (
+    Attempt,
+    Environment,
+    EnvState,
+    HoldsAttempts,
+    Level,
+    Observable,
+    ResetsInGroups,
+    TimeStep,
+    progress_of,
+)
 from minimax_lib.envs.spaces import within
 from minimax_lib.trees import tree_size, tree_where
 
@@ -40,6 +50,7 @@ class BatchTimeStep(struct.PyTreeNode):
     stats: EpisodeStats
     progress: jax.Array  # f32, the environment's, or the default where it gives none
     facts: dict[str, jax.Array]  # f32 each
+    attempt: Attempt | None  # None: the episode is the attempt
 
     @property
     def done(self) -> jax.Array:
@@ -157,11 +168,16 @@ class QueueInUse(struct.PyTreeNode):
         numbers = self.number() if rows is None else self.number().at[rows].get(mode="clip")
         return jax.tree.map(lambda x: x[numbers], self.queue.table)
 
+    def after(self, ended: jax.Array) -> "QueueInUse":
+        """The queues after each row that has `ended` (bool[N]) has gone on to its next entry."""
+        return self.replace(place=(self.place + ended) % self.queue.numbers.shape[1])
+
 
 @dataclasses.dataclass(frozen=True)
 class QueuedLevels:
     """An ended episode is followed by one on the next level of the row's queue; after the last comes the first.
 
+    In an environment whose episodes hold several attempts, each attempt is at the task of one entry of the queue.
     The curriculum hands out the queue before each rollout (`LevelBatch.queue`). The queue is data. So the levels of a
     rollout are known before it, and each seed of a vmap gets the levels that it gets alone.
     """
@@ -183,8 +199,7 @@ class QueuedLevels:
 
     def used(self, stock: QueueInUse, done: jax.Array) -> QueueInUse:
         """The queues after each row that is `done` (bool[N]) has gone on to its next level."""
-        n_entries = stock.queue.numbers.shape[1]
-        return stock.replace(place=(stock.place + done) % n_entries)
+        return stock.after(done)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -263,16 +278,26 @@ class BatchEnv:
         # A Gaussian policy may go past the edges of a box. Only the environment gets the clipped action: probabilities
         # are those of the action before.
         flat_action = within(self.env.action_space, jax.tree.map(lambda x: x.reshape(n, *x.shape[2:]), action))
-        stepped, ts = jax.vmap(self.env.step)(jax.random.split(k_step, n), state.env, flat_action)
+        stepped, ts, stock = self._step_env(k_step, state, flat_action)
         # On its last step, an episode's statistics are complete. They are emitted like this, and cleared in the state.
         stats = EpisodeStats(returns=state.stats.returns + ts.reward, lengths=state.stats.lengths + 1)
         if isinstance(self.restart, NoRestart):
             return dataclasses.replace(state, env=stepped, stats=stats), self._emit(ts, ts.obs, stats)
 
         restart = self._restart_in_groups if isinstance(self.env, ResetsInGroups) else self._restart
-        env_state, obs, stock = restart(k_reset, state.stock, stepped, ts)
+        env_state, obs, stock = restart(k_reset, stock, stepped, ts)
         cleared = tree_where(ts.done, jax.tree.map(jnp.zeros_like, stats), stats)
         return BatchState(env=env_state, stats=cleared, stock=stock), self._emit(ts, obs, stats)
+
+    def _step_env(self, key: jax.Array, state: BatchState, action: Any) -> tuple[EnvState, TimeStep, Any]:
+        """(states, time steps, stock) [N, ...] after a step, before any restart."""
+        keys, stock = jax.random.split(key, tree_size(state.stats)), state.stock
+        if not isinstance(self.env, HoldsAttempts) or not isinstance(stock, QueueInUse):
+            return *jax.vmap(self.env.step)(keys, state.env, action), stock
+        following = stock.after(jnp.ones(stock.place.shape, bool)).levels()
+        stepped, ts = jax.vmap(self.env.step_then)(keys, state.env, action, following)
+        assert ts.attempt is not None
+        return stepped, ts, stock.after(ts.attempt.ended & ~ts.done)
 
     def _restart(self, key: jax.Array, stock: Any, stepped: EnvState, ts: TimeStep) -> tuple[EnvState, Any, Any]:
         """(states, observations, stock) [N, ...] in which rows that are done have begun their next episode."""
@@ -361,5 +386,6 @@ class BatchEnv:
             stats=stats,
             progress=progress_of(ts, stats.returns),
             facts=ts.facts,
+            attempt=ts.attempt,
         )
         return jax.tree.map(self._from_rows, out)

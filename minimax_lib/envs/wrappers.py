@@ -17,6 +17,7 @@ from minimax_lib.envs.base import (
     Environment,
     EnvState,
     HeldOut,
+    HoldsAttempts,
     Level,
     Observable,
     ResetsInGroups,
@@ -56,6 +57,9 @@ class Wrapper:
             object.__setattr__(self, "resets_at_once", self.env.resets_at_once)
         if isinstance(self.env, DrawsListed):
             object.__setattr__(self, "sample_listed", self.env.sample_listed)
+        if isinstance(self.env, HoldsAttempts):
+            object.__setattr__(self, "step_then", self._step_then)
+            object.__setattr__(self, "single", self._single)
 
     def opened(self, state: EnvState, ts: TimeStep) -> tuple[Any, TimeStep]:
         """(what the wrapper remembers, the time step) after a reset of `env`, in the same form as after a step."""
@@ -94,8 +98,10 @@ class Wrapper:
         return Wrapped(env=state, own=own), opened.replace(obs=self.seen(own, ts.obs))
 
     def step(self, key: jax.Array, state: Wrapped, action: Any) -> tuple[Wrapped, TimeStep]:
-        after, ts = self.env.step(key, state.env, action)
-        own, stepped = self.stepped(state.own, state.env, after, ts)
+        return self._after(state, *self.env.step(key, state.env, action))
+
+    def _after(self, before: Wrapped, after: EnvState, ts: TimeStep) -> tuple[Wrapped, TimeStep]:
+        own, stepped = self.stepped(before.own, before.env, after, ts)
         return Wrapped(env=after, own=own), stepped.replace(obs=self.seen(own, ts.obs))
 
     def get_level(self, state: Wrapped) -> Level:
@@ -103,6 +109,14 @@ class Wrapper:
 
     def level_metrics(self, level: Level) -> dict[str, jax.Array]:
         return self.env.level_metrics(level)
+
+    def _step_then(self, key: jax.Array, state: Wrapped, action: Any, following: Level) -> tuple[Wrapped, TimeStep]:
+        assert isinstance(self.env, HoldsAttempts)
+        return self._after(state, *self.env.step_then(key, state.env, action, following))
+
+    def _single(self) -> Environment:
+        assert isinstance(self.env, HoldsAttempts)
+        return dataclasses.replace(self, env=self.env.single())
 
     def _observe(self, state: Wrapped) -> Any:
         assert isinstance(self.env, Observable)

@@ -13,7 +13,7 @@ class Results(struct.PyTreeNode):
     which goes on.
     """
 
-    task: jax.Array  # i32[M]
+    task: jax.Array  # i32[M]; of a box f32[M, D]
     valid: jax.Array  # bool[M], the attempt has ended
     progress: jax.Array  # f32[M] in [0, 1], 1: solved
     returns: jax.Array  # f32[M], undiscounted
@@ -27,6 +27,7 @@ class Results(struct.PyTreeNode):
         return jax.tree.map(lambda x: x.reshape(-1), self)
 
 
+@runtime_checkable
 class TaskCurriculum(Protocol):
     """Decides which of `n_tasks` tasks come next. Pure and static: a frozen dataclass.
 
@@ -67,17 +68,46 @@ class TaskCurriculum(Protocol):
 
 
 @runtime_checkable
-class Evaluated(Protocol):
-    """A task curriculum that also wants to know how often each task is solved.
+class Evaluated(TaskCurriculum, Protocol):
+    """A task curriculum that is told from time to time how often each task is solved.
 
-    Somebody must evaluate all tasks from time to time, the first time before anything is learnt.
+    Somebody must evaluate the tasks, the first time before anything is learnt.
     """
 
     @property
     def min_episodes(self) -> int:
-        """The fewest episodes of a task with which a rate says anything."""
+        """Episodes of each task that an evaluation needs at least. 0: these settings need no evaluation."""
         ...
 
     def evaluated(self, state: Any, rates: jax.Array, known: jax.Array) -> Any:
-        """The state after an evaluation: `rates` f32[n_tasks] of success, 0 where not `known` (bool[n_tasks])."""
+        """The state after an evaluation: `rates` f32[n_tasks], 0 where not `known` (bool[n_tasks])."""
         ...
+
+
+def episodes_needed(core: Any) -> int:
+    """Episodes of each task that an evaluation for `core` needs at least. 0: it needs no evaluation."""
+    return core.min_episodes if isinstance(core, Evaluated) else 0
+
+
+class BoxCurriculum(Protocol):
+    """As a `TaskCurriculum`, but tasks are points f32[D] of a box. They have no numbers, and no list of weights."""
+
+    @property
+    def n_tasks(self) -> None: ...
+
+    @property
+    def reads_scores(self) -> bool: ...
+
+    def init(self, key: jax.Array) -> Any: ...
+
+    def sample(self, key: jax.Array, state: Any, n: int) -> jax.Array:
+        """f32[n, D]"""
+        ...
+
+    def started(self, state: Any, tasks: jax.Array, valid: jax.Array) -> Any: ...
+
+    def update(self, state: Any, results: Results) -> Any: ...
+
+    def weights(self, state: Any) -> None: ...
+
+    def report(self, state: Any) -> dict[str, jax.Array]: ...

@@ -11,6 +11,7 @@ from minimax_lib.registry import unknown_name
 from minimax_lib.tasks.clock import Begun, last_entries
 from minimax_lib.tasks.core import Results
 from minimax_lib.tasks.draws import draw, draw_where
+from minimax_lib.tasks.ordered import in_order
 from minimax_lib.tasks.preference import Preference
 
 Schedule = Literal["proportionate", "fixed"]
@@ -75,18 +76,14 @@ class ListedPLR:
             scores = jnp.where(found, results.score[jnp.maximum(last, 0)], state.scores)
             return state.replace(scores=scores, seen=state.seen | found)
 
-        def one(i: jax.Array, order: jax.Array, scores: jax.Array, seen: jax.Array) -> tuple[jax.Array, jax.Array]:
-            task, score = results.task[order[i]], results.score[order[i]]
+        def one(loop: tuple[jax.Array, jax.Array], i: jax.Array) -> tuple[jax.Array, jax.Array]:
+            scores, seen = loop
+            task, score = results.task[i], results.score[i]
             mixed = (1 - self.alpha) * scores[task] + self.alpha * score
             return scores.at[task].set(jnp.where(seen[task], mixed, score)), seen.at[task].set(True)
 
-        # One iteration for each score: a task may have several in one batch, and their order counts.
-        order, n = jnp.argsort(~known, stable=True), known.sum(dtype=jnp.int32)
-        _, scores, seen = jax.lax.while_loop(
-            lambda loop: loop[0] < n,
-            lambda loop: (loop[0] + 1, *one(loop[0], order, *loop[1:])),
-            (jnp.zeros((), jnp.int32), state.scores, state.seen),
-        )
+        # A task may have several scores in one batch, and their order counts.
+        scores, seen = in_order(one, (state.scores, state.seen), known)
         return state.replace(scores=scores, seen=seen)
 
     def weights(self, state: ListedPLRState) -> jax.Array:

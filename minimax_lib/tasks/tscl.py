@@ -12,8 +12,9 @@ from flax import struct
 
 from minimax_lib.tasks.clock import Begun
 from minimax_lib.tasks.core import Results
-from minimax_lib.tasks.draws import draw
+from minimax_lib.tasks.ordered import in_order
 from minimax_lib.tasks.preference import Preference
+from minimax_lib.tasks.weighted import Weighted
 
 
 class TSCLState(struct.PyTreeNode):
@@ -28,15 +29,13 @@ class TSCLState(struct.PyTreeNode):
 
 
 @dataclasses.dataclass(frozen=True)
-class TSCL:
+class TSCL(Weighted):
     """A task's score is the absolute slope of its latest returns over the number of attempts."""
 
     n_tasks: int
     preference: Preference = Preference(transform="eps_greedy", eps=0.5, staleness=0.0)
     window: int = 10
     alpha: float = 1.0
-
-    reads_scores = False
 
     def __post_init__(self) -> None:
         if self.window < 2:
@@ -55,20 +54,15 @@ class TSCL:
             begun=Begun.none(n),
         )
 
-    def sample(self, key: jax.Array, state: TSCLState, n: int) -> jax.Array:
-        return draw(key, self.weights(state), n)
-
     def started(self, state: TSCLState, tasks: jax.Array, valid: jax.Array) -> TSCLState:
         return state.replace(begun=state.begun.after(tasks, valid))
 
     def update(self, state: TSCLState, results: Results) -> TSCLState:
-        def one(loop: tuple[jax.Array, TSCLState]) -> tuple[jax.Array, TSCLState]:
-            i, known = loop
-            return i + 1, self._with(known, results.task[order[i]], results.returns[order[i]])
+        def one(known: TSCLState, i: jax.Array) -> TSCLState:
+            return self._with(known, results.task[i], results.returns[i])
 
-        # One iteration for each result: a task may have several in one batch, and each slope follows from the last.
-        order, n = jnp.argsort(~results.valid, stable=True), results.valid.sum(dtype=jnp.int32)
-        return jax.lax.while_loop(lambda loop: loop[0] < n, one, (jnp.zeros((), jnp.int32), state))[1]
+        # A task may have several results in one batch, and each slope follows from the last.
+        return in_order(one, state, results.valid)
 
     def _with(self, state: TSCLState, task: jax.Array, value: jax.Array) -> TSCLState:
         """The state after an attempt on `task` (i32[]) with this return (f32[])."""

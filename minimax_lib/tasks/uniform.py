@@ -6,31 +6,40 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from minimax_lib.tasks.core import Results
+from minimax_lib.tasks.spaces import Stratified
+from minimax_lib.tasks.weighted import Weighted
 
 
 @dataclasses.dataclass(frozen=True)
-class Uniform:
+class Uniform(Weighted):
     """Every task has the same chance (domain randomisation over a list)."""
 
     n_tasks: int
 
-    reads_scores = False
-
-    def init(self, key: jax.Array) -> tuple[()]:
-        return ()
-
     def sample(self, key: jax.Array, state: Any, n: int) -> jax.Array:
-        return jax.random.randint(key, (n,), 0, self.n_tasks, jnp.int32)
-
-    def started(self, state: Any, tasks: jax.Array, valid: jax.Array) -> Any:
-        return state
-
-    def update(self, state: Any, results: Results) -> Any:
-        return state
+        return jax.random.randint(key, (n,), 0, self.n_tasks, jnp.int32)  # cheaper than from weights
 
     def weights(self, state: Any) -> jax.Array:
         return jnp.full(self.n_tasks, 1.0 / self.n_tasks, jnp.float32)
 
-    def report(self, state: Any) -> dict[str, jax.Array]:
-        return {}
+
+@dataclasses.dataclass(frozen=True)
+class UniformOver(Weighted):
+    """Domain randomisation over a task space: a box too, or a product with a box; of strata, one and then its task."""
+
+    space: Any
+
+    @property
+    def n_tasks(self) -> Any:  # type: ignore[override]
+        return self.space.n
+
+    def sample(self, key: jax.Array, state: Any, n: int) -> Any:
+        return self.space.sample(key, n)
+
+    def weights(self, state: Any) -> Any:
+        if self.space.n is None:
+            return None
+        if isinstance(self.space, Stratified):
+            sizes = jnp.asarray([len(stratum) for stratum in self.space.strata], jnp.float32)
+            return 1.0 / (len(sizes) * sizes[self.space.stratum])
+        return jnp.full(self.space.n, 1.0 / self.space.n, jnp.float32)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from minimax_lib.envs.base import Environment, EnvState, Level, Observable, ResetsInGroups, TimeStep
+from minimax_lib.envs.base import Environment, EnvState, HoldsAttempts, Level, Observable, ResetsInGroups, TimeStep
 from minimax_lib.envs.conformance.parts import (
     at,
     check_fits,
@@ -35,6 +35,7 @@ def check_environment(env: Environment, key: jax.Array, n_rows: int = 8) -> None
     check_spaces(env, play)
     check_masks(env, play)
     check_progress(play)
+    check_attempts(env, play)
     check_levels(env, play)
     check_time_limit(env, play)
     check_purity(env, key, n_rows, play)
@@ -123,6 +124,29 @@ def check_types(env: Environment, key: jax.Array) -> None:
     for what, dtype in (("reward", "float32"), ("terminated", "bool"), ("truncated", "bool")):
         leaf = getattr(ts, what)
         require(leaf.shape == () and leaf.dtype == dtype, f"{what} is {kind_of(leaf)}: it must be a scalar {dtype}")
+
+
+def check_attempts(env: Environment, play: Play) -> None:
+    """Attempts end with the episode at the latest, and a single one ends it."""
+    name, attempt = type(env).__name__, play.steps.attempt
+    if not isinstance(env, HoldsAttempts):
+        require(attempt is None, f"{name} emits attempts: then it must have step_then and single, as `HoldsAttempts`")
+        return
+    require(attempt is not None, f"{name} emits no attempts: give one to `opening` and `transition`")
+    require(not play.first.attempt.ended.any(), f"{name}: an attempt is over as the episode opens")
+    require(bool(attempt.ended[play.steps.done].all()), f"{name}: an episode ends, and its attempt does not")
+    rates = attempt.progress
+    require(bool(((rates >= 0) & (rates <= 1)).all()), f"{name}: an attempt's progress is not between 0 and 1")
+    single = play_of(env.single(), jax.random.key(0), len(play.first.reward)).steps
+    require(
+        bool((single.attempt.ended == single.done)[_running(single.done)].all()),
+        f"{name}.single(): an attempt ends, and the episode does not",
+    )
+
+
+def _running(done: np.ndarray) -> np.ndarray:
+    """bool[N, T], the step belongs to the first episode of its row."""
+    return np.cumsum(done, axis=1) - done == 0
 
 
 def check_spaces(env: Environment, play: Play) -> None:

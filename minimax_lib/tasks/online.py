@@ -1,0 +1,101 @@
+"""Rates of success from training itself, for curricula that would have to be evaluated otherwise."""
+
+import dataclasses
+from typing import Any, Literal, get_args
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from minimax_lib.registry import unknown_name
+from minimax_lib.tasks.core import Results, episodes_needed
+from minimax_lib.tasks.rates import check_at_least, check_share, successes
+from minimax_lib.tasks.weighted import Weighted
+
+Count = Literal["attempts", "episodes"]
+
+
+class Tally(struct.PyTreeNode):
+    """Attempts on N tasks since the last update of the rates."""
+
+    successes: jax.Array  # f32[N]
+    attempts: jax.Array  # f32[N]
+
+
+class OnlineState(struct.PyTreeNode):
+    inner: Any
+    tally: Tally
+    count: jax.Array  # i32[], attempts or episodes since the last update of the rates
+
+
+@dataclasses.dataclass(frozen=True)
+class Online(Weighted):
+    """`inner`, told the rates of the attempts that end in training: no evaluation is needed.
+
+    With `inner` a `LearningProgress`, it is online learning progress. A task that was not tried since the last update
+    has no rate then. What that means is a setting of `inner` (`unseen`).
+    """
+
+    inner: Any
+    every: int = 1000  # attempts or episodes from one update of the rates to the next
+    uniform: float = 0.25  # share of the weight that all tasks have alike
+    save_last: bool = False  # the last rate of a task counts as its first attempt after an update
+    count: Count = "attempts"
+    continuous: bool = False  # progress counts, not only what is solved
+
+    def __post_init__(self) -> None:
+        check_at_least("every", self.every, 1)
+        check_share("uniform", self.uniform)
+        if self.count not in get_args(Count):
+            raise unknown_name("count", self.count, get_args(Count))
+        if not episodes_needed(self.inner):
+            raise ValueError(f"inner is {type(self.inner).__name__}: it must be a curriculum that is told rates")
+
+    @property
+    def n_tasks(self) -> int:  # type: ignore[override]
+        return self.inner.n_tasks
+
+    @property
+    def reads_scores(self) -> bool:  # type: ignore[override]
+        return self.inner.reads_scores
+
+    def init(self, key: jax.Array) -> OnlineState:
+        zeros = jnp.zeros(self.n_tasks, jnp.float32)
+        return OnlineState(self.inner.init(key), Tally(zeros, zeros), jnp.zeros((), jnp.int32))
+
+    def started(self, state: OnlineState, tasks: jax.Array, valid: jax.Array) -> OnlineState:
+        return state.replace(inner=self.inner.started(state.inner, tasks, valid))
+
+    def update(self, state: OnlineState, results: Results) -> OnlineState:
+        solved = successes(results, self.continuous)
+        counts = results.valid & results.episode if self.count == "episodes" else results.valid
+        number = state.count + jnp.cumsum(counts, dtype=jnp.int32)
+        interval = (number - counts) // self.every  # which update each result comes before
+        n_updates = number[-1] // self.every
+
+        def with_results(tally: Tally, i: jax.Array) -> Tally:
+            mine = (results.valid & (interval == i)).astype(jnp.float32)
+            return Tally(
+                tally.successes.at[results.task].add(mine * jnp.where(results.valid, solved, 0.0)),
+                tally.attempts.at[results.task].add(mine),
+            )
+
+        def one(loop: tuple[jax.Array, Any, Tally]) -> tuple[jax.Array, Any, Tally]:
+            i, inner, tally = loop
+            tally = with_results(tally, i)
+            rates = tally.successes / jnp.maximum(tally.attempts, 1.0)
+            inner = self.inner.evaluated(inner, rates, tally.attempts > 0)
+            kept = 1.0 if self.save_last else 0.0
+            return i + 1, inner, Tally(kept * rates, jnp.full(self.n_tasks, kept, jnp.float32))
+
+        # One iteration for each update, not for each result: mostly there is one at most.
+        inner = self.inner.update(state.inner, results)
+        loop = (jnp.zeros((), jnp.int32), inner, state.tally)
+        _, inner, tally = jax.lax.while_loop(lambda loop: loop[0] < n_updates, one, loop)
+        return OnlineState(inner, with_results(tally, n_updates), number[-1] % self.every)
+
+    def weights(self, state: OnlineState) -> jax.Array:
+        return (1.0 - self.uniform) * self.inner.weights(state.inner) + self.uniform / self.n_tasks
+
+    def report(self, state: OnlineState) -> dict[str, jax.Array]:
+        return self.inner.report(state.inner)

@@ -1,0 +1,235 @@
+"""Stages one after another, each with tasks of its own and a condition that ends it (Sullivan et al. 2025)."""
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from minimax_lib.tasks.conditions import METRICS, MOST, Condition, Counters, parse_condition
+from minimax_lib.tasks.core import Results, TaskCurriculum, episodes_needed
+from minimax_lib.tasks.ordered import in_order
+from minimax_lib.tasks.rates import check_at_least
+from minimax_lib.tasks.spaces import Discrete, Product, Stratified
+from minimax_lib.tasks.uniform import Uniform
+
+WINDOW = 1000  # returns of a stage that `episode_return` is the mean of
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """A curriculum for some of the tasks."""
+
+    core: TaskCurriculum
+    tasks: tuple[int, ...]  # the number of each of the curriculum's tasks in the whole list
+
+
+class Progress(struct.PyTreeNode):
+    """Where a sequence stands."""
+
+    stage: jax.Array  # i32[]
+    steps: jax.Array  # i32[], and so on: see `Counters`
+    total_steps: jax.Array
+    episodes: jax.Array
+    total_episodes: jax.Array
+    tasks: jax.Array
+    total_tasks: jax.Array
+    returns: jax.Array  # f32[WINDOW], the last of the stage; number i stands at place i mod WINDOW
+
+    def counters(self) -> Counters:
+        n = jnp.minimum(self.episodes, WINDOW)
+        total = jnp.where(jnp.arange(WINDOW, dtype=jnp.int32) < n, self.returns, 0.0).sum()
+        known = {name: getattr(self, name) for name in METRICS if name != "episode_return"}
+        return Counters(**known, episode_return=total / jnp.maximum(n, 1).astype(jnp.float32))
+
+
+class SequentialState(struct.PyTreeNode):
+    stages: tuple[Any, ...]  # of all stages, side by side
+    progress: Progress
+    late: jax.Array  # i32[], attempts on tasks that the stage did not have when they ended
+
+
+@dataclasses.dataclass(frozen=True)
+class Sequential:
+    """A stage ends when its condition holds. The last one does not end, or with `loop`, the first one follows it.
+
+    A stage is a task number, a list of task numbers (uniform), a curriculum for all tasks, or a `Stage`. A condition is
+    text ("steps >= 1000", see `conditions.py`) or a compilable function of `Counters`. It is checked after attempts
+    have begun (those of one call at once), and after each episode; at most one stage ends at a check. Attempts count in
+    the stage that is current when they end, and evaluations likewise.
+    """
+
+    n_tasks: int
+    stages: tuple[Any, ...]
+    conditions: tuple[str | Callable[[Counters], jax.Array], ...]
+    loop: bool = False
+
+    def __post_init__(self) -> None:
+        check_at_least("n_tasks", self.n_tasks, 1)
+        object.__setattr__(self, "stages", tuple(_stage(stage, self.n_tasks) for stage in self.stages))
+        object.__setattr__(self, "conditions", tuple(self.conditions))
+        for condition in self.conditions:
+            if not callable(condition):
+                parse_condition(condition)
+        wanted = len(self.stages) if self.loop else len(self.stages) - 1
+        if not self.stages or len(self.conditions) != wanted:
+            raise ValueError(
+                f"there are {len(self.conditions)} conditions for {len(self.stages)} stages: "
+                "there must be one fewer than stages, or with loop, as many"
+            )
+
+    @classmethod
+    def over(cls, space: Any, stages: Iterable[Any], conditions: Iterable[Any], loop: bool = False) -> "Sequential":
+        """Stages in terms of the tasks of `space`: a task, a list of tasks, another space, a curriculum, a `Stage`."""
+
+        def numbered(stage: Any) -> Any:
+            if isinstance(stage, Stage | TaskCurriculum):
+                return stage
+            if isinstance(stage, Discrete | Stratified | Product):
+                return [space.encode(stage.decode(i)) for i in range(stage.n or 0)]
+            return [space.encode(task) for task in (stage if isinstance(stage, list) else [stage])]
+
+        return cls(space.n, tuple(map(numbered, stages)), tuple(conditions), loop)
+
+    @property
+    def reads_scores(self) -> bool:
+        return any(stage.core.reads_scores for stage in self.stages)
+
+    @property
+    def min_episodes(self) -> int:
+        return max(episodes_needed(stage.core) for stage in self.stages)
+
+    def init(self, key: jax.Array) -> SequentialState:
+        keys = jax.random.split(key, len(self.stages))
+        zero = jnp.zeros((), jnp.int32)
+        progress = Progress(zero, zero, zero, zero, zero, zero, zero, jnp.zeros(WINDOW, jnp.float32))
+        states = tuple(stage.core.init(k) for stage, k in zip(self.stages, keys, strict=True))
+        return SequentialState(states, progress, zero)
+
+    def sample(self, key: jax.Array, state: SequentialState, n: int) -> jax.Array:
+        return self._of_stage(state, lambda stage, inner: _tasks(stage)[stage.core.sample(key, inner, n)])
+
+    def started(self, state: SequentialState, tasks: jax.Array, valid: jax.Array) -> SequentialState:
+        states = list(state.stages)
+        for i, stage in enumerate(self.stages):
+            own = _places(stage, self.n_tasks)[tasks]
+            mine = valid & (state.progress.stage == i) & (own >= 0)
+            states[i] = stage.core.started(states[i], jnp.maximum(own, 0), mine)
+        n, before = valid.sum(dtype=jnp.int32), state.progress
+        counted = before.replace(tasks=_plus(before.tasks, n), total_tasks=_plus(before.total_tasks, n))
+        progress = self._checked(counted, n > 0)
+        return state.replace(stages=tuple(states), progress=progress)
+
+    def update(self, state: SequentialState, results: Results) -> SequentialState:
+        def one(loop: tuple[Progress, jax.Array], i: jax.Array) -> tuple[Progress, jax.Array]:
+            progress, stage_of = loop
+            stage_of = stage_of.at[i].set(progress.stage)
+            return self._checked(_with(progress, results, i), results.episode[i]), stage_of
+
+        # First the counters, which say what stage each result belongs to; then each stage, once.
+        nowhere = jnp.full(results.valid.shape, -1, jnp.int32)
+        progress, stage_of = in_order(one, (state.progress, nowhere), results.valid)
+        states, taken = list(state.stages), jnp.zeros(results.valid.shape, bool)
+        # An entry that is no ended attempt may have a score. It belongs to the stage that is current at the end.
+        stage_of = jnp.where(results.valid, stage_of, progress.stage)
+        for i, stage in enumerate(self.stages):
+            own = _places(stage, self.n_tasks)[results.task]
+            mine = (stage_of == i) & (own >= 0)
+            score = jnp.where(mine, results.score, jnp.nan)
+            its = results.replace(task=jnp.maximum(own, 0), valid=results.valid & mine, score=score)
+            states[i], taken = stage.core.update(states[i], its), taken | mine
+        late = state.late + (results.valid & ~taken).sum(dtype=jnp.int32)
+        return SequentialState(tuple(states), progress, late)
+
+    def evaluated(self, state: SequentialState, rates: jax.Array, known: jax.Array) -> SequentialState:
+        states = list(state.stages)
+        for i, stage in enumerate(self.stages):
+            if episodes_needed(stage.core):
+                core: Any = stage.core
+                after = core.evaluated(states[i], rates[_tasks(stage)], known[_tasks(stage)])
+                is_current = state.progress.stage == i
+                states[i] = jax.tree.map(lambda new, old, now=is_current: jnp.where(now, new, old), after, states[i])
+        return state.replace(stages=tuple(states))
+
+    def weights(self, state: SequentialState) -> jax.Array:
+        nothing = jnp.zeros(self.n_tasks, jnp.float32)
+        return self._of_stage(state, lambda stage, inner: nothing.at[_tasks(stage)].add(stage.core.weights(inner)))
+
+    def report(self, state: SequentialState) -> dict[str, jax.Array]:
+        return {
+            "sequential/stage": state.progress.stage.astype(jnp.float32),
+            "sequential/late": state.late.astype(jnp.float32),
+        }
+
+    def _of_stage(self, state: SequentialState, read: Callable[[Stage, Any], jax.Array]) -> jax.Array:
+        """What `read` gives for the current stage."""
+        branches = [
+            lambda i=i, stage=stage: read(stage, state.stages[i])  # type: ignore[misc]
+            for i, stage in enumerate(self.stages)
+        ]
+        return jax.lax.switch(state.progress.stage, branches)
+
+    def _checked(self, progress: Progress, is_checked: jax.Array) -> Progress:
+        """With the next stage, if the condition of the current one holds."""
+        met = [self._condition(condition)(progress.counters()) for condition in self.conditions]
+        met += [jnp.zeros((), bool)] * (len(self.stages) - len(met))  # the last stage does not end
+        ends = is_checked & jnp.stack(met)[progress.stage]
+        following = (progress.stage + 1) % len(self.stages)
+        zero = jnp.zeros((), jnp.int32)
+        begun = progress.replace(stage=following, steps=zero, episodes=zero, tasks=zero)
+        return jax.tree.map(lambda new, old: jnp.where(ends, new, old), begun, progress)
+
+    def _condition(self, condition: Any) -> Condition | Callable[[Counters], jax.Array]:
+        return condition if callable(condition) else parse_condition(condition)
+
+
+def _with(progress: Progress, results: Results, i: jax.Array) -> Progress:
+    """With result number i counted."""
+    steps, ended = results.length[i], results.episode[i].astype(jnp.int32)
+    place = progress.episodes % WINDOW
+    latest = jnp.where(results.episode[i], results.episode_return[i], progress.returns[place])
+    return progress.replace(
+        steps=_plus(progress.steps, steps),
+        total_steps=_plus(progress.total_steps, steps),
+        episodes=_plus(progress.episodes, ended),
+        total_episodes=_plus(progress.total_episodes, ended),
+        returns=progress.returns.at[place].set(latest),
+    )
+
+
+def _plus(count: jax.Array, more: jax.Array) -> jax.Array:
+    """The sum, or the largest i32 if that is less."""
+    return count + jnp.minimum(more, MOST - count)
+
+
+def _tasks(stage: Stage) -> jax.Array:
+    """i32[n], the numbers of a stage's tasks in the whole list."""
+    return jnp.asarray(stage.tasks, jnp.int32)
+
+
+def _places(stage: Stage, n_tasks: int) -> jax.Array:
+    """i32[n_tasks], the numbers of all tasks within the stage; -1 where it does not have them."""
+    places = np.full(n_tasks, -1, np.int32)
+    places[list(stage.tasks)] = np.arange(len(stage.tasks))
+    return jnp.asarray(places)
+
+
+def _stage(given: Any, n_tasks: int) -> Stage:
+    """The stage that `given` stands for. ValueError if it is none."""
+    if isinstance(given, int | np.integer):
+        given = [given]
+    if isinstance(given, list | tuple | range):
+        given = Stage(Uniform(len(given)), tuple(int(task) for task in given))
+    elif not isinstance(given, Stage):
+        if not isinstance(given, TaskCurriculum) or given.n_tasks != n_tasks:
+            raise ValueError(f"the stage is {given!r}: a curriculum that is a stage must be for all {n_tasks} tasks")
+        given = Stage(given, tuple(range(n_tasks)))
+    if len(given.tasks) != given.core.n_tasks or len(set(given.tasks)) < len(given.tasks) or not given.tasks:
+        raise ValueError(f"the stage has tasks {given.tasks}: it must have one or more, each once")
+    for task in given.tasks:
+        if not 0 <= task < n_tasks:
+            raise ValueError(f"the stage has task {task}: tasks are the numbers 0 to {n_tasks - 1}")
+    return given
