@@ -21,6 +21,7 @@ from minimax_lib.envs.family import (
     whole_level,
 )
 from minimax_lib.envs.foreign.craftax_family import FAMILY as CRAFTAX
+from minimax_lib.envs.foreign.craftax_tasks import FAMILY as CRAFTAX_TASKS
 from minimax_lib.envs.foreign.gymnax_family import FAMILY as GYMNAX
 from minimax_lib.envs.grid.family import FAMILY as GRID
 from minimax_lib.envs.held_out import TRAINING_DISTRIBUTION, NamedTasks, TrainingDistribution, WithTraining
@@ -49,7 +50,9 @@ class OwnTeacher:
 
 
 AUTO = "auto"  # the name of `OwnTeacher`
-FAMILIES: dict[EnvironmentMaker, Family] = {family.cls: family for family in (MAZE, GRID, PENDULUM, GYMNAX, CRAFTAX)}
+FAMILIES: dict[EnvironmentMaker, Family] = {
+    family.cls: family for family in (MAZE, GRID, PENDULUM, GYMNAX, CRAFTAX, CRAFTAX_TASKS)
+}
 ENVS: Registry[EnvironmentMaker] = View(
     "environment", lambda: {family.name: family.cls for family in FAMILIES.values() if family.name}
 )
