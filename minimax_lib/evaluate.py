@@ -122,9 +122,10 @@ def runners_of(settings: Settings, runs: Sequence[Run]) -> dict[Path, EvalRunner
         check_student(run, settings.student)
         # How an agent learns has no part in an evaluation.
         tree = to_dict(run.config)
-        kind = repr((tree["env"], tree["model"]))
+        suite = settings.suite.of_run(run.config.runner)
+        kind = repr((tree["env"], tree["model"], suite.tasks))
         if kind not in shared:
-            shared[kind] = settings.suite.build(run.config.env, make_agent(run.config).agent)
+            shared[kind] = suite.build(run.config.env, make_agent(run.config).agent)
         found[run.folder.path] = shared[kind]
         check_size(settings, run, shared[kind])
     return found

@@ -19,6 +19,7 @@ from minimax_lib.envs.base import Environment, EnvState, Level, Playable, progre
 from minimax_lib.envs.registry import make_held_out
 from minimax_lib.envs.terminal import Cell, painted, window
 from minimax_lib.envs.wrappers import unwrapped, unwrapped_state
+from minimax_lib.evaluation.held_out import tasks_of_run
 from minimax_lib.experiment.compilation import keep_compiled_programs
 from minimax_lib.experiment.loaded import Episode, LoadedRun
 
@@ -88,6 +89,8 @@ class Walk:
         self._key = jax.random.fold_in(jax.random.key(self.seed), self.number)
         self.state, self.ts = self._reset(self._key, self.level)
         self.steps, self.total = 0, 0.0
+        # A suite's environment has the largest limit of its levels. Some levels have one of their own.
+        self.max_steps = self.env.scene(self.state).max_steps or self.env.max_steps
 
     @property
     def over(self) -> bool:
@@ -122,7 +125,7 @@ class Walk:
 
     @property
     def status(self) -> str:
-        steps = f"step {self.steps} of {self.env.max_steps}"
+        steps = f"step {self.steps} of {self.max_steps}"
         if not self.over:
             return steps
         end = "solved" if progress_of(self.ts, jnp.float32(self.total)) >= 1 else "not solved"
@@ -354,7 +357,8 @@ def watched(settings: Settings) -> Callable[[], Watch]:
     from minimax_lib.experiment.saved import find_run
 
     run = find_run(Path(settings.run), settings.checkpoint, settings.plugins is not None)
-    names = make_held_out(run.config.env, settings.task).names if settings.task else ()
+    tasks = tasks_of_run(settings.task, run.config.runner)
+    names = make_held_out(run.config.env, tasks).names if tasks else ()
     check_playable(unwrapped(run.config.env))
     n_students = run.config.runner.n_students
     if settings.student >= n_students:

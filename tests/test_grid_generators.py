@@ -43,6 +43,7 @@ from minimax_lib.envs.grid.generators.mixture import Mixture
 from minimax_lib.envs.grid.generators.multi_room import MultiRoom, MultiRoomN2S4, MultiRoomN4S5, MultiRoomN6
 from minimax_lib.envs.grid.generators.obstructed_maze import (
     CORNERS,
+    KINDS,
     PLANS,
     GamutEasy,
     GamutHard,
@@ -602,7 +603,15 @@ def test_every_environment_has_tasks_to_be_evaluated_on(observation):
 
 def test_every_group_can_be_asked_for():
     env = make_env("GridWorld", family="obstructed_maze_gamut_hard", observation="full")
-    assert make_held_out(env, ["gamut_hard"], key_order="v0").env.max_steps == 4900
+    assert make_held_out(env, ["gamut_hard"]).env.max_steps == 4900
+    assert make_held_out(env, ["gamut_hard_v0"]).names[4:7] == (
+        "ObstructedMaze2Dlh",
+        "ObstructedMaze2DlhbV0",
+        "ObstructedMaze1QV0",
+    )
+    medium = [TASKS[name] for name in make_held_out(env, ["gamut_medium_v0"]).names]
+    assert medium[:5] == [ObstructedMaze(kind=kind) for kind in KINDS[:5]]
+    assert medium[5:] == [ObstructedMaze("v0", 7, "2Dlhb")]
     assert make_held_out(env, ["multi_room"]).env.height == 19
     assert make_held_out(make_env("GridWorld"), ["all"]).env.width == 25
     for name, family in TASKS.items():

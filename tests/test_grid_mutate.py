@@ -117,19 +117,30 @@ class Rule:
     def with_ball(self) -> list[Rows]:
         return [self.set(at, f"A{colour}") for at, colour in itertools.product(self.cells("."), self.other_colours())]
 
+    def with_key(self) -> list[Rows]:
+        """A closed door is locked, and a key of its colour is put somewhere, unless that is what the task is about."""
+        results = []
+        doors = [at for at in self.cells("D") if not self.is_target("K" + self.names[at][1])]
+        for (x, y), (to_x, to_y) in itertools.product(doors, self.cells(".")):
+            colour = self.names[x, y][1]
+            results.append(self.child(**{f"x{x}y{y}": f"L{colour}", f"x{to_x}y{to_y}": f"K{colour}"}))
+        return results
+
     def children(self) -> dict[Rows, float]:
         """The probability of every result of one edit, before locks are repaired."""
         parts: list[tuple[float, list[Rows]]] = [
-            (1 / 8, [self.child()]),
-            (1 / 8, self.flipped()),
-            (1 / 8, self.moved(sought=True)),
-            (1 / 8, self.moved(sought=False)),
-            *((share / 8, results) for share, results in self.packed()),
-            (1 / 8, self.relocked()),
-            (1 / 16, self.with_door()),
-            (1 / 16, self.without("D", "L", "O", then="#")),
-            (1 / 16, self.with_ball()),
-            (1 / 16, self.without("A", then=".")),
+            (1 / 9, [self.child()]),
+            (1 / 9, self.flipped()),
+            (1 / 9, self.moved(sought=True)),
+            (1 / 9, self.moved(sought=False)),
+            *((share / 9, results) for share, results in self.packed()),
+            (1 / 9, self.relocked()),
+            (1 / 18, self.with_door()),
+            (1 / 18, self.without("D", "L", "O", then="#")),
+            (1 / 18, self.with_ball()),
+            (1 / 18, self.without("A", then=".")),
+            (1 / 18, self.with_key()),
+            (1 / 18, self.without("K", then=".")),
         ]
         found: dict[Rows, float] = defaultdict(float)
         for probability, results in parts:
@@ -205,6 +216,8 @@ LEVELS = [
     ("pickup", "Bg", ["#  #  #  #  #", "#  >  #  .  #", "#  Bg:Kp Lp Or #", "#  #  #  #  #"]),
     ("open", "Lb", ["#  #  #  #  #", "#  >  Lb .  #", "#  Kb #  Dr #", "#  G  #  .  #"]),
     ("fetch", "Kr", ["#  #  #  #  #", "#  >  Fe .  #", "#  Kr #  Be:Kr #", "#  #  Ay Ar #"]),
+    # No second key like the target may come to the red door.
+    ("pickup", "Kr", ["#  #  #  #  #", "#  >  Dr .  #", "#  Kr #  Db #", "#  #  #  #  #"]),
     # Hardly anything can be done, and the lock has no key.
     ("pickup", "Be", ["#  #  #  #  #", "#  >  Be Lr #", "#  ~  ~  ~  #", "#  #  #  #  #"]),
 ]  # fmt: skip
@@ -236,12 +249,14 @@ def test_each_edit_can_be_done_in_some_of_these_levels_and_not_in_others():
             rule.without("D", "L", "O", then="#"),
             rule.with_ball(),
             rule.without("A", then="."),
+            rule.with_key(),
+            rule.without("K", then="."),
         )
         for rule in rules
     ]
     possible = np.array([[len(result) > 0 for result in row] for row in results])
     assert (possible.sum(axis=0) >= 2).all()
-    assert (~possible[:, [1, 2, 3, 4, 5, 6, 7, 8]]).any(axis=0).all()  # something can be flipped in all of them
+    assert (~possible[:, 1:]).any(axis=0).all()  # something can be flipped in all of them
 
 
 # ------------------------------------------------------------------------------------------------- what always holds
@@ -261,22 +276,26 @@ def keys_and_locks(grids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 N_GENERATIONS = 100
 
 
+@jax.jit
+@jax.vmap
+def lineage(key: jax.Array, level: Level) -> tuple:
+    """(the last child, (whether each is valid, whether the agent's cell stays as it is))."""
+
+    def generation(level: Level, key: jax.Array) -> tuple:
+        child = mutate(key, level, 1)
+        x, y = level.agent_pos
+        return child, (is_valid(child), child.grid[y, x] == level.grid[y, x])
+
+    return jax.lax.scan(generation, level, jax.random.split(key, N_GENERATIONS))
+
+
 @functools.cache
 def lineages() -> tuple[Level, np.ndarray, Level, np.ndarray]:
     """(1000 levels of all tasks, whether all their children are valid, their last ones, whether the agent stays)."""
     some = soups(200, 6, 6, seed=0)
     first = jax.tree.map(lambda *leaves: np.stack(leaves * 5), *some)
-
-    def lineage(key: jax.Array, level: Level) -> tuple:
-        def generation(level: Level, key: jax.Array) -> tuple:
-            child = mutate(key, level, 1)
-            x, y = level.agent_pos
-            return child, (is_valid(child), child.grid[y, x] == level.grid[y, x])
-
-        return jax.lax.scan(generation, level, jax.random.split(key, N_GENERATIONS))
-
     keys = jax.random.split(jax.random.key(2), len(first.grid))
-    last, (valid, stays) = jax.tree.map(np.asarray, jax.jit(jax.vmap(lineage))(keys, first))
+    last, (valid, stays) = jax.tree.map(np.asarray, lineage(keys, first))
     return first, valid, last, stays
 
 
@@ -294,6 +313,15 @@ def test_a_thousand_lineages_of_a_hundred_edits_stay_valid():
     # The rule is of use: there are locks, and colours without a key.
     assert locks.sum() > 100
     assert (~keys).sum() > 300
+
+
+def test_locks_arise_in_an_empty_room():
+    room = from_text(["# # # # # #", "# > . . . #", *["# . . . . #"] * 2, "# . . . G #", "# # # # # #"], "reach")
+    first = jax.tree.map(lambda leaf: np.stack([leaf] * 1000), room)
+    last, (valid, _) = jax.tree.map(np.asarray, lineage(jax.random.split(jax.random.key(5), 1000), first))
+    assert valid.all()
+    _, locks = keys_and_locks(last.grid)
+    assert 0.1 < locks.any(axis=1).mean() < 0.9
 
 
 def test_solvable_levels_stay_so_where_that_is_asked_for():

@@ -10,6 +10,7 @@ from grid_twin import ORDER, soup
 
 from minimax_lib.envs.grid import Level, from_text
 from minimax_lib.envs.grid.generators.multi_room import MultiRoom
+from minimax_lib.envs.grid.generators.obstructed_maze import GamutEasy
 from minimax_lib.envs.grid.level import FETCH, OPEN, PICKUP
 from minimax_lib.envs.grid.solution import solution_length
 
@@ -96,9 +97,9 @@ def test_it_is_the_length_that_a_search_over_whole_states_finds():
 
 def test_it_is_known_for_every_level_without_objects_and_locks():
     rng = np.random.default_rng(1)
-    for kinds in ((WALL, WALL, GOAL, LAVA, 3), (WALL, GOAL, LAVA)):
-        levels = [soup(rng, SHAPE, 0, 100, 0.5, kinds) for _ in range(120)]
-        assert lengths(stacked(levels)).tolist() == [Search(level).length() for level in levels]
+    kinds = ((WALL, WALL, GOAL, LAVA, 3), (WALL, GOAL, LAVA))
+    levels = [soup(rng, SHAPE, 0, 100, 0.5, kinds[i % 2]) for i in range(240)]
+    assert lengths(stacked(levels)).tolist() == [Search(level).length() for level in levels]
 
 
 @pytest.mark.parametrize(
@@ -116,7 +117,20 @@ def test_it_is_known_for_every_level_without_objects_and_locks():
         (["> . Dr"], "open", "Dr", 2),
         (["> Db Dr"], "open", "Dr", 3),
         (["> . Kr", "Ab . ."], "fetch", "Ab", 2),
-        (["> Kr Lr G"], "reach", "", -1),
+        (["> Kr Lr G"], "reach", "", 5),
+        (["v Kr Lr G"], "reach", "", 6),
+        (["> Kr Lb G"], "reach", "", -1),
+        (["> Lr Kr G"], "reach", "", -1),  # the key is behind the door
+        (["> Be:Kr Lr G"], "reach", "", 6),
+        (["> Be:Kr . Lr"], "open", "Lr", 5),
+        (["> Kr Lr . Ab"], "pickup", "Ab", 7),  # the key is laid down
+        (["> Kr Dg Lr . Ab"], "pickup", "Ab", 9),
+        (["> Kr Kb Lr Lb G"], "reach", "", -1),  # two locks
+        (["> Kr Lr G # #", "Kb . Lb . # #"], "reach", "", -1),  # one of two
+        (["> Kr Lr G # #", ". . Lb . . #"], "reach", "", 5),  # there is no key to the other lock
+        (["> . Ay Lr G #", ". . Kr # # #"], "reach", "", 10),  # the ball is laid down, and vanishes
+        (["> Kr Ay Lr G #"], "reach", "", -1),  # here that cannot be done
+        (["> Kr . Lr Ab"], "fetch", "Ab", -1),  # to take a key is a failure
         (["> # G"], "reach", "", -1),
         (["> ~ G"], "reach", "", -1),
     ],
@@ -139,3 +153,20 @@ def test_multi_room_takes_as_long_as_was_counted_on_the_published_levels():
     assert (found > 0).all()
     assert found.max() <= 30
     np.testing.assert_allclose(found.mean(axis=1), counted, atol=0.45)
+
+
+def test_with_one_lock_it_is_close_to_what_a_search_over_whole_states_finds():
+    """What is laid down vanishes, which saves up to two actions. Where there are balls, it may be a few more."""
+
+    def drawn(keys):
+        levels = jax.vmap(GamutEasy(side=5).sample_listed)(keys, jnp.arange(len(keys)))
+        levels = levels.replace(grid=levels.grid[:, :5, :9])  # all the rest is empty
+        return levels, jax.vmap(solution_length)(levels)
+
+    levels, ours = jax.tree.map(np.asarray, jax.jit(drawn)(jax.random.split(jax.random.key(0), 48)))
+    exact = {i: Search(jax.tree.map(lambda x, i=i: x[i], levels)).length() for i in range(48) if i % 3 < 2 or i < 12}
+    missing = np.array([n - ours[i] for i, n in exact.items() if i % 3 < 2])  # 1Dl and 1Dlh
+    assert (ours > 0).all()
+    assert set(missing) == {0, 1, 2}
+    assert (missing == 0).mean() > 0.35  # 61% in rooms of the published size
+    assert all(abs(exact[i] - ours[i]) <= 4 for i in (2, 5, 8, 11))  # 1Dlhb

@@ -13,6 +13,7 @@ from toy_program import N_EPISODES, N_TASKS, ToyEvaluation, toy_config
 from minimax_lib.config import from_dict
 from minimax_lib.config.evaluate import Settings
 from minimax_lib.curricula.registry import RUNNERS
+from minimax_lib.curricula.task_cores import TASK_CURRICULA
 from minimax_lib.envs.registry import ENVS
 from minimax_lib.evaluation.held_out import EvalResult
 from minimax_lib.evaluation.robustness import RobustResult
@@ -29,8 +30,8 @@ SMALL = {"model": NETWORK, "n_updates": 40, "runner": {"n_parallel": 4, "n_steps
 CARTPOLE = {"name": "Gymnax", "vary": ["length=0.25:1"]}
 WORLD = {"name": "Craftax", "max_steps": 8}
 ENVIRONMENTS = {name: {"name": name} for name in ("AMaze", "GridWorld", "Pendulum")}
-ENVIRONMENTS |= {"Gymnax": CARTPOLE, "Craftax": WORLD}
-LIBRARIES = {"Gymnax": "gymnax", "Craftax": "craftax"}
+ENVIRONMENTS |= {"Gymnax": CARTPOLE, "Craftax": WORLD, "CraftaxTasks": {"name": "CraftaxTasks", "n_worlds": 1}}
+LIBRARIES = {"Gymnax": "gymnax", "Craftax": "craftax", "CraftaxTasks": "craftax"}
 
 
 def shipped(registry) -> set[str]:
@@ -67,8 +68,12 @@ def test_every_metric_of_every_method_has_one_line_and_none_is_left_over():
     methods = {name: {"name": name} for name in shipped(RUNNERS)}
     methods["paired"] |= {"teacher": teacher}
     methods["tasks"] |= {"n_levels": 8, "share": "n_walls"}
-    methods["tscl"] = methods["tasks"] | {"core": {"name": "tscl"}}
+    methods["tasks, evaluated"] = methods["tasks"] | {"core": {"name": "sfl"}}
     metrics = set().union(*(reported(runner=method) for method in methods.values()))
+    settings = {"sequential": {"stages": ("0-3", "4-7"), "conditions": ("episodes >= 10",)}}
+    for name in shipped(TASK_CURRICULA) - {"stratified"}:  # this needs a file, and reports what is in it
+        core = TASK_CURRICULA[name](**settings.get(name, {})).build(8)
+        metrics |= set(jax.eval_shape(core.report, jax.eval_shape(core.init, jax.random.key(0))))
     assert assert_documented(metrics, "AMaze") == lines("") | lines("AMaze")
 
 

@@ -92,6 +92,15 @@ class EndlessLine(Line):
 
 
 @dataclasses.dataclass(frozen=True)
+class UnsteadyLine(EndlessLine):
+    """The second action costs something. So a level's return is not always the same."""
+
+    def step(self, key, state, action):
+        state, ts = super().step(key, state, action)
+        return state, ts.replace(reward=ts.reward - 20.0 * action)
+
+
+@dataclasses.dataclass(frozen=True)
 class Spy(Curriculum):
     """Remembers what it handed out last, and what came back."""
 
@@ -139,9 +148,9 @@ def device_states(state, n_devices):
 class PlainTasks:
     """One device's list, one step after another."""
 
-    def __init__(self, first, n_tasks, current, tail):
+    def __init__(self, first, n_tasks, current, tail, score):
         n = len(current)
-        self.first, self.n_tasks, self.tail = first, n_tasks, tail
+        self.first, self.n_tasks, self.tail, self.score, self.best = first, n_tasks, tail, score, {}
         self.current, self.parts, self.returns = list(current), [[] for _ in range(n)], np.zeros(n)
         self.scores, self.last, self.n_begun = {}, {}, 0
         for task in current:
@@ -164,8 +173,13 @@ class PlainTasks:
                 np.testing.assert_allclose(steps["episode_return"][t, row], self.returns[row], rtol=1e-5)
                 length = round(self.returns[row] * 10 / task) if task else None
                 assert steps["done"][t, row] == (length_of(task) == length if task else True)
+                if steps["done"][t, row]:
+                    self.best[task] = self.returns[row]  # it is always the same
                 if steps["done"][t, row] or (self.tail == "write" and t == N_STEPS - 1):
-                    written.append((task, np.mean(self.parts[row])))
+                    if self.score != "max_mc":
+                        written.append((task, np.mean(self.parts[row])))
+                    elif task in self.best:
+                        written.append((task, self.best[task] + np.mean(self.parts[row])))
                 if steps["done"][t, row]:
                     places[row] += 1
                     self.current[row], self.parts[row], self.returns[row] = queues[row][places[row]], [], 0
@@ -190,12 +204,15 @@ class PlainTasks:
         return [mixed.get(self.first + i, 0.0) for i in range(self.n_tasks)]
 
 
-@pytest.mark.parametrize(("n_devices", "tail"), [(1, "stitch"), (1, "write"), (4, "stitch")])
-def test_a_run_is_that_of_the_plain_model(n_devices, tail):
-    program = spied(PLR, n_devices, tail)
+@pytest.mark.parametrize(
+    ("n_devices", "tail", "score"),
+    [(1, "stitch", "l1_value_loss"), (1, "write", "max_mc"), (4, "stitch", "l1_value_loss")],
+)
+def test_a_run_is_that_of_the_plain_model(n_devices, tail, score):
+    program = spied(dataclasses.replace(PLR, score=score), n_devices, tail)
     state, n_local = program.init(0), N_LEVELS // n_devices
     before = device_states(state, n_devices)
-    models = [PlainTasks(i * n_local, n_local, s[0].current + i * n_local, tail) for i, s in enumerate(before)]
+    models = [PlainTasks(i * n_local, n_local, s[0].current + i * n_local, tail, score) for i, s in enumerate(before)]
     for n in range(N_UPDATES):
         state, report = program.run(state, n + 1)
         for i, (model, (tasks, queues, steps)) in enumerate(zip(models, device_states(state, n_devices), strict=True)):
@@ -271,8 +288,14 @@ def test_rows_go_through_their_queues(env):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"core": ListedPLRSettings(score="max_mc")}, r"runner.core.score is 'max_mc': it must be a mean .*gae"),
-        ({"core": ListedPLRSettings(score="neg_return")}, "runner.core.score is 'neg_return'"),
+        (
+            {"core": ListedPLRSettings(score="neg_return")},
+            r"runner.core.score is 'neg_return': it must be a mean .*gae",
+        ),
+        (
+            {"core": ListedPLRSettings(score="max_mc"), "normalize_rewards": True},
+            "runner.normalize_rewards is True: the score 'max_mc' compares returns with values",
+        ),
         ({"continue_episodes": False}, "runner.continue_episodes is False: it must be True"),
         ({"n_evals": 2}, "runner.n_evals is 2: it must be 1"),
         ({"rollouts_per_batch": 2}, "runner.rollouts_per_batch is 2"),
@@ -298,14 +321,16 @@ def test_other_settings_are_refused_where_they_are_made():
 # ------------------------------------------------------------------------------------- an unlimited number of levels
 
 
-@pytest.mark.parametrize("capacity", [4, 256])
-def test_a_buffer_holds_the_latest_score_of_every_level_that_it_keeps(capacity):
-    env = EndlessLine()
-    settings = EpisodePLR(n_parallel=N_ROWS, n_steps=N_STEPS, capacity=capacity, min_fill=0.0, n_fresh=N_STEPS)
+@pytest.mark.parametrize(("capacity", "score"), [(4, "l1_value_loss"), (256, "max_mc")])
+def test_a_buffer_holds_the_latest_score_of_every_level_that_it_keeps(capacity, score):
+    env = UnsteadyLine()
+    size = {"n_parallel": N_ROWS, "n_steps": N_STEPS, "capacity": capacity, "n_fresh": N_STEPS}
+    settings = EpisodePLR(**size, score=score, min_fill=0.0)
     agent = small_agent(env)
     runner = runner_of(env, agent, Spy(settings.build(env, agent, N_ROWS)), N_STEPS, continues=True)
     program = SeedRunner(runner, 1)
     state, parts, scores, n_replayed = program.init(0), [[] for _ in range(N_ROWS)], {}, 0
+    best, n_below = {}, 0
     for n in range(14):
         state, _ = program.run(state, n + 1)
         inner, _, steps = jax.tree.map(lambda x: np.asarray(x)[0], state.curriculum)
@@ -317,6 +342,11 @@ def test_a_buffer_holds_the_latest_score_of_every_level_that_it_keeps(capacity):
                     assert len(parts[row]) == length_of(level)  # the row has stayed on its level
                     n_replayed += level in scores
                     scores[level], parts[row] = np.mean(parts[row]), []
+                    if score == "max_mc":
+                        own = steps["episode_return"][t, row]
+                        best[level] = max(best.get(level, own), own)
+                        n_below += own < best[level]
+                        scores[level] += best[level]
         buffer = inner.buffer
         kept = buffer.levels.number[buffer.filled]
         assert len(set(kept)) == len(kept) == min(capacity, len(scores))
@@ -326,6 +356,7 @@ def test_a_buffer_holds_the_latest_score_of_every_level_that_it_keeps(capacity):
         held = inner.slots >= 0
         np.testing.assert_array_equal(buffer.levels.number[inner.slots[held]], inner.current.number[held])
     assert n_replayed > 10
+    assert n_below > 3 or score != "max_mc"  # the best return was not always the last one
     assert program._run._cache_size() == 1
 
 
@@ -353,5 +384,5 @@ def test_an_unlimited_number_of_levels_needs_new_ones_and_a_score_of_steps():
     with pytest.raises(ValueError, match=r"runner.n_fresh is 0: it must be at least 1"):
         EpisodePLR(n_fresh=0)
     env = EndlessLine()
-    with pytest.raises(ValueError, match=r"runner.score is 'max_mc': it must be a mean"):
-        trained_with(env, small_agent(env), EpisodePLR(n_parallel=2, n_steps=4, score="max_mc"))
+    with pytest.raises(ValueError, match=r"runner.score is 'learnability': it must be a mean"):
+        trained_with(env, small_agent(env), EpisodePLR(n_parallel=2, n_steps=4, score="learnability"))

@@ -24,10 +24,12 @@ from minimax_lib.curricula.sfl import SFL
 from minimax_lib.envs.base import Drawable, Observable, ResetsInGroups, opening, transition
 from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.envs.conformance import check_environment
+from minimax_lib.envs.levels import level_of_list
 from minimax_lib.envs.maze import AMaze, MazeDesign
 from minimax_lib.envs.maze.mutate import mutate
 from minimax_lib.envs.registry import FAMILIES, editing_of, identity_of, make_held_out, register_env
 from minimax_lib.envs.spaces import ACTION_MASK, Box, Dict, Discrete, MultiDiscrete
+from minimax_lib.envs.task_levels import WithTask
 from minimax_lib.envs.wrappers import (
     FrameStack,
     Potential,
@@ -422,3 +424,28 @@ def test_a_wrapped_environment_is_a_choice_on_the_command_line():
             register_env("Other", StepCost, groups={"all": ("x",)})
     finally:
         FAMILIES.pop(StackedMaze, None)
+
+
+def test_the_task_is_shown():
+    key = jax.random.key(0)
+    inner = AMaze(height=3, width=3, n_walls=2, max_steps=5)
+    env = WithTask(inner, n_tasks=4)
+    check_environment(env, key)
+    level = level_of_list(env, jnp.int32(2))
+    jax.tree.map(np.testing.assert_array_equal, level.level, level_of_list(inner, jnp.int32(2)))
+    state, ts = env.reset(key, level)
+    np.testing.assert_array_equal(ts.obs["task"], [0, 0, 1, 0])
+    _, ts = env.step(key, state, 0)
+    np.testing.assert_array_equal(ts.obs["task"], [0, 0, 1, 0])
+    assert set(ts.obs) == {"task", *dict(inner.observation_space.items)}
+    described = WithTask(inner, n_tasks=2, shown=((0.5, -2.0), (3.0, 1.0)))
+    _, ts = described.reset(key, level_of_list(described, jnp.int32(1)))
+    np.testing.assert_array_equal(ts.obs["task"], [3.0, 1.0])
+    assert dict(described.observation_space.items)["task"].low == -2.0
+    suite = make_held_out(env, ["TrainingDistribution"])
+    _, ts = suite.env.reset(key, jax.tree.map(lambda x: x[0, 0], suite.sample(key, 1)))
+    assert not ts.obs["task"].any()
+    with pytest.raises(ValueError, match=r"no mutation is registered for WithTask"):
+        editing_of(env)
+    with pytest.raises(ValueError, match=r"shown has 1 rows of \[2\] numbers: it must have 2 rows"):
+        WithTask(inner, n_tasks=2, shown=((0.5, 1.0),))

@@ -43,7 +43,8 @@ class Settings(Grouped):
     as seeds; --label and --by make other groups, as for minimax-plot. An evaluation that is in a run's folder and was
     made in the same way is used."""
     tasks: tuple[str, ...] = ("benchmark",)
-    """Held-out tasks, or a group of them: benchmark (of the papers), validation, all."""
+    """Held-out tasks, or a group of them: benchmark (of the papers), validation, all. training_list: the run's own list
+    of levels (--runner tasks)."""
     n_episodes: int | None = None
     """Episodes on each task, for each seed; none: 100, and with --robust 10 on each level."""
     greedy: bool = False

@@ -11,6 +11,7 @@ from minimax_lib.config.listing import first_line
 from minimax_lib.config.train import Config
 from minimax_lib.curricula.generators import GENERATORS
 from minimax_lib.curricula.registry import RUNNERS
+from minimax_lib.curricula.task_cores import TASK_CURRICULA
 from minimax_lib.envs.grid.generators.registry import FAMILIES
 from minimax_lib.envs.registry import AUTO, ENVS, TEACHERS
 from minimax_lib.models.registry import MODELS
@@ -64,6 +65,13 @@ CHOICES = (
         "Where `--runner plr` and `--runner accel` get new levels from: `--runner.generator NAME`.",
     ),
     Choice(
+        "Task curricula",
+        "runner.core",
+        TASK_CURRICULA,
+        "What decides which levels of the list of `--runner tasks` come next: `--runner.core NAME`. "
+        "[Task curricula](tasks.md) explains them.",
+    ),
+    Choice(
         "Designs of teachers",
         "runner.teacher.design",
         TEACHERS,
@@ -72,7 +80,7 @@ CHOICES = (
     ),
 )
 # Settings of a group that is chosen by name are listed under that name, not again where the group is part of another.
-PARTS = ("family", "generator", "design", "model")
+PARTS = ("core", "family", "generator", "design", "model")
 RUNS = ("evaluate", "plot", "report", "draw")  # commands that must be given runs
 
 

@@ -53,7 +53,7 @@ class Settings(Grouped):
     optimum: float = 1.0
     """The score above which a task counts as done, for the optimality gap."""
     tasks: tuple[str, ...] = ()
-    """Held-out tasks to look at; empty: all but TrainingDistribution."""
+    """Held-out tasks to look at; empty: all but TrainingDistribution and lists of training."""
     held_out: str = "auto"
     """Where scores come from: a name or pattern of the files in evaluations/ (of minimax-evaluate), or eval.csv (the
     last evaluation of the training). auto: the evaluation that all runs have in common, else eval.csv."""

@@ -98,6 +98,8 @@ class Config:
             object.__setattr__(self, name, value)
         # Here, where the environment is known: files and the help then name the teacher that is meant.
         object.__setattr__(self, "runner", with_own_teacher(self.runner, self.env))
+        # Likewise, they name the list of levels that is meant.
+        object.__setattr__(self, "eval", self.eval.of_run(self.runner))
         counts = ("n_seeds", "n_seed_devices", "n_updates", *self._if_known("n_devices"))
         for name in (*counts, "log_every", "checkpoint_every", "keep_checkpoints"):
             if getattr(self, name) < 1:

@@ -21,7 +21,7 @@ from minimax_lib.curricula.level_buffer.metrics import buffer_metrics
 from minimax_lib.curricula.outcome import Outcome
 from minimax_lib.curricula.scores import SCORES, Score
 from minimax_lib.curricula.settings import RolloutSettings
-from minimax_lib.curricula.tasks import begun_by, check_tail, scored_by
+from minimax_lib.curricula.tasks import begun_by, best_returns, check_tail, scored_by, with_best_returns
 from minimax_lib.envs.base import Environment, Level, sample_levels
 from minimax_lib.envs.batch import LevelQueue, QueuedLevels
 from minimax_lib.envs.registry import identity_of
@@ -99,6 +99,8 @@ class EpisodeReplay(Curriculum):
         results = results.in_order()
         begun, current = begun_by(batch.queue.numbers, steps)
         homes = self._homes(state.slots)
+        if self.score.adds_best:
+            results = self._with_best(results, state.buffer, homes)
         buffer = aged(state.buffer, homes[begun.reshape(-1)], steps.done.reshape(-1))
         buffer = rescored(buffer, homes[results.task], results)
         buffer = self._joined(buffer, batch.queue.table, results)
@@ -110,6 +112,15 @@ class EpisodeReplay(Curriculum):
         """i32[K], the slot that holds each level of the table; -1 if none does."""
         own = jnp.arange(self.settings.capacity, dtype=jnp.int32)
         return jnp.concatenate([own, slots, jnp.full(self.n_rows * self.n_fresh, -1, jnp.int32)])
+
+    def _with_best(self, results: Results, buffer: LevelBuffer, homes: jax.Array) -> Results:
+        """The results, with the best return of their level in their scores."""
+        number = jnp.arange(len(homes), dtype=jnp.int32)
+        # What a row is on may be in the buffer too. A new level that happens to equal one of the buffer counts as new.
+        tasks = jnp.where(homes >= 0, homes, number)[results.task]
+        unknown = jnp.full(len(homes) - self.settings.capacity, -jnp.inf, jnp.float32)
+        best = best_returns(jnp.concatenate([buffer.best_returns, unknown]), results.replace(task=tasks))
+        return with_best_returns(results.replace(task=tasks), best).replace(task=results.task)
 
     def _joined(self, buffer: LevelBuffer, table: Level, results: Results) -> LevelBuffer:
         """The buffer after the levels that are not in it have come to it with their latest scores."""

@@ -31,7 +31,7 @@ class Outcome(Protocol):
     def steps(self, score: Score | None) -> Steps:
         """All steps of all rows, [T, A * R]; `task` is the number of the level in the batch's queue.
 
-        `score` is a mean over steps; None: it is not computed.
+        `score` is a mean over steps, without best returns; None: it is not computed.
         """
         ...
 
@@ -66,8 +66,9 @@ class RolloutOutcome:
         if score is not None:
             if score.quantity is None:
                 raise ValueError("the score of an attempt must be a mean over its steps (Score.quantity)")
-            no_best = jnp.full(self.episodes.count.shape[-1], jnp.nan, jnp.float32)
-            quantity = score.quantity(self._experience(score, no_best))
+            # Who knows the best returns adds them to the mean (`tasks.with_best_returns`).
+            best = jnp.full(self.episodes.count.shape[-1], 0.0 if score.adds_best else jnp.nan, jnp.float32)
+            quantity = score.quantity(self._experience(score, best))
         assert steps.number is not None
         attempt = steps.attempt or Attempt(progress=steps.progress, ended=steps.done)
         rows = Steps(

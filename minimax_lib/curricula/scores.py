@@ -222,6 +222,7 @@ class Score:
     quantity: Quantity | None = None  # what the score is the mean of, where it is a mean over steps
     needs_discrete: bool = False  # reads the probabilities of Discrete actions
     n_evals: int = 1  # rows of a level, at least
+    adds_best: bool = False  # `quantity` is `best_return` plus something, so `best_return` may be added after the mean
     mixes_scales: bool = False  # compares values, which may be of normalised rewards, with returns, which never are
     meaning: str = ""  # one line for `--list scores`
 
@@ -263,6 +264,7 @@ SCORES: Registry[Score] = Registry(
         "positive_value_loss": per_step(lambda x: jnp.maximum(x.advantage, 0.0), meaning="max(advantage, 0)"),
         "max_mc": per_step(
             lambda x: x.best_return[None, None] - x.value,
+            adds_best=True,
             mixes_scales=True,
             meaning="best return ever reached on the level - value",
         ),

@@ -73,6 +73,7 @@ class RolloutSettings:
     episode needs. For curricula that restart their levels (all but dr)."""
 
     n_students = 1
+    n_listed = 0  # levels of the fixed list that is trained on; 0: there is none
 
     def __post_init__(self) -> None:
         for name in ("n_parallel", "n_steps", "n_evals", "n_students"):

@@ -52,6 +52,7 @@ class TasksState(struct.PyTreeNode):
     current: jax.Array  # i32[R], the task that each row is on
     unfinished: Unfinished  # the attempts that the rows are in the middle of
     evaluated: Any = ()  # `EvaluationState`; () for a core that needs no evaluations
+    best: Any = ()  # f32[n_tasks], the highest return on each task, -inf: none; () if the score does not need it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +91,12 @@ class Tasks(Curriculum):
             current=current,
             unfinished=Unfinished.none(self.n_rows),
             evaluated=() if self.evaluation is None else EvaluationState.none(),
+            best=jnp.full(self.core.n_tasks, -jnp.inf, jnp.float32) if self._adds_best else (),
         )
+
+    @property
+    def _adds_best(self) -> bool:
+        return self.score is not None and self.score.adds_best
 
     def extra_env_steps(self, state: TasksState) -> Count:
         return Count.zero() if self.evaluation is None else state.evaluated.env_steps
@@ -142,9 +148,13 @@ class Tasks(Curriculum):
         own, unfinished = results_of(steps, state.unfinished, self.tail)
         begun, current = begun_by(batch.queue.numbers - self._first(), steps)
         tasks, ended, results = self._together((begun, steps.done, own))
+        best = state.best
+        if self._adds_best:
+            best = best_returns(best, results)
+            results, own = with_best_returns(results, best), with_best_returns(own, best)
         core = self.core.started(state.core, tasks.reshape(-1), ended.reshape(-1))
         core = self.core.update(core, results.in_order())
-        after = state.replace(core=core, current=current, unfinished=unfinished)
+        after = state.replace(core=core, current=current, unfinished=unfinished, best=best)
         return after, self._metrics(core, begun, steps, own) | self._evaluation_metrics(clock, state)
 
     def _evaluation_metrics(self, clock: jax.Array, state: TasksState) -> dict[str, jax.Array]:
@@ -190,6 +200,17 @@ def begun_by(queues: jax.Array, steps: Steps) -> tuple[jax.Array, jax.Array]:
     return following, following[-1]
 
 
+def best_returns(before: jax.Array, results: Results) -> jax.Array:
+    """f32[K], the highest return on each task so far (-inf: none), where it was `before` these results."""
+    return before.at[results.task].max(jnp.where(results.valid, results.returns, -jnp.inf))
+
+
+def with_best_returns(results: Results, best: jax.Array) -> Results:
+    """The results, with the best returns of their tasks (f32[K]) in their scores; NaN where there is none yet."""
+    score = results.score + best[results.task]
+    return results.replace(score=jnp.where(jnp.isfinite(score), score, jnp.nan))
+
+
 @dataclasses.dataclass(frozen=True)
 class TaskSettings:
     """A fixed list of levels, from which a task curriculum draws one for every episode."""
@@ -228,6 +249,11 @@ class TaskSettings:
 @dataclasses.dataclass(frozen=True)
 class TaskRunner(RolloutSettings, TaskSettings):
     """A fixed list of levels. At the end of every episode, a task curriculum draws the next one."""
+
+    @property
+    def n_listed(self) -> int:  # type: ignore[override]
+        """Levels of the list, of all devices together."""
+        return self.n_levels
 
     def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
         core = self.core.build(self.n_levels)
@@ -274,9 +300,14 @@ def scored_by(setting: str, name: str, env: Environment, agent: AgentPop) -> Sco
     """The score called `name`, the value of `setting`. ValueError if it cannot be computed step by step."""
     check_score(setting, name, env.action_space, agent.n, agent.n_values)
     score = SCORES[name]
-    if score.quantity is None or score.mixes_scales:
-        able = [other for other in SCORES.names() if SCORES[other].quantity and not SCORES[other].mixes_scales]
+    if not _is_of_attempts(score):
+        able = [other for other in SCORES.names() if _is_of_attempts(SCORES[other])]
         raise ValueError(
             f"{setting} is {name!r}: it must be a mean over the steps of one attempt, choose from {', '.join(able)}"
         )
     return score
+
+
+def _is_of_attempts(score: Score) -> bool:
+    """Whether the score can be computed of a single attempt."""
+    return score.quantity is not None and (score.adds_best or not score.mixes_scales)

@@ -8,6 +8,7 @@ import jax
 
 from minimax_lib.envs.base import Environment, HeldOut, Level
 from minimax_lib.envs.held_out import GROUPS, TRAINING_DISTRIBUTION, NamedTasks, TrainingDistribution
+from minimax_lib.envs.training_list import OF_RUN, is_list, list_called, tasks_on_list
 
 EnvironmentMaker = Callable[..., Environment]
 HeldOutMaker = Callable[..., HeldOut]
@@ -81,6 +82,12 @@ class Family:
 
 def tasks_called(family: Family, env: Environment, name: str) -> tuple[str, ...]:
     """The held-out tasks that `name` stands for in `env`: those of the group of that name, or the task itself."""
+    if name == OF_RUN:
+        raise ValueError(
+            f"the held-out task {name!r} is the list of levels of a run: here, name its length, as {list_called(4000)}"
+        )
+    if is_list(name):
+        return tasks_on_list(env, name)
     tasks = tuple(family.groups.get(name, (name,)))
     # These two are played where nobody has chosen any tasks.
     return tuple(task for task in tasks if family.fits(env, task)) if name in CHOSEN_FOR_ALL else tasks

@@ -2,6 +2,7 @@
 
 import dataclasses
 import zlib
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from minimax_lib.envs.base import Environment, HeldOut, Level, sample_levels
+from minimax_lib.envs.training_list import is_list, sampler_of
 from minimax_lib.registry import unknown_name
 
 TRAINING_DISTRIBUTION = "TrainingDistribution"  # fresh levels of the environment's own `sample_level`
@@ -22,6 +24,23 @@ def key_of(key: jax.Array, name: str) -> jax.Array:
     return jax.random.fold_in(key, zlib.crc32(name.encode()))
 
 
+def is_of_training(name: str) -> bool:
+    """Whether a task is on levels of the training: on fresh ones, or on those of a list."""
+    return name == TRAINING_DISTRIBUTION or is_list(name)
+
+
+def training_sampler(env: Environment, name: str) -> Callable[[jax.Array], Level]:
+    """What draws a level of a task that `is_of_training`."""
+    return env.sample_level if name == TRAINING_DISTRIBUTION else sampler_of(env, name)
+
+
+def training_levels(env: Environment, name: str, key: jax.Array, n_episodes: int) -> Level:
+    """Levels [n_episodes, ...] of a task that `is_of_training`."""
+    if name == TRAINING_DISTRIBUTION:
+        return sample_levels(env, key, n_episodes)
+    return jax.vmap(sampler_of(env, name))(jax.random.split(key_of(key, name), n_episodes))
+
+
 @dataclasses.dataclass(frozen=True)
 class TrainingDistribution:
     """The suite (`HeldOut`) of an environment that has no other."""
@@ -31,13 +50,13 @@ class TrainingDistribution:
 
     def __post_init__(self) -> None:
         for name in self.names:
-            if name != TRAINING_DISTRIBUTION:
+            if not is_of_training(name):
                 raise unknown_name("held-out task", name, [TRAINING_DISTRIBUTION])
 
     def sample(self, key: jax.Array, n_episodes: int) -> Level:
         """Levels [len(names), n_episodes, ...]."""
-        keys = jax.random.split(key, (len(self.names), n_episodes))
-        return jax.vmap(jax.vmap(self.env.sample_level))(keys)
+        tasks = [training_levels(self.env, name, key, n_episodes) for name in self.names]
+        return jax.tree.map(lambda *levels: jnp.stack(levels), *tasks)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +97,7 @@ class NamedTasks:
 
 @dataclasses.dataclass(frozen=True)
 class WithTraining:
-    """The tasks of a `suite`, and "TrainingDistribution" beside them, in the order of `names` (a `HeldOut`)."""
+    """The tasks of a `suite`, and those on levels of the training, in the order of `names` (a `HeldOut`)."""
 
     training: Environment
     suite: HeldOut
@@ -95,7 +114,8 @@ class WithTraining:
         levels = self.suite.sample(jax.random.fold_in(key, SUITE), n_episodes)
         if self.names == self.suite.names:
             return levels
-        training = sample_levels(self.training, key, n_episodes)
-        known = (*self.suite.names, TRAINING_DISTRIBUTION)
+        added = [name for name in self.names if name not in self.suite.names]
+        training = [training_levels(self.training, name, key, n_episodes) for name in added]
+        known = (*self.suite.names, *added)
         order = np.array([known.index(name) for name in self.names], np.int32)
-        return jax.tree.map(lambda x, y: jnp.concatenate([x, y[None]])[order], levels, training)
+        return jax.tree.map(lambda x, *tasks: jnp.concatenate([x, jnp.stack(tasks)])[order], levels, *training)

@@ -24,11 +24,17 @@ from minimax_lib.envs.foreign.craftax_family import FAMILY as CRAFTAX
 from minimax_lib.envs.foreign.craftax_tasks import FAMILY as CRAFTAX_TASKS
 from minimax_lib.envs.foreign.gymnax_family import FAMILY as GYMNAX
 from minimax_lib.envs.grid.family import FAMILY as GRID
-from minimax_lib.envs.held_out import TRAINING_DISTRIBUTION, NamedTasks, TrainingDistribution, WithTraining
+from minimax_lib.envs.held_out import (
+    TRAINING_DISTRIBUTION,
+    NamedTasks,
+    TrainingDistribution,
+    WithTraining,
+    is_of_training,
+)
 from minimax_lib.envs.maze.family import FAMILY as MAZE
 from minimax_lib.envs.pendulum.family import FAMILY as PENDULUM
 from minimax_lib.envs.ued import UEDEnvironment, describe
-from minimax_lib.envs.wrappers import WrappedTasks, Wrapper, unwrapped
+from minimax_lib.envs.wrappers import WrappedTasks, Wrapper, has_own_levels, unwrapped
 from minimax_lib.messages import shown
 from minimax_lib.registry import Registry, View, unknown_name
 
@@ -140,7 +146,7 @@ def family_of(env: Environment) -> Family:
 
 def teacher_of(env: Environment) -> Any:
     """The settings of the teacher that is registered with `env`, all at their defaults; None where there is none."""
-    teacher = family_of(env).teacher
+    teacher = None if has_own_levels(env) else family_of(env).teacher
     return None if teacher is None else teacher()
 
 
@@ -149,7 +155,7 @@ def editing_of(env: Environment) -> Editing:
     editing = _editing_of(env)
     if editing is None:
         known = ", ".join(cls.__name__ for cls, family in FAMILIES.items() if family.editing)  # type: ignore[attr-defined]
-        name = type(unwrapped(env)).__name__
+        name = type(env if has_own_levels(env) else unwrapped(env)).__name__
         raise ValueError(f"no mutation is registered for {name} (register_editing): choose from {known}")
     return editing
 
@@ -161,7 +167,7 @@ def identity_of(env: Environment) -> Callable[[Level], Any]:
 
 
 def _editing_of(env: Environment) -> Editing | None:
-    editing = family_of(env).editing
+    editing = None if has_own_levels(env) else family_of(env).editing
     return editing if editing is None or isinstance(editing, Editing) else editing(unwrapped(env))
 
 
@@ -184,7 +190,8 @@ def make_held_out(env: Environment, names: Sequence[str], **options: Any) -> Hel
     """The held-out tasks called `names`, as one batch for `env`, each once.
 
     Every environment has the task "TrainingDistribution", and the groups of tasks "validation", "benchmark" and "all".
-    The first two have only tasks that agents of `env` can play.
+    The first two have only tasks that agents of `env` can play. "TrainingList4000" is the list of 4000 levels that a
+    runner may train on, for each difficulty one task.
     """
     if not names:
         raise ValueError("no held-out task is named: give at least one")
@@ -195,7 +202,7 @@ def make_held_out(env: Environment, names: Sequence[str], **options: Any) -> Hel
     tasks = tuple(dict.fromkeys(task for name in names for task in tasks_called(family, env, name)))
     listed = {task: None for group in family.groups.values() for task in (*group, TRAINING_DISTRIBUTION)}
     listed |= dict.fromkeys(own_tasks(family.held_out))
-    unlisted = [task for task in tasks if task not in listed]
+    unlisted = [task for task in tasks if task not in listed and not is_of_training(task)]
     if unlisted and isinstance(family.held_out, type) and issubclass(family.held_out, NamedTasks):
         raise unknown_name("held-out task", unlisted[0], [*family.groups, *listed])
 
@@ -206,9 +213,9 @@ def make_held_out(env: Environment, names: Sequence[str], **options: Any) -> Hel
     if family.held_out is TrainingDistribution or isinstance(family.held_out, DrawsTraining):
         return suite_of(tasks)
     # A suite is asked for its own tasks alone: it need not know the training distribution.
-    own = tuple(task for task in tasks if task != TRAINING_DISTRIBUTION)
+    own = tuple(task for task in tasks if not is_of_training(task))
     if not own:
-        return TrainingDistribution(env)
+        return TrainingDistribution(env, tasks)
     suite = suite_of(own)
     if set(suite.names) != set(own):
         name = type(suite).__name__

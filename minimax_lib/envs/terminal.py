@@ -22,6 +22,7 @@ class Scene(NamedTuple):
     place: np.ndarray  # i32[2], [row, column] of the agent in the map
     task: str = ""  # what there is to do, if it is not the same in all levels
     keys: str = ""  # what keys do, besides those for walking
+    max_steps: int | None = None  # the time limit of the level; None if all levels have that of the environment
 
 
 def painted(rows: list[list[Cell]], colours: bool) -> list[str]:

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -45,6 +45,9 @@ class Wrapper:
 
     env: Environment
 
+    has_own_levels: ClassVar[bool] = False
+    """Its levels are others than those of what it wraps. Then nobody can mutate or design them."""
+
     def __post_init__(self) -> None:
         # These members are optional, and `isinstance` looks for them. It would always find a method of the class.
         if isinstance(self.env, Observable):
@@ -72,6 +75,10 @@ class Wrapper:
     def seen(self, own: Any, obs: Any) -> Any:
         """The observation where `env` emits `obs`; `own` is as `opened` or `stepped` has just left it."""
         return obs
+
+    def unnumbered(self, level: Level) -> Level:
+        """A level of a held-out task of `env`, as one of this wrapper."""
+        return level
 
     def around(self, env: Environment) -> Environment:
         """`env`, an environment of held-out tasks, as it is played by agents that were trained in this one."""
@@ -138,6 +145,15 @@ def unwrapped(env: Environment) -> Environment:
     return env
 
 
+def has_own_levels(env: Environment) -> bool:
+    """Whether its levels are others than those of the environment inside all wrappers."""
+    while isinstance(env, Wrapper):
+        if env.has_own_levels:
+            return True
+        env = env.env
+    return False
+
+
 def unwrapped_state(state: EnvState) -> EnvState:
     """Its state."""
     while isinstance(state, Wrapped):
@@ -162,7 +178,8 @@ class WrappedTasks:
 
     def sample(self, key: jax.Array, n_episodes: int) -> Level:
         """Levels [len(names), n_episodes, ...]."""
-        return self.tasks.sample(key, n_episodes)
+        levels = self.tasks.sample(key, n_episodes)
+        return jax.vmap(jax.vmap(self.wrapper.unnumbered))(levels) if self.wrapper.has_own_levels else levels
 
 
 @dataclasses.dataclass(frozen=True)

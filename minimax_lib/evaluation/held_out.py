@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import jax
 import numpy as np
@@ -11,6 +11,7 @@ from flax import struct
 from minimax_lib.agents.base import Agent
 from minimax_lib.envs.base import Environment, HeldOut, Level
 from minimax_lib.envs.registry import make_held_out
+from minimax_lib.envs.training_list import OF_RUN, list_called
 from minimax_lib.episodes import Choose, WholeEpisodes, mode, sample
 
 EVALUATION_SEED = 20230714  # not a seed of training
@@ -23,7 +24,8 @@ class Evaluation:
     every: int = 100
     """Gradient updates between two evaluations. 0: no evaluation."""
     tasks: tuple[str, ...] = ("validation", "TrainingDistribution")
-    """Held-out tasks, or groups of them (validation, benchmark, all). TrainingDistribution is fresh random levels."""
+    """Held-out tasks, or groups of them (validation, benchmark, all). TrainingDistribution is fresh random levels.
+    training_list is the run's own list of levels (--runner tasks)."""
     n_episodes: int = 10
     """Episodes on each task, for each seed."""
     greedy: bool = False
@@ -41,12 +43,26 @@ class Evaluation:
         if twice:
             raise ValueError(f"eval.tasks names {twice[0]!r} twice")
 
+    def of_run(self, runner: Any) -> Self:
+        """The same for the runs of these settings of a runner; ValueError where they have no list of levels."""
+        return dataclasses.replace(self, tasks=tasks_of_run(self.tasks, runner))
+
     def build(self, env: Environment, agent: Agent) -> "EvalRunner":
         """The runner that evaluates `agent`, a single one. ValueError for a task that `env` does not have."""
         # Only environments with several protocols accept the option.
         options = {} if self.protocol is None else {"protocol": self.protocol}
         held_out = make_held_out(env, self.tasks, **options)
         return EvalRunner(held_out, agent, self.n_episodes, mode if self.greedy else sample)
+
+
+def tasks_of_run(tasks: Sequence[str], runner: Any) -> tuple[str, ...]:
+    """`tasks`, with "training_list" by its full name; ValueError where the runner's settings have no list of levels."""
+    if OF_RUN in tasks and not runner.n_listed:
+        raise ValueError(
+            f"the held-out task {OF_RUN!r} is the list of levels of --runner tasks, and this run has another runner: "
+            f"leave it out, or name a list by its length, as {list_called(4000)}"
+        )
+    return tuple(list_called(runner.n_listed) if task == OF_RUN else task for task in tasks)
 
 
 class EvalResult(struct.PyTreeNode):

@@ -23,6 +23,7 @@ from minimax_lib.envs.base import Environment, HeldOut, Level
 from minimax_lib.envs.levels import fitted_level
 from minimax_lib.envs.registry import make_held_out
 from minimax_lib.episodes import WholeEpisodes, mode, sample
+from minimax_lib.evaluation.held_out import tasks_of_run
 from minimax_lib.experiment.acting import Episode, act, drawn, episode_of, form_of, leading_axes, opened, record
 from minimax_lib.experiment.archive import archived
 from minimax_lib.experiment.files import saved_updates
@@ -292,6 +293,7 @@ class LoadedRun:
 
     def _held_out(self, tasks: Sequence[str]) -> HeldOut:
         protocol = self.config.eval.protocol
+        tasks = tasks_of_run(tasks, self.config.runner)
         return make_held_out(self.env, tasks, **({} if protocol is None else {"protocol": protocol}))
 
     def _played(self, env: Environment, levels: Level, key: jax.Array, greedy: bool) -> list[Episode]:

@@ -133,6 +133,16 @@ TRAINING: tuple[Section, ...] = (
             "tasks/length": "mean number of steps of the attempts that ended",
             "tasks/weighted_score": "mean score of the tasks, by weight",
             "tasks/weighted_age": "mean number of attempts that have begun since the task was last begun, by weight",
+            "tasks/rate": "mean rate of success of all tasks: the last (`sfl`), or its moving average (others)",
+            "tasks/progress": "mean learning progress of all tasks",
+            "tasks/learnability": "mean r (1 - r) of all tasks, r their rate of success",
+            "tasks/high_baseline": "share of the tasks whose first rate was 0.75 or more: there is little to gain",
+            "tasks/boring": "share of the tasks that are boring beside those that the student can do (`omni`)",
+            "tasks/batch": "batches of the same task that have ended (`batched_dr`)",
+            "sequential/stage": "number of the current stage, from 0",
+            "sequential/late": "attempts so far that ended when the stage did not have their task any more",
+            "evaluation/rate": "mean rate of success of the tasks in the last evaluation of a core that needs them",
+            "evaluation/steps": "environment steps of the evaluation, in a step of the runner; 0 where there was none",
             "tasks/share/<metric>_<i>": "weight of all tasks together whose level metric has this value "
             "(`--runner.share`)",
         },
@@ -185,7 +195,7 @@ TRAINING: tuple[Section, ...] = (
             "level/<source>/n_objects": "number of keys, balls and boxes; what is inside a box does not count",
             "level/<source>/path_length": "moves to what the task is about, as if no door or object stopped them; or 0",
             "level/<source>/solvable": "share of levels in which the agent can get there, with the keys that it finds",
-            "level/<source>/solution_length": "fewest actions that solve a level; -1 where they are not known",
+            "level/<source>/solution_length": "fewest actions that solve it, estimated with a lock; -1: unknown",
         },
         env="GridWorld",
     ),
@@ -214,6 +224,15 @@ TRAINING: tuple[Section, ...] = (
         "",
         {"facts/<achievement>": "share of episodes in which the achievement was unlocked"},
         env="Craftax",
+    ),
+    Section(
+        "CraftaxTasks",
+        "",
+        {
+            "level/<source>/possible": "share of the tasks that were begun which can be solved",
+            "level/<source>/kind": "mean kind of these tasks: 0 basic, 1 repeated, 2 impossible",
+        },
+        env="CraftaxTasks",
     ),
 )
 

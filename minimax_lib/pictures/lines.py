@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from minimax_lib.envs.held_out import TRAINING_DISTRIBUTION
+from minimax_lib.envs.held_out import is_of_training
 from minimax_lib.pictures import style
 from minimax_lib.pictures.bootstrap import kind_of_band, mean_band
 from minimax_lib.pictures.runs import KEYS, Cells, Group, RunTables, numbers
@@ -110,7 +110,7 @@ def common_tasks(groups: Sequence[Group], tasks: Sequence[str] = ()) -> tuple[li
     """
     each = [list(dict.fromkeys(cells.get("task", ()))) for run in _runs(groups) for cells in run.evals.values()]
     known = list(dict.fromkeys(task for own in each for task in own))
-    wanted = [task for task in known if (task in tasks if tasks else task != TRAINING_DISTRIBUTION)]
+    wanted = [task for task in known if (task in tasks if tasks else not is_of_training(task))]
     common = [task for task in wanted if all(task in own for own in each)]
     if wanted and not common:
         raise NotDrawn("the runs have no held-out task in common")

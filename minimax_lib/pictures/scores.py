@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from minimax_lib.envs.held_out import TRAINING_DISTRIBUTION
+from minimax_lib.envs.held_out import is_of_training
 from minimax_lib.pictures.runs import Cells, Group, RunTables, numbers
 from minimax_lib.pictures.style import NotDrawn
 from minimax_lib.pictures.words import left_out
@@ -160,7 +160,7 @@ def _in_common(runs: Sequence[RunTables]) -> list[Evaluation]:
 
     def worth(key: Any) -> tuple[Any, ...]:
         how, tasks = key
-        return len(tasks - {TRAINING_DISTRIBUTION}), float(numbers(how[:1])[0]), *how, *sorted(tasks)
+        return sum(not is_of_training(task) for task in tasks), float(numbers(how[:1])[0]), *how, *sorted(tasks)
 
     best = max(common, key=worth)
     return [each[best] for each in found]
@@ -183,7 +183,7 @@ def evaluated(
 ) -> Evaluated:
     """The scores of all groups. NotDrawn in one line where they have none that can be compared.
 
-    `tasks` are those to look at: all that every run has, but for TrainingDistribution, if it is empty.
+    `tasks` are those to look at: if it is empty, all that every run has, but for those of training.
     """
     chosen, where = choose_evaluations([run for group in groups for run in group.runs], source)
     notes = [where]
@@ -194,7 +194,7 @@ def evaluated(
     for task in tasks:
         if task not in known:
             raise unknown_name("task", task, known)
-    wanted = list(tasks) or [task for task in known if task != TRAINING_DISTRIBUTION]
+    wanted = list(tasks) or [task for task in known if not is_of_training(task)]
     common = [task for task in wanted if all(task in one.tasks for one in chosen)]
     if not common:
         raise NotDrawn("the runs have no held-out task in common")

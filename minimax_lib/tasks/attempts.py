@@ -39,9 +39,7 @@ class Unfinished(struct.PyTreeNode):
         return Unfinished(length=zero, before=nothing, total=nothing, n_scored=zero, highest=lowest)
 
 
-def results_of(
-    steps: Steps, before: Unfinished, tail: Tail, max_score_coef: float = 0.0
-) -> tuple[Results, Unfinished]:
+def results_of(steps: Steps, before: Unfinished, tail: Tail, max_score_coef: float = 0.0) -> tuple[Results, Unfinished]:
     """(the results of at most T * N attempts, [T, N]; the attempts that go on in the next rollout).
 
     An attempt that is cut by the end of a rollout is scored over all of its steps, once it has ended ("stitch"). Or its

@@ -13,7 +13,7 @@ from minimax_lib.tasks.conditions import METRICS, MOST, Condition, Counters, par
 from minimax_lib.tasks.core import Results, TaskCurriculum, episodes_needed
 from minimax_lib.tasks.ordered import in_order
 from minimax_lib.tasks.rates import check_at_least
-from minimax_lib.tasks.spaces import Discrete, Product, Stratified
+from minimax_lib.tasks.spaces import TaskSpace
 from minimax_lib.tasks.uniform import Uniform
 
 WINDOW = 1000  # returns of a stage that `episode_return` is the mean of
@@ -88,7 +88,7 @@ class Sequential:
         def numbered(stage: Any) -> Any:
             if isinstance(stage, Stage | TaskCurriculum):
                 return stage
-            if isinstance(stage, Discrete | Stratified | Product):
+            if isinstance(stage, TaskSpace):
                 return [space.encode(stage.decode(i)) for i in range(stage.n or 0)]
             return [space.encode(task) for task in (stage if isinstance(stage, list) else [stage])]
 

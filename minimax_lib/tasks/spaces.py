@@ -7,7 +7,7 @@ environment takes, any Python object.
 import dataclasses
 import math
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,7 @@ import numpy as np
 MOST_TASKS = 2**31 - 1
 
 
+@runtime_checkable
 class TaskSpace(Protocol):
     """Static and hashable. `sample` can be compiled; the other methods are for the host."""
 

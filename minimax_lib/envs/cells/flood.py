@@ -5,6 +5,7 @@ The whole grid is one string of bits, row after row. So a step of a flood is fou
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from minimax_lib.envs.cells.bits import WORD, one_bit, shift, to_words
 from minimax_lib.loops import steps_at_once
@@ -14,6 +15,13 @@ def bits_of(cells: jax.Array) -> jax.Array:
     """u32[n]: the cells bool[h, w] as a string of bits."""
     # A wall is added after each row. Without it, a move to the right from the last column would enter the next row.
     return to_words(jnp.pad(cells, ((0, 0), (0, 1))).reshape(-1))
+
+
+def cells_of(bits: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """bool[h, w]: the cells that are set in a string of bits (u32[n])."""
+    height, width = shape
+    each = (bits[:, None] >> np.arange(WORD, dtype=np.uint32)[None]) & 1
+    return each.reshape(-1)[: height * (width + 1)].reshape(height, width + 1)[:, :width] == 1
 
 
 def bit_at(pos: jax.Array, shape: tuple[int, ...]) -> jax.Array:

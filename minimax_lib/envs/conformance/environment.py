@@ -128,18 +128,21 @@ def check_types(env: Environment, key: jax.Array) -> None:
 
 def check_attempts(env: Environment, play: Play) -> None:
     """Attempts end with the episode at the latest, and a single one ends it."""
-    name, attempt = type(env).__name__, play.steps.attempt
+    name, attempt, opened = type(env).__name__, play.steps.attempt, play.first.attempt
     if not isinstance(env, HoldsAttempts):
         require(attempt is None, f"{name} emits attempts: then it must have step_then and single, as `HoldsAttempts`")
         return
-    require(attempt is not None, f"{name} emits no attempts: give one to `opening` and `transition`")
-    require(not play.first.attempt.ended.any(), f"{name}: an attempt is over as the episode opens")
+    if attempt is None or opened is None:
+        raise AssertionError(f"{name} emits no attempts: give one to `opening` and `transition`")
+    require(not opened.ended.any(), f"{name}: an attempt is over as the episode opens")
     require(bool(attempt.ended[play.steps.done].all()), f"{name}: an episode ends, and its attempt does not")
     rates = attempt.progress
     require(bool(((rates >= 0) & (rates <= 1)).all()), f"{name}: an attempt's progress is not between 0 and 1")
     single = play_of(env.single(), jax.random.key(0), len(play.first.reward)).steps
+    assert single.attempt is not None  # time steps have one form
+    agree = np.asarray(single.attempt.ended == single.done)
     require(
-        bool((single.attempt.ended == single.done)[_running(single.done)].all()),
+        bool(agree[_running(np.asarray(single.done))].all()),
         f"{name}.single(): an attempt ends, and the episode does not",
     )
 

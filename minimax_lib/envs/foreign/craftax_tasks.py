@@ -90,7 +90,8 @@ class CraftaxTasks(Environment):
     @property
     def observation_space(self) -> Space:
         """The blocks of 7 x 9 cells; inventory and direction; the task in 22 bits, and the 10 bits of its tag."""
-        (size,) = craftax_family.Craftax(map_size=self.map_size).observation_space.shape
+        theirs = craftax_family._made(self.map_size)
+        (size,) = theirs.observation_space(theirs.default_params).shape
         n_player = size - N_CELLS * N_CELL_SYMBOLS
         return Dict(
             (

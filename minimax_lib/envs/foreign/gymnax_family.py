@@ -13,7 +13,7 @@ from minimax_lib.envs.family import Editing, Family
 from minimax_lib.envs.foreign.functional import Functional, FunctionalLevel, Theirs
 from minimax_lib.envs.foreign.libraries import require
 from minimax_lib.envs.foreign.parameters import Range, ranges_of
-from minimax_lib.envs.held_out import TRAINING_DISTRIBUTION
+from minimax_lib.envs.held_out import TRAINING_DISTRIBUTION, is_of_training, training_sampler
 from minimax_lib.registry import unknown_name
 
 DEFAULT = "Default"  # the held-out task with the environment's own parameters
@@ -78,14 +78,14 @@ class GymnaxSuite:
 
     def __post_init__(self) -> None:
         for name in self.names:
-            if name not in (DEFAULT, TRAINING_DISTRIBUTION):
+            if name != DEFAULT and not is_of_training(name):
                 raise unknown_name("held-out task", name, [DEFAULT, TRAINING_DISTRIBUTION])
 
     def sample(self, key: jax.Array, n_episodes: int) -> Level:
         """Levels [len(names), n_episodes, ...]."""
         tasks = []
         for name, k_task in zip(self.names, jax.random.split(key, len(self.names)), strict=True):
-            draw = self.env.default_level if name == DEFAULT else self.env.sample_level
+            draw = self.env.default_level if name == DEFAULT else training_sampler(self.env, name)
             tasks.append(jax.vmap(draw)(jax.random.split(k_task, n_episodes)))
         return jax.tree.map(lambda *levels: jnp.stack(levels), *tasks)
 

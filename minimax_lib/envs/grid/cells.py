@@ -99,6 +99,20 @@ LAVA = np.uint16(codes.LAVA)  # 9
 NOTHING = np.uint16(0)  # empty hands, an empty box
 
 
+def key_in(cell: Any) -> jax.Array:
+    """u16[...]: the key that lies there, in a box or not; 0 where there is none."""
+    content = inside(cell)
+    in_box = jnp.where(kind(content) == codes.KEY, content, NOTHING)
+    return jnp.where(kind(cell) == codes.KEY, cell, in_box)
+
+
+def key_colours(cells: jax.Array) -> jax.Array:
+    """u16[]: a bit for each colour of which there is a key among the cells u16[h, w], in a box or not."""
+    keys = key_in(cells)
+    bits = jnp.where(keys != NOTHING, jnp.left_shift(jnp.uint16(1), colour(keys)), jnp.uint16(0))
+    return jax.lax.reduce(bits, np.uint16(0), jax.lax.bitwise_or, (0, 1))
+
+
 def is_item(cell: Any) -> Any:
     """bool[...]: whether it can be picked up. Keys, balls and boxes can."""
     return (kind(cell) >= codes.KEY) & (kind(cell) <= codes.BOX)

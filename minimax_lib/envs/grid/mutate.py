@@ -14,8 +14,9 @@ from minimax_lib.envs.grid.generators.sampling import below
 from minimax_lib.envs.grid.level import OPEN, Level
 from minimax_lib.envs.grid.metrics import solvable, sought
 
-NOTHING, FLIP, MOVE_SOUGHT, MOVE_OTHER, PACK, LOCK, ADD_DOOR, REMOVE_DOOR, ADD_BALL, REMOVE_BALL = range(10)
-# Eight kinds of edits, equally likely. Two of them are one of two edits, each with half of their probability.
+NOTHING, FLIP, MOVE_SOUGHT, MOVE_OTHER, PACK, LOCK = range(6)
+ADD_DOOR, REMOVE_DOOR, ADD_BALL, REMOVE_BALL, ADD_KEY, REMOVE_KEY = range(6, 12)
+# Nine kinds of edits, equally likely. Three of them are one of two edits, each with half of their probability.
 KINDS = (
     (NOTHING, NOTHING),
     (FLIP, FLIP),
@@ -25,6 +26,7 @@ KINDS = (
     (LOCK, LOCK),
     (ADD_DOOR, REMOVE_DOOR),
     (ADD_BALL, REMOVE_BALL),
+    (ADD_KEY, REMOVE_KEY),
 )
 SWAP_LOCK = np.uint16((codes.CLOSED ^ codes.LOCKED) << cells.STATE)  # turns each of the two states into the other
 N_COLOURS = len(codes.COLOURS)
@@ -33,7 +35,7 @@ N_COLOURS = len(codes.COLOURS)
 def mutate(key: jax.Array, level: Level, n_edits: int) -> Level:
     """A child of `level` after `n_edits` edits. It is valid if `level` is, and has the same task, target and agent.
 
-    Each edit is one of eight kinds, equally likely, on a random cell where it can be done:
+    Each edit is one of nine kinds, equally likely, on a random cell where it can be done:
 
     * nothing
     * a wall becomes empty, or an empty cell a wall, but not on the outermost ring of the frame
@@ -43,9 +45,11 @@ def mutate(key: jax.Array, level: Level, n_edits: int) -> Level:
     * half and half: a wall between two opposite cells without walls becomes a closed door; a door becomes a wall
     * a closed door is locked, or a locked one is closed
     * half and half: a ball is put on an empty cell; a ball is removed
+    * half and half: a closed door is locked, and a key to it is put on an empty cell; a key is removed
 
-    An edit that finds no such cell does nothing. No new door, box or ball can be taken for what the task is about. In
-    the end, a locked door without a key of its colour is closed.
+    An edit that finds no such cell does nothing. No new door, box, ball or key can be taken for what the task is about.
+    In the end, a locked door without a key of its colour is closed. So locks come and go with their keys, also where a
+    lineage begins in an empty room.
     """
 
     def edited(level: Level, key: jax.Array) -> tuple[Level, None]:
@@ -78,12 +82,14 @@ def edit(key: jax.Array, level: Level) -> jax.Array:
     wanted = jnp.stack([_cells_for(which, level, empty), empty])
     y, x, found = jax.vmap(draw_cell)(jnp.stack(k_cells), wanted)
     old = level.grid[y[0], x[0]]
-    moves = (which == MOVE_SOUGHT) | (which == MOVE_OTHER)
+    adds_key = which == ADD_KEY
+    fills = (which == MOVE_SOUGHT) | (which == MOVE_OTHER) | adds_key
     new = _edited(which, old, _new_colour(bits[1], level, which))
-    # Two cells change at most: the one, and where something moves to. A row outside of the grid is dropped.
-    happens = found[0] & (found[1] | ~moves)
-    rows = jnp.where(jnp.stack([happens, happens & moves]), y, level.grid.shape[0])
-    return level.grid.at[rows, x].set(jnp.stack([new, old]), mode="drop")
+    # Two cells change at most: the one, and where something comes to. A row outside of the grid is dropped.
+    happens = found[0] & (found[1] | ~fills)
+    rows = jnp.where(jnp.stack([happens, happens & fills]), y, level.grid.shape[0])
+    comes = jnp.where(adds_key, cells.key(cells.colour(old)), old)
+    return level.grid.at[rows, x].set(jnp.stack([new, comes]), mode="drop")
 
 
 def _agent_at(level: Level) -> jax.Array:
@@ -102,6 +108,8 @@ def _cells_for(which: jax.Array, level: Level, empty: jax.Array) -> jax.Array:
     is_item, is_sought = cells.is_item(grid), sought(level)
     # A box that is the target must not be taken away, whatever it holds.
     holds_key = (cells.kind(cells.inside(grid)) == codes.KEY) & ~is_target
+    is_closed = cells.is_shut(grid) & (cells.state(grid) == codes.CLOSED)
+    is_target_key = level.target == cells.key(cells.colour(grid))
     # The agent may stand in an open door.
     is_spare_door = (kind == codes.DOOR) & ~is_target & ~_agent_at(level)
     where = {
@@ -114,6 +122,8 @@ def _cells_for(which: jax.Array, level: Level, empty: jax.Array) -> jax.Array:
         REMOVE_DOOR: is_spare_door,
         ADD_BALL: empty,
         REMOVE_BALL: (kind == codes.BALL) & ~is_target,
+        ADD_KEY: is_closed & ~is_target_key,
+        REMOVE_KEY: (kind == codes.KEY) & ~is_target,
     }
     # Not a switch: under vmap, all branches would be computed, each with a grid of its own.
     wanted = jnp.zeros(grid.shape, bool)
@@ -154,17 +164,15 @@ def _edited(which: jax.Array, cell: jax.Array, colour: jax.Array) -> jax.Array:
         REMOVE_DOOR: cells.WALL,
         ADD_BALL: cells.ball(colour),
         REMOVE_BALL: cells.EMPTY,
+        ADD_KEY: cell ^ SWAP_LOCK,
+        REMOVE_KEY: cells.EMPTY,
     }
     return jnp.stack([jnp.asarray(outcomes[number], jnp.uint16) for number in range(len(outcomes))])[which]
 
 
 def with_useful_locks(grid: jax.Array) -> jax.Array:
     """u16[h, w]: the grid in which a locked door without a key of its colour, in a box or not, is closed instead."""
-    content = cells.inside(grid)
-    key = jnp.where(cells.kind(grid) == codes.KEY, grid, jnp.where(cells.kind(content) == codes.KEY, content, 0))
-    # A bit for each colour of which there is a key.
-    bits = jnp.where(key != 0, jnp.left_shift(jnp.uint16(1), cells.colour(key)), jnp.uint16(0))
-    colours = jax.lax.reduce(bits, np.uint16(0), jax.lax.bitwise_or, (0, 1))
+    colours = cells.key_colours(grid)
     is_locked = (cells.kind(grid) == codes.DOOR) & (cells.state(grid) == codes.LOCKED)
     is_lost = is_locked & (jnp.right_shift(colours, cells.colour(grid)) & 1 == 0)
     return jnp.where(is_lost, grid ^ SWAP_LOCK, grid)

@@ -2,12 +2,11 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
-from minimax_lib.envs.base import sample_levels
 from minimax_lib.envs.grid.cells import EMPTY, WALL
 from minimax_lib.envs.grid.generators.crossings import LavaCrossing, LavaGap, SimpleCrossing
 from minimax_lib.envs.grid.generators.door_key import DoorKey
@@ -16,11 +15,11 @@ from minimax_lib.envs.grid.generators.key_corridor import KeyCorridor
 from minimax_lib.envs.grid.generators.locked_room import LockedRoom
 from minimax_lib.envs.grid.generators.mixture import Padded, padded
 from minimax_lib.envs.grid.generators.multi_room import MultiRoom, MultiRoomN2S4, MultiRoomN4S5, MultiRoomN6
-from minimax_lib.envs.grid.generators.obstructed_maze import KINDS, KeyOrder, ObstructedMaze
+from minimax_lib.envs.grid.generators.obstructed_maze import KINDS, ObstructedMaze
 from minimax_lib.envs.grid.generators.unlock import BlockedUnlockPickup, Unlock, UnlockPickup
 from minimax_lib.envs.grid.gridworld import GridWorld
 from minimax_lib.envs.grid.level import Level
-from minimax_lib.envs.held_out import TRAINING_DISTRIBUTION, key_of
+from minimax_lib.envs.held_out import TRAINING_DISTRIBUTION, is_of_training, key_of, training_levels
 from minimax_lib.registry import unknown_name
 
 
@@ -52,6 +51,10 @@ class OneDifficulty:
 
 MULTI_ROOM = {f"MultiRoomN{n}": OneDifficulty(MultiRoom(), n - 1) for n in (1, 2, 3, 4)}
 OBSTRUCTED_MAZE: dict[str, Any] = {f"ObstructedMaze{kind}": ObstructedMaze(kind=kind) for kind in KINDS}
+# As published, where that is another law: a second ball may delete a key, so that some levels cannot be solved.
+PUBLISHED: dict[str, Any] = {
+    f"ObstructedMaze{kind}V0": ObstructedMaze("v0", kind=kind) for kind in ("2Dlhb", "1Q", "2Q", "Full")
+}
 # One of each of MiniGrid's families.
 FAMILIES: dict[str, Any] = {
     "MultiRoomN2S4": MultiRoomN2S4(),
@@ -77,7 +80,7 @@ OTHER_SIZES: dict[str, Any] = {
     **{f"SimpleCrossingS{size}N{n}": SimpleCrossing(size, n) for size, n in ((9, 1), (9, 3), (11, 5))},
     **{f"Fetch{size}N2": Fetch(size, 2) for size in (5, 6)},
 }
-TASKS: Mapping[str, Any] = MULTI_ROOM | OBSTRUCTED_MAZE | FAMILIES | OTHER_SIZES
+TASKS: Mapping[str, Any] = MULTI_ROOM | OBSTRUCTED_MAZE | PUBLISHED | FAMILIES | OTHER_SIZES
 GROUPS = {
     # Short episodes in small frames: a few tasks that are cheap to play again and again.
     "validation": ("MultiRoomN2", "SimpleCrossingS9N2", "LavaGap6", "Unlock", "DoorKey6", TRAINING_DISTRIBUTION),
@@ -87,6 +90,8 @@ GROUPS = {
     "gamut_easy": tuple(OBSTRUCTED_MAZE)[:3],
     "gamut_medium": tuple(OBSTRUCTED_MAZE)[:6],
     "gamut_hard": tuple(OBSTRUCTED_MAZE),
+    "gamut_medium_v0": (*tuple(OBSTRUCTED_MAZE)[:5], *tuple(PUBLISHED)[:1]),
+    "gamut_hard_v0": (*tuple(OBSTRUCTED_MAZE)[:5], *PUBLISHED),
     "families": tuple(FAMILIES),
 }
 
@@ -109,7 +114,7 @@ def _fits_frame(training: GridWorld, family: Any) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class GridSuite:
-    """The levels called `names` as one batch (a `HeldOut`). "TrainingDistribution": random levels of `training`.
+    """The levels called `names` as one batch (a `HeldOut`). Some may be levels of `training` (`is_of_training`).
 
     All levels are padded to one frame. Where agents see the full frame, that is the frame of training, and larger
     levels are refused.
@@ -117,16 +122,12 @@ class GridSuite:
 
     training: GridWorld
     names: tuple[str, ...] = (TRAINING_DISTRIBUTION,)
-    key_order: KeyOrder = "v1"
-    """The order of keys and balls in ObstructedMaze. v0 is the published one, in which some levels cannot be solved."""
 
     draws_training: ClassVar[bool] = True  # its levels may be larger than those of training
 
     def __post_init__(self) -> None:
-        if self.key_order not in get_args(KeyOrder):
-            raise unknown_name("key_order", self.key_order, get_args(KeyOrder))
         for name in self.names:
-            if name != TRAINING_DISTRIBUTION and name not in TASKS:
+            if not is_of_training(name) and name not in TASKS:
                 raise unknown_name("held-out task", name, [*GROUPS, TRAINING_DISTRIBUTION, *TASKS])
             family = self.family(name)
             height, width = self.training.height, self.training.width
@@ -142,10 +143,7 @@ class GridSuite:
 
     def family(self, name: str) -> Any:
         """What draws the levels of the task."""
-        if name == TRAINING_DISTRIBUTION:
-            return self.training.family
-        family = TASKS[name]
-        return dataclasses.replace(family, key_order=self.key_order) if name in OBSTRUCTED_MAZE else family
+        return self.training.family if is_of_training(name) else TASKS[name]
 
     @property
     def env(self) -> GridWorld:
@@ -162,8 +160,8 @@ class GridSuite:
         outside = EMPTY if self._has_full_view else WALL
 
         def of_task(name: str) -> Level:
-            if name == TRAINING_DISTRIBUTION:
-                levels = sample_levels(self.training, key, n_episodes)
+            if is_of_training(name):
+                levels = training_levels(self.training, name, key, n_episodes)
             else:
                 levels = jax.vmap(self.family(name).sample_level)(jax.random.split(key_of(key, name), n_episodes))
             return jax.vmap(lambda level: padded(level, height, width, outside))(levels)

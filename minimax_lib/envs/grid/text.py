@@ -44,13 +44,14 @@ def scene(state: EnvState, image: np.ndarray | None) -> Scene:
     put(whole, place, agent(facing, LIT_FLOOR))
     if image is None:
         hands = cells.EMPTY if now.carrying == cells.NOTHING else now.carrying
-        return Scene(whole, [[_cell(cells.seen(hands), True)]], place, task_of(now.level), KEYS_TEXT)
+        view = [[_cell(cells.seen(hands), True)]]
+        return Scene(whole, view, place, task_of(now.level), KEYS_TEXT, int(now.level.max_steps))
     view = _cells(np.asarray(image), np.ones(image.shape[:2], bool))
     # What it carries stands in its own cell. The arrow is there only if the hands are empty.
     own = (len(view) - 1, len(view) // 2)
     if image[own][0] == codes.EMPTY:
         put(view, own, agent(UPWARDS, LIT_FLOOR))
-    return Scene(whole, view, place, task_of(now.level), KEYS_TEXT)
+    return Scene(whole, view, place, task_of(now.level), KEYS_TEXT, int(now.level.max_steps))
 
 
 def task_of(level: Level) -> str:

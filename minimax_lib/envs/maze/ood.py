@@ -22,7 +22,7 @@ from flax import struct
 
 from minimax_lib.envs.base import TimeStep, opening, transition
 from minimax_lib.envs.cells.settings import seen_image
-from minimax_lib.envs.held_out import TRAINING_DISTRIBUTION, key_of
+from minimax_lib.envs.held_out import TRAINING_DISTRIBUTION, is_of_training, key_of, training_sampler
 from minimax_lib.envs.maze import generators, layouts
 from minimax_lib.envs.maze.amaze import AMaze, EnvState, advance, begin
 from minimax_lib.envs.maze.level import Level
@@ -216,8 +216,11 @@ class SuiteEnv:
     def tasks(self) -> list[Maze]:
         """The named mazes. The training distribution may be one of them."""
         env = self.training
-        own = Maze(env.height, env.width, env.sample_level, env.max_steps, env.max_steps)
-        return [own if name == TRAINING_DISTRIBUTION else MAZES[name] for name in self.names]
+
+        def own(name: str) -> Maze:
+            return Maze(env.height, env.width, training_sampler(env, name), env.max_steps, env.max_steps)
+
+        return [own(name) if is_of_training(name) else MAZES[name] for name in self.names]
 
     def limit(self, maze: Maze) -> int:
         return maze.dcd_max_steps if self.protocol == "dcd" else maze.max_steps
@@ -310,7 +313,7 @@ class SuiteEnv:
 
 @dataclasses.dataclass(frozen=True)
 class MazeSuite:
-    """The mazes called `names` as one batch (a `HeldOut`). "TrainingDistribution": random levels of `training`."""
+    """The mazes called `names` as one batch (a `HeldOut`). Some may be levels of `training` (`is_of_training`)."""
 
     training: AMaze
     names: tuple[str, ...] = BENCHMARK
@@ -322,7 +325,7 @@ class MazeSuite:
         if self.protocol not in PROTOCOLS:
             raise unknown_name("protocol", self.protocol, PROTOCOLS)
         for name in self.names:
-            if name != TRAINING_DISTRIBUTION and name not in MAZES:
+            if not is_of_training(name) and name not in MAZES:
                 raise unknown_name("held-out task", name, [*GROUPS, TRAINING_DISTRIBUTION, *MAZES])
 
     @property
