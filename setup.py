@@ -25,6 +25,7 @@ PLOTS = "matplotlib>=3.9"
 VIDEO = "imageio-ffmpeg>=0.6"  # brings its own ffmpeg
 WANDB = "wandb>=0.31,<1.0"
 GYMNASIUM = "gymnasium>=1.1"  # 1.1 names the kinds of automatic resets
+PETTINGZOO = "pettingzoo>=1.25"
 RUN_TESTS = ["pytest>=8.4", "pytest-xdist>=3.7"]
 NOTEBOOKS = ["nbclient>=0.10", "nbformat>=5.10", "ipykernel>=6.29"]  # to run those of docs/notebooks
 LINT = ["ruff>=0.14", "mypy>=1.18", "types-PyYAML"]
@@ -40,6 +41,7 @@ EXTRAS = {
         "tensorboardX>=2.6",
         GYMNAX,
         GYMNASIUM,
+        PETTINGZOO,
         PLOTS,
         VIDEO,
         WANDB,
@@ -49,7 +51,13 @@ EXTRAS = {
     "plots": [PLOTS],  # minimax-plot, minimax-report, and the plots of benchmarks
     "envs": ["minigrid>=3.0", "gymnasium>=1.0"],  # the real MiniGrid, to compare with
     "gymnax": [GYMNAX],  # its environments (--env Gymnax), and ours with its calls (minimax_lib.portable.export)
-    "gymnasium": [GYMNASIUM],  # our environments as Gymnasium's (minimax_lib.portable.export)
+    # Our environments as Gymnasium's (minimax_lib.portable.export), and task curricula in a Gymnasium training.
+    "gymnasium": [GYMNASIUM],
+    # Task curricula in the trainings of other libraries (docs/portable.md).
+    "nle": ["nle>=1.3"],  # NetHack; it needs an older Gymnasium than others, so it stands alone
+    "pettingzoo": [PETTINGZOO],
+    "ray": ["ray[rllib]>=2.40", GYMNASIUM],
+    "sb3": ["stable-baselines3>=2.5", GYMNASIUM],
     # Craftax-Classic (--env Craftax). Not beside minigrid: its pygame and minigrid's pygame-ce are the same import.
     "craftax": ["craftax>=1.6.1,<2.0"],
     "test-craftax": ["craftax>=1.6.1,<2.0", *RUN_TESTS],  # tests/test_craftax.py, for the same reason apart

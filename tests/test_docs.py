@@ -445,7 +445,19 @@ def test_the_python_of_the_page_on_curricula_is_that_of_its_file():
     assert all(text.strip() in source for text in blocks if text not in complete)
 
 
+def test_the_python_of_the_page_on_tasks_is_that_of_its_file():
+    source = (DOCS / "examples" / "forgotten_tasks.py").read_text(encoding="utf-8")
+    first, *own = [text for _, text in python_blocks(DOCS / "tasks.md")]
+    names: dict[str, Any] = {}
+    exec(compile(first, "tasks.md", "exec"), names)
+    assert names["state"].boring.tolist() == [True, False, False]
+    assert set(names["tasks"].tolist()) <= {1, 2}
+    parts = [part.strip() for text in own for part in re.split(r"\n\n\n(?=class|@)", text)]
+    assert len(parts) == 4  # the imports, the state, the curriculum, its settings
+    assert all(part in source for part in parts[1:])
+
+
 def test_every_page_with_python_is_run():
     run = {"README.md", "environments.md", "gridworld.md", "curricula.md", "extending.md", "loading.md", "pictures.md"}
-    run |= {"plotting.md"}
+    run |= {"plotting.md", "portable.md", "tasks.md"}
     assert {page.name for page in GUIDES if python_blocks(page)} <= run

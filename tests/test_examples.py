@@ -31,6 +31,12 @@ def test_every_block_of_the_page_on_loading_runs(tmp_path, capsys):
     assert "params/params/value/bias float32 (1,)" in capsys.readouterr().out
 
 
+def test_every_block_of_the_page_on_task_curricula_elsewhere_runs(tmp_path):
+    pytest.importorskip("gymnasium")
+    names = run_blocks(ROOT / "docs" / "portable.md", tmp_path)
+    assert names["again"].n_drawn == names["host"].n_drawn > 100
+
+
 def test_an_error_in_a_block_is_that_of_its_line(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("# A page\n\n```python\nx = 1\n```\n\n```bash\nexit 1\n```\n\n```python\ny = x\n\nz\n```\n")
@@ -58,3 +64,33 @@ def test_stable_baselines_trains_through_gymnasium():
     pytest.importorskip("stable_baselines3")
     before, after = example("gymnasium_ppo").main(n_steps=65_536, n_episodes=200)
     assert after[1] > before[1] + 0.1
+
+
+def test_ones_own_ppo_on_minigrid_plays_the_tasks_of_a_curriculum(monkeypatch):
+    pytest.importorskip("minigrid")
+    own = example("task_gymnasium_ppo")
+    monkeypatch.setattr(own, "N_STEPS", 16)
+    _, host = own.train("MiniGrid-Empty-Random-5x5-v0", "plr", n_updates=12, n_envs=4)
+    assert host.n_told["results"] > 0
+    assert host.metrics()["tasks/seen"] > 0
+
+
+def test_stable_baselines_plays_the_tasks_of_a_curriculum():
+    for module in ("minigrid", "stable_baselines3"):
+        pytest.importorskip(module)
+    host = example("task_sb3").main("MiniGrid-Empty-Random-5x5-v0", n_steps=512, n_envs=4)
+    assert host.missing() is None
+    assert host.n_told["results"] > 0
+
+
+def test_pistons_play_the_tasks_of_a_curriculum():
+    pytest.importorskip("pettingzoo.butterfly.pistonball_v6", exc_type=ImportError)
+    host = example("task_pettingzoo").main(n_episodes=3, max_cycles=5)
+    assert host.n_told["results"] == host.n_drawn == 3
+
+
+def test_rllib_plays_the_tasks_of_a_curriculum():
+    pytest.importorskip("ray.rllib", exc_type=ImportError)
+    told = example("task_rllib").main(n_iterations=1, n_workers=1)
+    assert told["results"] > 0
+    assert told["tasks/range"] == 0.25

@@ -1,0 +1,131 @@
+"""The tasks of B rows of environments: which each row is on, which comes next, and what is to be sent."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from minimax_lib.portable.books import Books, Record
+from minimax_lib.portable.encodings import blank, messages, rows_of, write
+from minimax_lib.portable.host import Host
+
+
+class RowTasks:
+    """Draws from `host`, and reports to it what the rows have reached. It knows of no library.
+
+    A row's next task is chosen when it begins the one before ("ahead", for rows that go on by themselves), when that
+    one has ended ("at_end"), or when the row is reset ("at_reset").
+    """
+
+    def __init__(self, host: Host, n: int, choose: Literal["ahead", "at_end", "at_reset"]):
+        self.host, self.n, self.choose = host, n, choose
+        self.task = blank(host.reads.encoding, n)
+        self._next = blank(host.reads.encoding, n)
+        self._waits = np.zeros(n, bool)  # the episode is over, and the row has its next task
+        self._books, self._record = Books(n), Record()
+        self._nothing: list[Any] = [None] * n
+        self._outbox = self._nothing
+        self.n_begun = self.n_ended = 0  # attempts
+
+    def reset(self, rows: np.ndarray) -> list[Any]:
+        """The tasks of all rows, as they are sent. On `rows` (bool[B]) attempts begin; those under way are given up.
+
+        For scores, an attempt that is given up has ended with its last step.
+        """
+        fresh = rows & ~self._waits
+        self._record.cut(fresh)
+        n = int(fresh.sum())
+        write(self.task, fresh, self.host.draw(n))
+        self._books.clear(rows)
+        self._waits &= ~rows
+        self.n_begun += n
+        if self.choose == "ahead":
+            self._draw_next(fresh)
+        elif self.choose == "at_end":
+            self._outbox = [None if row else message for row, message in zip(rows, self._outbox, strict=True)]
+        return messages(self.task)
+
+    def sent(self) -> list[Any]:
+        """What goes with the next actions: a task that a row has not yet been told of, or none."""
+        outbox, self._outbox = self._outbox, self._nothing
+        return outbox
+
+    def step(self, reward: Any, ended: np.ndarray, counts: Any) -> None:
+        """One step of every row. `counts` is False where it only opened an episode."""
+        self._waits[:] = False
+        self._books.add(reward, counts)
+        if self.host.reads_scores:
+            counts = np.broadcast_to(counts, (self.n,))
+            self._record.add(self.task, ended, np.asarray(reward, np.float32), counts)
+
+    def report(
+        self,
+        ended: np.ndarray,
+        done: np.ndarray,
+        terminated: np.ndarray,
+        progress: Callable[[np.ndarray, np.ndarray], np.ndarray],
+        infos: Mapping[str, Any],
+    ) -> None:
+        """The attempts of the rows `ended` (bool[B]) are over, and the episodes of the rows `done`.
+
+        Each row has its next task, if it is not chosen at a reset. `infos` may have the entry `progress` [B], and where
+        it is there, `_progress`.
+        """
+        told = self._books.ended(ended, done[ended])
+        reached = progress(told["returns"], terminated[ended])
+        if "progress" in infos:
+            has = infos["_progress"][ended]
+            reached = np.where(has, np.asarray(infos["progress"], np.float32)[ended], reached)
+        self.host.report(rows_of(self.task, ended), reached, **told)
+        n = int(ended.sum())
+        self.n_ended += n
+        if self.choose == "at_reset":
+            return
+        self.n_begun += n
+        self._waits = done.copy()
+        if self.choose == "ahead":
+            write(self.task, ended, rows_of(self._next, ended))
+            self._draw_next(ended)
+        else:
+            write(self.task, ended, self.host.draw(n))
+            self._send(ended, self.task)
+
+    def report_rollout(self, value: Any, last_value: Any, reward: Any, logits: Any) -> None:
+        """Scores of the last steps, of which `value` [T, B] is known."""
+        if not self.host.reads_scores:
+            return
+        task, ended, seen, counts = self._record.take(len(value))
+        self.host.report_rollout(task, seen if reward is None else reward, value, ended, last_value, counts, logits)
+
+    def check(self, taken: Any, where: Any) -> None:
+        """RuntimeError if a row plays another task than was meant: `taken` is what the rows `where` say."""
+        if taken is None:
+            return
+        same = all(
+            np.array_equal(np.asarray(list(theirs)), ours)
+            for ours, theirs in zip(_parts(rows_of(self.task, where)), _parts(taken[where]), strict=True)
+        )
+        if not same:
+            raise RuntimeError(
+                f"rows {np.flatnonzero(where).tolist()} play the tasks {list(taken[where])}, but "
+                f"{messages(rows_of(self.task, where))} were sent: nothing but TaskReceiver may reset the environments"
+            )
+
+    def _draw_next(self, rows: np.ndarray) -> None:
+        write(self._next, rows, self.host.draw(int(rows.sum())))
+        self._send(rows, self._next)
+
+    def _send(self, rows: np.ndarray, encodings: Any) -> None:
+        outbox = list(self._outbox)
+        for i, message in zip(np.flatnonzero(rows), messages(rows_of(encodings, rows)), strict=True):
+            outbox[i] = message
+        self._outbox = outbox
+
+
+def _parts(encodings: Any) -> list[Any]:
+    """The arrays of encodings; of a product, one for each part."""
+    if isinstance(encodings, tuple):
+        return list(encodings)
+    if encodings.dtype == object and len(encodings) and isinstance(encodings[0], tuple):
+        return [np.asarray(part) for part in zip(*encodings, strict=True)]
+    return [encodings]

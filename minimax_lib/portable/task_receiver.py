@@ -1,0 +1,134 @@
+"""The environment's side: one Gymnasium environment that takes its tasks from its actions."""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from minimax_lib.tasks.spaces import Product
+
+TASK, END = "curriculum_task", "curriculum_end"  # entries of info: the task that an episode begins with; how it ended
+TERMINATED, TRUNCATED = 1, 2
+
+
+def as_seed(task: Any) -> dict[str, Any]:
+    """The arguments of `reset` where a task is a seed."""
+    return {"seed": int(task)}
+
+
+def as_option(task: Any) -> dict[str, Any]:
+    """The arguments of `reset` where a task is `options["task"]`."""
+    return {"options": {"task": task}}
+
+
+class TaskReceiver(gymnasium.Wrapper):
+    """`env` with tasks: the outermost wrapper of each of the environments of a vector environment.
+
+    `index` is the environment's number in it. An action is (action, encoding of a task, or none); tasks are taken in
+    the order in which they came. `apply(task)` gives the arguments of `env.reset` (`as_seed`, `as_option`). Where an
+    episode holds several attempts, `info["attempt_ended"]` says that one has ended, and `change(env, task)` puts the
+    next task in its place: it returns the observation that follows, or none to keep the one there is. With `show`, the
+    encoding is the entry "task" of the observation; a table f32[N, E] is shown instead of a task's number.
+    """
+
+    def __init__(
+        self,
+        env: gymnasium.Env,
+        index: int,
+        space: Any,
+        apply: Callable[[Any], Mapping[str, Any]] = as_seed,
+        change: Callable[[Any, Any], Any] | None = None,
+        show: bool | np.ndarray = False,
+    ):
+        super().__init__(env)
+        self.index, self.space, self.apply, self.change = index, space, apply, change
+        self.encodings = encoding_space(space)
+        self.action_space = spaces.Tuple((env.action_space, self.encodings))
+        self._table = None if isinstance(show, bool) else np.asarray(show, np.float32)
+        self._shows = self._table is not None or bool(show)
+        if self._shows:
+            self.observation_space = spaces.Dict(beside(env.observation_space) | {"task": self._shown_space()})
+        self._tasks: deque[Any] = deque()  # that have come and are not taken
+        self._holds = False  # an episode's end is told of in info, and the next action opens the next episode
+        self._over = False
+        self.encoding: Any = None  # of the attempt under way
+
+    def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begins an episode on the next task. `options["tasks"]` has the first one of every environment."""
+        options = dict(options or {})
+        if "tasks" in options:
+            self._tasks.clear()
+            self._tasks.append(options.pop("tasks")[self.index])
+            self._holds, self._over = options.pop("holds"), False
+        if not self._tasks:
+            raise ValueError("reset without a task: wrap the vector environment in TaskVectorEnv, or in TaskVecEnv")
+        return self._begin(seed, options)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """As `env.step`."""
+        own, encoding = action
+        if encoding is not None:
+            self._tasks.append(encoding)
+        if self._over:
+            self._over = False
+            obs, info = self._begin(None, {})
+            return obs, 0.0, False, False, info
+        obs, reward, terminated, truncated, info = self.env.step(own)
+        ended = bool(terminated or truncated)
+        obs = self._with_task(obs)  # of the attempt that this step belongs to, if it is its last
+        if not ended and self.change is not None and info.get("attempt_ended"):
+            self.encoding = self._tasks.popleft()
+            changed = self.change(self.env, self.space.decode(self.encoding))
+            obs = self._with_task(changed if changed is not None else self._plain(obs))
+            info = dict(info) | {TASK: self.encoding}
+        if ended and self._holds:
+            self._over = True
+            how = TERMINATED * bool(terminated) + TRUNCATED * bool(truncated)
+            return obs, reward, False, False, dict(info) | {END: how}
+        return obs, reward, terminated, truncated, info
+
+    def _begin(self, seed: int | None, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        self.encoding = self._tasks.popleft()
+        arguments = dict(self.apply(self.space.decode(self.encoding)))
+        given = options | dict(arguments.pop("options", {}))
+        obs, info = self.env.reset(**({"seed": seed, "options": given or None} | arguments))
+        return self._with_task(obs), dict(info) | {TASK: self.encoding}
+
+    def _with_task(self, obs: Any) -> Any:
+        if not self._shows:
+            return obs
+        shown = self.encoding if self._table is None else self._table[self.encoding]
+        return beside(obs) | {"task": shown}
+
+    def _plain(self, obs: Any) -> Any:
+        """Without the task."""
+        if not self._shows:
+            return obs
+        rest = {name: part for name, part in obs.items() if name != "task"}
+        return rest if isinstance(self.env.observation_space, spaces.Dict) else rest["observation"]
+
+    def _shown_space(self) -> spaces.Space:
+        if self._table is None:
+            return self.encodings
+        if self._table.ndim != 2 or len(self._table) != self.space.n:
+            raise ValueError(f"show is {list(self._table.shape)}: a table needs a row for each of {self.space.n} tasks")
+        return spaces.Box(-np.inf, np.inf, self._table.shape[1:], np.float32)
+
+
+def beside(obs: Any) -> dict[str, Any]:
+    """An observation, or a space of them, as a dict that has room for the task."""
+    if isinstance(obs, spaces.Dict):
+        return dict(obs.spaces)
+    return dict(obs) if isinstance(obs, dict) else {"observation": obs}
+
+
+def encoding_space(space: Any) -> spaces.Space:
+    """The encodings of a task space, as a space of Gymnasium."""
+    if space.n is not None:
+        return spaces.Discrete(space.n)
+    if isinstance(space, Product):
+        return spaces.Tuple([encoding_space(part) for part in space.spaces])
+    return spaces.Box(np.asarray(space.low, np.float32), np.asarray(space.high, np.float32), dtype=np.float32)

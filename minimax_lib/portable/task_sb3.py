@@ -1,0 +1,105 @@
+"""The trainer's side for Stable-Baselines3."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
+
+from minimax_lib.portable.host import Host
+from minimax_lib.portable.progress import Solved
+from minimax_lib.portable.row_tasks import RowTasks
+from minimax_lib.portable.task_receiver import TASK
+from minimax_lib.portable.task_vector import Progress
+
+
+class TaskVecEnv(VecEnvWrapper):
+    """`venv`, each environment of which is a `TaskReceiver`, with tasks from `host`. The trainer sees plain actions.
+
+    It stands directly around the DummyVecEnv or the SubprocVecEnv. Their environments go on by themselves, so a task is
+    chosen when the attempt before it begins. Progress is as in `TaskVectorEnv`.
+    """
+
+    def __init__(self, venv: VecEnv, host: Host, progress: Progress | None = None, within_episodes: bool = False):
+        if not isinstance(venv.action_space, spaces.Tuple):
+            raise ValueError("the environments take no tasks: wrap each of them in TaskReceiver first")
+        super().__init__(venv, action_space=venv.action_space[0])
+        self.host, self.progress, self._within_episodes = host, progress or Solved(), within_episodes
+        self.rows = RowTasks(host, venv.num_envs, "ahead")
+
+    @property
+    def tasks(self) -> Any:
+        """The encodings of the tasks that the next actions are for."""
+        return self.rows.task
+
+    def reset(self) -> Any:
+        """Begins attempts on new tasks, on all rows."""
+        tasks = self.rows.reset(np.ones(self.num_envs, bool))
+        own = [dict(options or {}) for options in self.venv._options]
+        self.venv.set_options([options | {"tasks": tasks, "holds": False} for options in own])
+        obs = self.venv.reset()
+        self._check(np.ones(self.num_envs, bool), self.venv.reset_infos)
+        return obs
+
+    def step_async(self, actions: np.ndarray) -> None:
+        self.venv.step_async(list(zip(actions, self.rows.sent(), strict=True)))  # type: ignore[arg-type]
+
+    def step_wait(self) -> Any:
+        obs, reward, done, infos = self.venv.step_wait()
+        ended = done
+        if self._within_episodes:
+            ended = done | np.array([bool(info.get("attempt_ended")) for info in infos])
+        self.rows.step(reward, ended, True)
+        if ended.any():
+            self.rows.report(ended, done, done & ~cut(infos, done), self.progress, progress_of(infos, ended))
+            self._check(done, self.venv.reset_infos)
+        return obs, reward, done, infos
+
+    def report_rollout(self, value: Any, last_value: Any, reward: Any = None, logits: Any = None) -> None:
+        """See `TaskVectorEnv.report_rollout`."""
+        self.rows.report_rollout(value, last_value, reward, logits)
+
+    def _check(self, rows: np.ndarray, infos: Sequence[dict[str, Any]]) -> None:
+        if rows.any():
+            taken = np.full(self.num_envs, None, dtype=object)
+            for i in np.flatnonzero(rows).tolist():
+                taken[i] = infos[i].get(TASK)
+            self.rows.check(taken, rows)
+
+
+class TaskCallback(BaseCallback):
+    """Reports the scores of every rollout of an on-policy algorithm (PPO, A2C) to the host of `envs`.
+
+    Their values and advantages are the algorithm's own. It is needed only for curricula that read scores.
+    """
+
+    def __init__(self, envs: TaskVecEnv):
+        super().__init__()
+        self.envs = envs
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_end(self) -> None:
+        buffer = self.locals["rollout_buffer"]
+        # The buffer's rewards have the value of the last observation in them where a time limit has cut an episode.
+        self.envs.report_rollout(buffer.values, self.locals["values"].cpu().numpy().reshape(-1), buffer.rewards)
+
+
+def cut(infos: Sequence[dict[str, Any]], done: np.ndarray) -> np.ndarray:
+    """bool[B], where a time limit has ended the episode."""
+    truncated = np.zeros(len(done), bool)
+    for i in np.flatnonzero(done).tolist():
+        truncated[i] = infos[i].get("TimeLimit.truncated", False)
+    return truncated
+
+
+def progress_of(infos: Sequence[dict[str, Any]], rows: np.ndarray) -> dict[str, np.ndarray]:
+    """The entry `progress` of the infos of `rows`, and where it is."""
+    found = {"progress": np.zeros(len(rows), np.float32), "_progress": np.zeros(len(rows), bool)}
+    for i in np.flatnonzero(rows).tolist():
+        if "progress" in infos[i]:
+            found["progress"][i], found["_progress"][i] = infos[i]["progress"], True
+    return found

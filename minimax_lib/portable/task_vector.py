@@ -1,0 +1,162 @@
+"""The trainer's side: Gymnasium vector environments whose tasks a `Host` chooses."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from gymnasium.vector.utils import batch_space, iterate
+
+from minimax_lib.portable import encodings
+from minimax_lib.portable.host import Host
+from minimax_lib.portable.progress import Solved
+from minimax_lib.portable.row_tasks import RowTasks
+from minimax_lib.portable.task_receiver import END, TASK, TERMINATED, TRUNCATED
+
+Progress = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+class TaskVectorEnv(VectorWrapper):
+    """`envs`, each of which is a `TaskReceiver`, with tasks from `host`. The trainer sees plain actions.
+
+    Tasks travel with the actions. What became of them is counted here: an attempt's progress is `info["progress"]`
+    where the environment has it, or else `progress(returns, terminated)`. In the mode SameStep, a task is chosen when
+    the attempt before it begins. In the other modes, it is chosen when that attempt has ended. With `within_episodes`,
+    episodes hold several attempts (`TaskReceiver.change`), and every task is chosen one attempt ahead.
+    """
+
+    def __init__(self, envs: VectorEnv, host: Host, progress: Progress | None = None, within_episodes: bool = False):
+        super().__init__(envs)
+        if not isinstance(envs.single_action_space, spaces.Tuple):
+            raise ValueError("the environments take no tasks: wrap each of them in TaskReceiver first")
+        self.single_action_space = envs.single_action_space[0]
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self.host, self.progress = host, progress or Solved()
+        self.mode = AutoresetMode(envs.metadata["autoreset_mode"])
+        chosen: dict[Any, Any] = {AutoresetMode.SAME_STEP: "ahead", AutoresetMode.NEXT_STEP: "at_end"}
+        self.rows = RowTasks(host, self.num_envs, "ahead" if within_episodes else chosen.get(self.mode, "at_reset"))
+        self._within_episodes = within_episodes
+        self._opens = np.zeros(self.num_envs, bool)  # the next step opens an episode
+
+    @property
+    def tasks(self) -> Any:
+        """The encodings of the tasks that the next actions are for."""
+        return self.rows.task
+
+    def reset(self, *, seed: Any = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begins attempts on new tasks: on all rows, or on those of `options["reset_mask"]`."""
+        options = dict(options or {})
+        mask = np.asarray(options.get("reset_mask", np.ones(self.num_envs, bool)))
+        options |= {"tasks": self.rows.reset(mask), "holds": self.mode is AutoresetMode.NEXT_STEP}
+        self._opens &= ~mask
+        obs, infos = self.env.reset(seed=seed, options=options)
+        self.rows.check(infos.get(TASK), infos.get(f"_{TASK}"))
+        return obs, infos
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """As `envs.step`, after which the results have been reported."""
+        obs, reward, terminated, truncated, infos = self.env.step((actions, self.rows.sent()))
+        counts = ~self._opens
+        if self.mode is AutoresetMode.NEXT_STEP:
+            # The receivers keep the ends of episodes to themselves, so that each can wait for its next task.
+            how = infos.pop(END, np.zeros(self.num_envs, int))
+            infos.pop(f"_{END}", None)
+            terminated, truncated = how & TERMINATED > 0, how & TRUNCATED > 0
+        done = terminated | truncated
+        ended = done | flagged(infos, "attempt_ended") & counts if self._within_episodes else done
+        self.rows.step(reward, ended, counts)
+        self._opens = done if self.mode is AutoresetMode.NEXT_STEP else self._opens
+        if ended.any():
+            told = infos.get("final_info", {}) if self.mode is AutoresetMode.SAME_STEP else infos
+            self.rows.report(ended, done, terminated, self.progress, merged(told, infos, done))
+        self.rows.check(infos.get(TASK), infos.get(f"_{TASK}"))
+        return obs, reward, terminated, truncated, infos
+
+    def report_rollout(self, value: Any, last_value: Any, reward: Any = None, logits: Any = None) -> None:
+        """Scores of the last T steps: `value` [T, B] of the observations before them, `last_value` [B] after them.
+
+        `reward` [T, B] is what the trainer has made of the rewards, if it has changed them.
+        """
+        self.rows.report_rollout(value, last_value, reward, logits)
+
+
+class TaskResets(VectorWrapper):
+    """Vector environments that are one object, as those in C or JAX, with tasks from `host`.
+
+    `envs` is in the mode Disabled, and takes its tasks at a reset: `options(tasks)` gives the options that stand beside
+    `reset_mask`, for the encodings of all rows. The trainer sees the mode SameStep: an episode that has ended is
+    followed by the next in the same step. Every task is chosen when the attempt before it has ended.
+    """
+
+    def __init__(
+        self,
+        envs: VectorEnv,
+        host: Host,
+        options: Callable[[Any], Mapping[str, Any]],
+        progress: Progress | None = None,
+    ):
+        super().__init__(envs)
+        mode = AutoresetMode(envs.metadata["autoreset_mode"])
+        if mode is not AutoresetMode.DISABLED:
+            raise ValueError(f"the autoreset_mode of the environments is {mode.value}: it must be Disabled")
+        self.metadata = dict(envs.metadata) | {"autoreset_mode": AutoresetMode.SAME_STEP}
+        self.host, self.progress, self._options = host, progress or Solved(), options
+        self.rows = RowTasks(host, self.num_envs, "at_end")
+
+    @property
+    def tasks(self) -> Any:
+        """The encodings of the tasks that the next actions are for."""
+        return self.rows.task
+
+    def reset(self, *, seed: Any = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begins attempts on new tasks, on all rows."""
+        self.rows.reset(np.ones(self.num_envs, bool))
+        return self.env.reset(seed=seed, options=dict(options or {}) | self._of_tasks())
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """As `envs.step`, and then the rows that have ended go on with new tasks."""
+        obs, reward, terminated, truncated, infos = self.env.step(actions)
+        done = terminated | truncated
+        self.rows.step(reward, done, True)
+        if not done.any():
+            return obs, reward, terminated, truncated, infos
+        self.rows.report(done, done, terminated, self.progress, infos)
+        last = np.full(self.num_envs, None, dtype=object)
+        for i, row in enumerate(iterate(self.env.observation_space, obs)):
+            last[i] = copied(row) if done[i] else None
+        final = {"final_obs": last, "_final_obs": done, "final_info": infos, "_final_info": done}
+        obs, fresh = self.env.reset(options={"reset_mask": done.copy()} | self._of_tasks())
+        return obs, reward, terminated, truncated, fresh | final
+
+    def _of_tasks(self) -> dict[str, Any]:
+        return dict(self._options(encodings.copied(self.rows.task)))
+
+    def report_rollout(self, value: Any, last_value: Any, reward: Any = None, logits: Any = None) -> None:
+        """See `TaskVectorEnv.report_rollout`."""
+        self.rows.report_rollout(value, last_value, reward, logits)
+
+
+def flagged(infos: Mapping[str, Any], name: str) -> np.ndarray:
+    """bool[B], where an entry of the infos is there and true."""
+    return np.asarray(infos[name], bool) & infos[f"_{name}"] if name in infos else np.zeros((), bool)
+
+
+def merged(told: Mapping[str, Any], infos: Mapping[str, Any], done: np.ndarray) -> dict[str, Any]:
+    """The progress and the mask of it: of finished episodes from `told`, of attempts within episodes from `infos`."""
+    if told is infos:
+        return {name: infos[name] for name in ("progress", "_progress") if name in infos}
+    found: dict[str, Any] = {"progress": np.zeros(len(done)), "_progress": np.zeros(len(done), bool)}
+    for source, rows in ((told, done), (infos, ~done)):
+        if "progress" in source:
+            has = rows & source["_progress"]
+            found["progress"][has] = np.asarray(source["progress"], float)[has]
+            found["_progress"] |= has
+    return found
+
+
+def copied(obs: Any) -> Any:
+    """An observation in memory of its own."""
+    if isinstance(obs, dict):
+        return {name: copied(part) for name, part in obs.items()}
+    return tuple(map(copied, obs)) if isinstance(obs, tuple) else np.array(obs)
