@@ -386,3 +386,17 @@ def test_an_unlimited_number_of_levels_needs_new_ones_and_a_score_of_steps():
     env = EndlessLine()
     with pytest.raises(ValueError, match=r"runner.score is 'learnability': it must be a mean"):
         trained_with(env, small_agent(env), EpisodePLR(n_parallel=2, n_steps=4, score="learnability"))
+
+
+def test_the_largest_value_of_an_attempt_may_count():
+    with pytest.raises(ValueError, match=r"runner.max_score_coef is 2: it must be between 0 and 1"):
+        TaskRunner(max_score_coef=2)
+    env, scores = Line(), []
+    for coef in (0.0, 0.25, 1.0):
+        settings = TaskRunner(n_parallel=2, n_steps=24, n_levels=6, max_score_coef=coef)
+        program = SeedRunner(trained_with(env, small_agent(env), settings), 1)
+        state, _ = program.run(program.init(0), 1)
+        scores.append(np.asarray(state.curriculum.core.scores)[0])
+    mean, mixed, largest = scores
+    np.testing.assert_allclose(mixed, 0.75 * mean + 0.25 * largest, rtol=1e-5)
+    assert (largest > mean).any()

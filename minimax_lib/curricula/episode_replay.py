@@ -14,6 +14,7 @@ from flax import struct
 from minimax_lib import axes
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.curricula import level_buffer
+from minimax_lib.curricula.attempt_scoring import AttemptScoring, AttemptScoringSettings
 from minimax_lib.curricula.base import NEW, REPLAY, SOURCE_NAMES, Curriculum, LevelBatch, Plan, Students, level_batch
 from minimax_lib.curricula.level_buffer import LevelBuffer, ReplaySettings
 from minimax_lib.curricula.level_buffer.ages import saturated
@@ -21,12 +22,11 @@ from minimax_lib.curricula.level_buffer.metrics import buffer_metrics
 from minimax_lib.curricula.outcome import Outcome
 from minimax_lib.curricula.scores import SCORES, Score
 from minimax_lib.curricula.settings import RolloutSettings
-from minimax_lib.curricula.tasks import begun_by, best_returns, check_tail, scored_by, with_best_returns
+from minimax_lib.curricula.tasks import begun_by, best_returns, scored_by, with_best_returns
 from minimax_lib.envs.base import Environment, Level, sample_levels
 from minimax_lib.envs.batch import LevelQueue, QueuedLevels
 from minimax_lib.envs.registry import identity_of
-from minimax_lib.tasks import Results, Unfinished, draw, results_of
-from minimax_lib.tasks.attempts import Tail
+from minimax_lib.tasks import Results, Unfinished, draw
 from minimax_lib.tasks.clock import last_entries
 from minimax_lib.trees import zeros
 
@@ -54,7 +54,7 @@ class EpisodeReplay(Curriculum):
     n_rows: int
     n_steps: int
     n_fresh: int
-    tail: Tail = "stitch"
+    scoring: AttemptScoring = AttemptScoring()
     identity: Callable[[Level], Any] = level_buffer.whole_level
 
     @property
@@ -95,7 +95,7 @@ class EpisodeReplay(Curriculum):
         self, key: jax.Array, clock: jax.Array, state: EpisodeReplayState, batch: LevelBatch, outcome: Outcome
     ) -> tuple[EpisodeReplayState, dict[str, jax.Array]]:
         steps = outcome.steps(self.score)
-        results, unfinished = results_of(steps, state.unfinished, self.tail)
+        results, unfinished = self.scoring.results(steps, state.unfinished)
         results = results.in_order()
         begun, current = begun_by(batch.queue.numbers, steps)
         homes = self._homes(state.slots)
@@ -176,14 +176,11 @@ def rescored(buffer: LevelBuffer, slots: jax.Array, results: Results) -> LevelBu
 
 
 @dataclasses.dataclass(frozen=True)
-class EpisodePLR(RolloutSettings, ReplaySettings):
+class EpisodePLR(RolloutSettings, AttemptScoringSettings, ReplaySettings):
     """Prioritised level replay with a level for each episode, from a buffer of an unlimited number of levels."""
 
     score: Annotated[str, SCORES] = "l1_value_loss"
     """What a level's replay weight is made of: the mean of a quantity over the steps of an attempt."""
-    tail: Tail = "stitch"
-    """How an attempt is scored that is cut by the end of a rollout. stitch: over all of its steps, once it has ended.
-    write: each part as an attempt of its own (level-replay's code). drop: over the part in which it ends."""
     n_fresh: int = 8
     """New levels of each row in a rollout. If a row needs more, they come again."""
 
@@ -191,7 +188,6 @@ class EpisodePLR(RolloutSettings, ReplaySettings):
         super().__post_init__()
         if self.n_fresh < 1:
             raise ValueError(f"runner.n_fresh is {self.n_fresh}: it must be at least 1")
-        check_tail(self.tail)
 
     @property
     def divided(self) -> tuple[str, ...]:
@@ -199,4 +195,4 @@ class EpisodePLR(RolloutSettings, ReplaySettings):
 
     def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
         score = scored_by("runner.score", self.score, env, agent)
-        return EpisodeReplay(env, self, score, n_rows, self.n_steps, self.n_fresh, self.tail, identity_of(env))
+        return EpisodeReplay(env, self, score, n_rows, self.n_steps, self.n_fresh, self.scoring, identity_of(env))

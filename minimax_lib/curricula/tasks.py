@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,7 @@ from flax import struct
 from minimax_lib import axes
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.counts import Count
+from minimax_lib.curricula.attempt_scoring import AttemptScoring, AttemptScoringSettings
 from minimax_lib.curricula.base import Curriculum, LevelBatch, Plan, Students, level_batch
 from minimax_lib.curricula.outcome import Outcome
 from minimax_lib.curricula.scores import SCORES, Score, check_score
@@ -22,8 +23,7 @@ from minimax_lib.envs.base import Environment, Level
 from minimax_lib.envs.batch import LevelQueue, QueuedLevels
 from minimax_lib.envs.levels import level_of_list
 from minimax_lib.registry import unknown_name
-from minimax_lib.tasks import Results, Steps, TaskCurriculum, Unfinished, results_of
-from minimax_lib.tasks.attempts import Tail
+from minimax_lib.tasks import Results, Steps, TaskCurriculum, Unfinished
 from minimax_lib.tasks.core import episodes_needed
 
 MOST_BYTES = 2**28  # of a table of levels: it is a constant of the compiled program
@@ -71,7 +71,7 @@ class Tasks(Curriculum):
     n_rows: int
     n_steps: int
     score: Score | None = None
-    tail: Tail = "stitch"
+    scoring: AttemptScoring = AttemptScoring()
     share: str = ""
     divided: bool = True
     evaluation: TaskEvaluation | None = None
@@ -145,7 +145,7 @@ class Tasks(Curriculum):
     ) -> tuple[TasksState, dict[str, jax.Array]]:
         steps = outcome.steps(self.score)
         steps = steps.replace(task=steps.task - self._first())
-        own, unfinished = results_of(steps, state.unfinished, self.tail)
+        own, unfinished = self.scoring.results(steps, state.unfinished)
         begun, current = begun_by(batch.queue.numbers - self._first(), steps)
         tasks, ended, results = self._together((begun, steps.done, own))
         best = state.best
@@ -212,7 +212,7 @@ def with_best_returns(results: Results, best: jax.Array) -> Results:
 
 
 @dataclasses.dataclass(frozen=True)
-class TaskSettings:
+class TaskSettings(AttemptScoringSettings):
     """A fixed list of levels, from which a task curriculum draws one for every episode."""
 
     core: Annotated[Any, TASK_CURRICULA] = ListedPLRSettings()
@@ -220,9 +220,6 @@ class TaskSettings:
     n_levels: int = 4000
     """Levels of the list. Level i is drawn with seed i, and is the same in every run. Of several devices, each has a
     part of the list."""
-    tail: Tail = "stitch"
-    """How an attempt is scored that is cut by the end of a rollout. stitch: over all of its steps, once it has ended.
-    write: each part as an attempt of its own (level-replay's code). drop: over the part in which it ends."""
     share: str = ""
     """A level metric of whole numbers, such as difficulty. What weight the levels of each value have is reported."""
     evaluate_every: int = 25
@@ -238,7 +235,7 @@ class TaskSettings:
         for name in ("evaluate_every", "evaluate_episodes"):
             if getattr(self, name) < 1:
                 raise ValueError(f"runner.{name} is {getattr(self, name)}: it must be at least 1")
-        check_tail(self.tail)
+        super().__post_init__()
 
     @property
     def divided(self) -> tuple[str, ...]:
@@ -261,7 +258,7 @@ class TaskRunner(RolloutSettings, TaskSettings):
         self._check_list(env)
         evaluation = self._evaluation(env, n_rows, episodes_needed(core)) if episodes_needed(core) else None
         divided = self.core.divides
-        return Tasks(env, core, n_rows, self.n_steps, score, self.tail, self.share, divided, evaluation)
+        return Tasks(env, core, n_rows, self.n_steps, score, self.scoring, self.share, divided, evaluation)
 
     def _evaluation(self, env: Any, n_rows: int, n_needed: int) -> TaskEvaluation:
         if self.evaluate_episodes < n_needed:
@@ -288,12 +285,6 @@ class TaskRunner(RolloutSettings, TaskSettings):
         for name in ("share", "evaluate_where"):
             if getattr(self, name) and getattr(self, name) not in known:
                 raise unknown_name(f"runner.{name}", getattr(self, name), known)
-
-
-def check_tail(tail: str) -> None:
-    """ValueError if `tail` is no way to score what the end of a rollout cuts."""
-    if tail not in get_args(Tail):
-        raise unknown_name("runner.tail", tail, get_args(Tail))
 
 
 def scored_by(setting: str, name: str, env: Environment, agent: AgentPop) -> Score:

@@ -1,0 +1,587 @@
+"""Task curricula: closed forms, plain Python models, refusals, and what the reference gets wrong."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from minimax_lib.curricula.task_cores import TASK_CURRICULA
+from minimax_lib.tasks import (
+    SFL,
+    TSCL,
+    BatchedUniform,
+    Constant,
+    Counters,
+    ExpandingBox,
+    Interesting,
+    LearningProgress,
+    ListedPLR,
+    Manual,
+    Masked,
+    Omni,
+    Online,
+    ProductCurriculum,
+    Results,
+    Sequential,
+    SimulatedAnnealing,
+    Stage,
+    Steps,
+    Strata,
+    SyncedUniform,
+    Unfinished,
+    Uniform,
+    UniformOver,
+    episodes_needed,
+    parse_condition,
+    results_of,
+    reweighted,
+)
+from minimax_lib.tasks.spaces import Box, Discrete, Product, Stratified
+
+N = 6
+KEY = jax.random.key(0)
+STRATA = ((0, 1, 2), (3, 4, 5))
+MATRIX = Interesting.of(~np.triu(np.ones((N, N), bool), 1))  # who can do i finds all above it boring
+CORES = {
+    "uniform": Uniform(N),
+    "strata space": UniformOver(Stratified(((0, 1, 2, 3), (4, 5)))),
+    "constant": Constant(N, 3),
+    "learning progress": LearningProgress(N),
+    "online learning progress": Online(LearningProgress(N, unseen="keep"), every=5),
+    "sfl": SFL(N),
+    "top k": SFL(N, "topk", k=2, q=0.8, normalize=True),
+    "online sfl": Online(SFL(N, unseen="keep"), every=3, count="episodes"),
+    "strata": Strata(SFL(N), STRATA),
+    "strata of tscl": Strata(TSCL(N), STRATA, "score"),
+    "masked": Masked(LearningProgress(N), (True, False, True, True, False, True)),
+    "omni": Omni(LearningProgress(N), MATRIX),
+    "omni learnability": Omni(SFL(N), MATRIX),
+    "online omni": Online(Omni(LearningProgress(N), MATRIX), every=4),
+    "batched": BatchedUniform(N, batch_steps=10, warmup=1),
+    "synced": SyncedUniform(N),
+    "manual": Manual(N, capacity=8),
+    "product": ProductCurriculum((ListedPLR(2), SFL(3))),
+    "sequential": Sequential(
+        N, (2, [0, 3], SFL(N), Stage(ListedPLR(2), (4, 5))), ("tasks > 2", "episodes >= 2", "steps > 9")
+    ),
+    "annealing": SimulatedAnnealing((0.0, 1.0), (1.0, -1.0), 30),
+    "expanding box": ExpandingBox(-1.0, 1.0),
+    "box": UniformOver(Box((0.0, 2.0), (1.0, 3.0))),
+    "product with a box": ProductCurriculum((SimulatedAnnealing(0.0, 1.0, 10), ListedPLR(3))),
+}
+
+
+def results(task, progress=1.0, length=1, episode=True, episode_return=0.0, score=np.nan, valid=True) -> Results:
+    """Results of attempts, given as lists or as one value for all."""
+    task = task if isinstance(task, tuple | jax.Array) else jnp.asarray(task, jnp.int32)
+    n = len(jax.tree.leaves(task)[0])
+
+    def full(value, dtype):
+        return jnp.broadcast_to(jnp.asarray(value, dtype), (n,))
+
+    returns = full(episode_return, jnp.float32)
+    return Results(
+        task=task,
+        valid=full(valid, bool),
+        progress=full(progress, jnp.float32),
+        returns=returns,
+        length=full(length, jnp.int32),
+        episode=full(episode, bool),
+        episode_return=returns,
+        score=full(score, jnp.float32),
+    )
+
+
+def rated(core, *rates, state=None):
+    """The state after evaluations of all tasks."""
+    state = core.init(KEY) if state is None else state
+    for row in rates:
+        state = core.evaluated(state, jnp.asarray(row, jnp.float32), jnp.ones(len(row), bool))
+    return state
+
+
+@pytest.mark.parametrize("name", CORES)
+def test_every_core_compiles_once_for_four_seeds(name):
+    core = CORES[name]
+
+    def step(key, state, numbers):
+        k_draw, k_progress, k_rates = jax.random.split(key, 3)
+        tasks = core.sample(k_draw, state, 8)
+        state = core.started(state, tasks, numbers > 2)
+        progress = jnp.round(jax.random.uniform(k_progress, (8,)))
+        ended = results(
+            tasks, progress=progress, length=numbers, episode=numbers > 3, valid=numbers > 2, score=progress
+        )
+        state = core.update(state, ended)
+        if episodes_needed(core):
+            state = core.evaluated(state, jax.random.uniform(k_rates, (N,)), jnp.arange(N) > 0)
+        return state, (tasks, core.weights(state), core.report(state))
+
+    step = jax.jit(jax.vmap(step, in_axes=(0, 0, None)))
+    state = jax.vmap(core.init)(jax.random.split(KEY, 4))
+    for i in range(3):
+        kinds = jax.tree.map(lambda x: (x.shape, x.dtype), state)
+        state, (tasks, weights, report) = step(jax.random.split(jax.random.key(i), 4), state, jnp.arange(8) + i)
+        assert jax.tree.map(lambda x: (x.shape, x.dtype), state) == kinds
+        assert all(x.shape == (4,) and x.dtype == jnp.float32 for x in report.values())
+        if core.n_tasks is None:
+            assert weights is None
+        else:
+            assert ((tasks >= 0) & (tasks < N)).all()
+            assert (weights >= 0).all()
+            np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-6)
+    assert step._cache_size() == 1
+
+
+@pytest.mark.parametrize("name", ["top k", "masked", "omni learnability"])
+def test_a_task_without_weight_is_never_drawn(name):
+    core = {
+        "top k": SFL(N, "topk", k=2),
+        "masked": CORES["masked"],
+        "omni learnability": Omni(SFL(N), MATRIX, factor_of_boring=0.0),
+    }[name]
+    state = rated(core, [0.9, 0.1, 0.3, 0.2, 0.05, 0.6])
+    weights = np.asarray(core.weights(state))
+    assert (weights == 0).any()
+    # Twice: in the reference, OMNI over learnability has lost its weights at the second draw.
+    for i in range(2):
+        drawn = np.bincount(core.sample(jax.random.key(i), state, 1_000_000), minlength=N)
+        assert drawn[weights == 0].sum() == 0
+        np.testing.assert_allclose(drawn / 1e6, weights, atol=2.5e-3)
+
+
+def test_equal_rates_give_exactly_uniform_weights():
+    n = 105
+    core = LearningProgress(n)
+    evaluate = jax.jit(core.evaluated)
+    state = core.init(KEY)
+    for _ in range(40):  # the moving averages of a constant leave rounding
+        state = evaluate(state, jnp.full(n, 0.3, jnp.float32), jnp.ones(n, bool))
+    np.testing.assert_array_equal(core.weights(state), np.full(n, 1 / n, np.float32))
+
+
+def test_learning_progress_above_a_baseline_that_is_given():
+    core = LearningProgress(2, alpha=0.5, baseline=(0.5, 0.0))
+    state = rated(core, [0.4, 0.4], [0.75, 0.4])
+    np.testing.assert_allclose(state.fast, [0.25, 0.4], atol=1e-6)
+    np.testing.assert_allclose(state.slow, [0.125, 0.4], atol=1e-6)
+    for wrong in ((0.1,), (0.1, 1.0), (0.1, float("nan"))):
+        with pytest.raises(ValueError, match="it needs 2 rates from 0 to below 1"):
+            LearningProgress(2, baseline=wrong)
+
+
+@pytest.mark.parametrize("make", [LearningProgress, SFL])
+def test_tasks_without_a_rate_count_as_never_solved_or_stay_as_they_are(make):
+    rates, known = jnp.array([0.8, 0.9]), jnp.array([True, False])
+    for unseen in ("zero", "keep"):
+        core = make(2, unseen=unseen)
+        before = rated(core, [0.2, 0.5], [0.4, 0.6])
+        after = core.evaluated(before, rates, known)
+        wanted = before if unseen == "keep" else rated(core, [0.8, 0.0], state=before)
+        changed = rated(core, [0.8, 0.9], state=before)
+        for x, kept, full in zip(*map(jax.tree.leaves, (after, wanted, changed)), strict=True):
+            assert x[1] == kept[1]
+            assert x[0] == full[0]
+
+
+def test_sfl_is_uniform_only_until_it_is_told():
+    core = SFL(N, "topk", k=2)
+    np.testing.assert_allclose(core.weights(core.init(KEY)), 1 / N)
+    weights = core.weights(rated(core, [0.1, 0.5, 0.9, 0.5, 0.0, 0.5]))
+    np.testing.assert_allclose(weights, [0, 0.5, 0, 0.5, 0, 0])  # of equal ones, the lowest numbers
+
+
+def test_online_rates_are_those_of_a_plain_loop():
+    rng = np.random.default_rng(0)
+    for count, continuous in (("attempts", False), ("episodes", True)):
+        core = Online(SFL(N), every=7, uniform=0.0, count=count, continuous=continuous)
+        state, successes, attempts, number, rates = core.init(KEY), np.zeros(N), np.zeros(N), 0, np.zeros(N)
+        update = jax.jit(core.update)
+        for _ in range(8):
+            task, valid, episode = rng.integers(N, size=20), rng.random(20) < 0.6, rng.random(20) < 0.5
+            progress = np.round(rng.random(20) * 2, 1) - 0.5
+            for i in np.flatnonzero(valid):
+                value = np.clip(progress[i], 0, 1) if continuous else float(progress[i] >= 1)
+                successes[task[i]] += value
+                attempts[task[i]] += 1
+                number += 1 if count == "attempts" else int(episode[i])
+                if number == 7:
+                    rates, number = successes / np.maximum(attempts, 1), 0
+                    successes, attempts = np.zeros(N), np.zeros(N)
+            state = update(state, results(task, progress=progress, valid=valid, episode=episode))
+            np.testing.assert_allclose(state.inner.rates, rates, atol=1e-6)
+            np.testing.assert_allclose(state.tally.attempts, attempts)
+            assert state.count == number
+
+
+def test_the_best_task_of_each_stratum_keeps_its_weight():
+    core = Strata(SFL(N), STRATA)
+    first = core.init(KEY)
+    np.testing.assert_allclose(core.weights(first), 1 / N)  # nothing is the best yet
+    rates = np.array([0.5, 0.9, 0.9, 0.1, 0.1, 0.0])
+    learnability = rates * (1 - rates)
+    wanted = learnability * np.where(np.isin(np.arange(N), [1, 3]), 1, 0.001)
+    np.testing.assert_allclose(core.weights(rated(core, rates)), wanted / wanted.sum(), atol=1e-6)
+    by_weight = Strata(Uniform(N), STRATA, "score", factor_of_others=0.0)
+    assert episodes_needed(by_weight) == 0
+    np.testing.assert_allclose(by_weight.weights(by_weight.init(KEY)), [0.5, 0, 0, 0.5, 0, 0])
+
+
+def test_a_filter_that_leaves_nothing_changes_nothing():
+    weights = jnp.array([0.25, 0.75, 0.0])
+    np.testing.assert_array_equal(reweighted(weights, jnp.array([0.0, 0.0, 1.0])), weights)
+    np.testing.assert_allclose(reweighted(weights, jnp.array([3.0, 1.0, 1.0])), [0.5, 0.5, 0.0])
+    core = Masked(SFL(3), (False, True, True))
+    np.testing.assert_allclose(core.weights(rated(core, [0.5, 0.0, 1.0])), [0, 0.5, 0.5])  # but a mask is kept
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_boring_tasks_are_those_of_a_plain_loop(seed):
+    rng = np.random.default_rng(seed)
+    n = 12
+    interesting, present = rng.random((n, n)) < 0.6, rng.random(n) < 0.7
+    rates = np.round(rng.random(n), 1)
+    core = Omni(LearningProgress(n))
+    state = rated(core, rates)
+    assert not state.boring.any()  # the default matrix
+    state = jax.jit(core.set_interesting)(state, jnp.asarray(interesting), jnp.asarray(present))
+    chosen, boring = set(), set()
+    for i in sorted(range(n), key=lambda i: (-rates[i], i)):
+        if i not in boring:
+            chosen.add(i)
+            if present[i]:
+                boring |= {j for j in range(n) if not interesting[i, j] and j not in chosen}
+    np.testing.assert_array_equal(np.flatnonzero(state.boring), sorted(boring))
+    assert 0 < len(boring) < n
+
+
+def test_a_matrix_is_read_from_json(tmp_path):
+    path, names = tmp_path / "matrix.json", ("wood", "stone", "iron")
+    full = {"wood": {"stone": True, "iron": False}, "stone": {"wood": False, "iron": True}}
+    path.write_text(json.dumps(full))
+    matrix = Interesting.of_json(path, names)
+    np.testing.assert_array_equal(matrix.present, [True, True, False])
+    np.testing.assert_array_equal(matrix.interesting[:2], [[True, True, False], [False, True, True]])
+    assert hash(matrix) == hash(Interesting.of_table(full, names))
+    del full["stone"]["iron"]
+    with pytest.raises(ValueError, match="the row of 'stone' has no entry 'iron'"):
+        Interesting.of_table(full, names)
+    gaps = Interesting.of_table(full, names, missing="boring").missing
+    np.testing.assert_array_equal(np.argwhere(gaps), [[1, 2]])
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("[]", "the table is list: it must be a table of tasks"),
+        ('{"gold": {}}', "the table: unknown task 'gold'"),
+        ('{"wood": {"sone": true}}', "the table: unknown task 'sone'.*did you mean 'stone'"),
+        ('{"wood": {"stone": 1}}', "the entry 'wood', 'stone' is 1: it must be true or false"),
+        ('{"wood": 3}', "the row of 'wood' is int"),
+    ],
+)
+def test_a_wrong_matrix_is_refused_in_one_line(table, message):
+    with pytest.raises(ValueError, match=message) as error:
+        Interesting.of_table(json.loads(table), ("wood", "stone"))
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_that_is_no_matrix_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"none\.json cannot be read: No such file"):
+        Interesting.of_json(tmp_path / "none.json", ("a",))
+    (tmp_path / "bad.json").write_text("{")
+    with pytest.raises(ValueError, match=r"bad\.json is not JSON"):
+        Interesting.of_json(tmp_path / "bad.json", ("a",))
+
+
+def test_a_rule_may_say_what_is_interesting():
+    names = ("a", "b", "c")
+    rule = {"a": [True, True, False], "b": None, "c": [True, True, True]}
+    matrix = Interesting.by_rule(lambda name, rates: rule[name], names, [0.1, 0.2, 0.3])
+    np.testing.assert_array_equal(matrix.present, [True, False, True])
+    np.testing.assert_array_equal(matrix.interesting[0], [True, True, False])
+    with pytest.raises(ValueError, match="the answer for 'a' has 2 entries: there are 3 tasks"):
+        Interesting.by_rule(lambda name, rates: [True, False], names, [0.1, 0.2, 0.3])
+
+
+def test_a_batch_of_random_tasks_lasts_for_its_steps():
+    core = BatchedUniform(50, batch_steps=10, warmup=1)
+    state = core.init(KEY)
+    assert len(set(core.sample(KEY, state, 40).tolist())) > 10  # while it warms up
+    seen = []
+    for lengths in ([4, 4], [4, 4], [3, 0], [1, 30]):
+        state = core.update(state, results([0, 0], length=lengths))
+        seen.append((int(state.batch), int(state.steps)))
+        if state.batch:
+            drawn = {*core.sample(KEY, state, 20).tolist(), *core.sample(jax.random.key(5), state, 20).tolist()}
+            assert drawn == {int(core.task(state))}
+    assert seen == [(0, 8), (1, 6), (1, 9), (5, 0)]  # 8, 16, 19 and 50 steps have ended
+    tasks = [int(core.task(state.replace(batch=jnp.int32(i)))) for i in range(30)]
+    assert len(set(tasks)) > 15
+
+
+def test_a_synced_batch_lasts_until_somebody_says_so():
+    core = SyncedUniform(10, warmup=1, uniform_chance=0.2)
+    state = core.init(KEY)
+    np.testing.assert_allclose(core.weights(state), 0.1, atol=1e-6)
+    state = core.next_batch(core.update(state, results([0], length=1000)))
+    wanted = np.full(10, 0.02) + 0.8 * (np.arange(10) == core.task(state))
+    np.testing.assert_allclose(core.weights(state), wanted, atol=1e-6)
+    drawn = np.bincount(core.sample(KEY, state, 20_000), minlength=10) / 20_000
+    np.testing.assert_allclose(drawn, wanted, atol=0.015)
+
+
+def test_manual_tasks_come_in_their_order_and_the_last_is_repeated():
+    core = Manual(N, capacity=4)
+    state = core.put(core.init(KEY), jnp.array([3, 5, 3], jnp.int32))
+    assert core.sample(KEY, state, 5).tolist() == [3, 5, 3, 3, 3]
+    state = core.put(state, jnp.array([1, 2], jnp.int32))
+    assert core.report(state)["manual/dropped"] == 1
+    assert core.sample(KEY, state, 4).tolist() == [3, 5, 3, 1]
+    np.testing.assert_allclose(core.weights(state), [0, 0.25, 0, 0.5, 0, 0.25])
+    # Only the first and the third of four draws are begun: the others wait on.
+    state = core.started(state, jnp.array([3, 5, 3, 1], jnp.int32), jnp.array([True, False, True, False]))
+    assert core.sample(KEY, state, 3).tolist() == [5, 1, 1]
+    state = core.started(state, jnp.array([5, 1, 1], jnp.int32), jnp.ones(3, bool))
+    assert core.report(state)["manual/empty"] == 1
+    assert core.report(state)["manual/waiting"] == 0
+    assert core.sample(KEY, state, 2).tolist() == [1, 1]
+
+
+def test_each_part_of_a_product_is_told_its_own():
+    core = ProductCurriculum((SFL(2), ListedPLR(3)))
+    state = core.update(core.init(KEY), results([5, 1], score=[7.0, 2.0]))
+    np.testing.assert_array_equal(state[1].scores, [0, 2, 7])  # 5 is (1, 2), 1 is (0, 1)
+    rates = jnp.array([0.2, 0.4, 0.9, 0.3, 0.0, 0.6])
+    state = core.evaluated(state, rates, jnp.array([True, True, False, True, True, True]))
+    np.testing.assert_allclose(state[0].rates, [0.3, 0.3], atol=1e-6)
+    wanted = np.outer(core.cores[0].weights(state[0]), core.cores[1].weights(state[1])).reshape(-1)
+    np.testing.assert_allclose(core.weights(state), wanted, atol=1e-6)
+    assert set(core.report(state)) >= {"0/tasks/learnability", "1/tasks/seen"}
+
+
+def test_a_product_with_a_box_draws_tuples():
+    core = CORES["product with a box"]
+    points, numbers = core.sample(KEY, core.init(KEY), 4)
+    assert points.shape == (4, 1)
+    state = core.update(core.init(KEY), results((points, numbers), length=2, score=1.0))
+    assert core.cores[0].point(state[0]) == pytest.approx(0.8)
+
+
+def test_domain_randomisation_over_spaces():
+    points = UniformOver(Box((0.0, 2.0), (1.0, 3.0))).sample(KEY, (), 100)
+    assert points.shape == (100, 2)
+    np.testing.assert_allclose(CORES["strata space"].weights(()), [1 / 8] * 4 + [1 / 4] * 2)
+
+
+def test_annealing_stops_at_the_end():
+    core = SimulatedAnnealing(0.0, 1.0, 2**31 - 1)
+    state = core.update(core.init(KEY), results([0], length=2**30))
+    for _ in range(5):
+        state = core.update(state, results([0, 0], length=[2**30, 2**29]))
+    assert core.sample(KEY, state, 1)[0, 0] == 1
+
+
+CONDITIONS = {
+    "steps>=10": lambda c: c["steps"] >= 10,
+    "steps > 5.5": lambda c: c["steps"] > 5.5,
+    "episodes < 2.5 & tasks <= 3": lambda c: c["episodes"] < 2.5 and c["tasks"] <= 3,
+    "tasks=4||return > -.5 && total_steps>1e1": lambda c: (
+        c["tasks"] == 4 or (c["episode_return"] > -0.5 and c["total_steps"] > 10)
+    ),
+    "episodes = 2.5 | steps < -3 | episode_return <= -1": lambda c: c["episode_return"] <= -1,
+}
+RANGES = {"steps": 15, "total_steps": 15, "episodes": 5, "tasks": 6}
+
+
+@pytest.mark.parametrize("text", CONDITIONS)
+def test_conditions_mean_what_they_say(text):
+    rng = np.random.default_rng(0)
+    condition, outcomes = parse_condition(text), set()
+    for _ in range(40):
+        counters = {name: int(rng.integers(0, top)) for name, top in RANGES.items()}
+        counters |= {"total_episodes": 3, "total_tasks": 3, "episode_return": float(np.float32(rng.normal()))}
+        numbers = {name: jnp.asarray(value) for name, value in counters.items()}
+        found = bool(condition(Counters(**numbers)))
+        assert found == CONDITIONS[text](counters), counters
+        outcomes.add(found)
+    assert outcomes == {True, False}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("steps>abc", r"'steps>abc' is wrong at character 7, 'abc': expected a number"),
+        ("step>1", r"character 1, 'step': unknown metric 'step'.*did you mean 'steps'"),
+        ("steps!=3", r"character 6, '!=': expected <=, >=, =, < or >"),
+        ("steps==3", r"character 6, '==': expected"),
+        ("steps>", r"character 7, the end: expected a number"),
+        ("", r"character 1, the end: expected a metric"),
+        ("(steps>1)", r"character 1, '\('"),
+        ("steps>1 tasks>2", r"character 9, 'tasks': expected & or \| or the end"),
+        ("steps>1 & ", r"the end: expected a metric"),
+        ("steps>1e400", r"expected a number up to 2147483647"),
+        ("steps>3000000000", r"expected a number up to 2147483647"),
+        (100, r"the condition is 100: it must be text"),
+    ],
+)
+def test_wrong_conditions_are_refused_with_their_position(text, message):
+    with pytest.raises(ValueError, match=message):
+        Sequential(2, (0, 1), (text,))
+
+
+def test_counters_are_compared_as_whole_numbers():
+    """As float32, 16,777,217 steps would not be more than 16,777,216."""
+    core = Sequential(2, (0, 1), ("steps > 16777216",))
+    state = core.update(core.init(KEY), results([0], length=16_777_216))
+    assert state.progress.stage == 0
+    assert core.update(state, results([0])).progress.stage == 1
+
+
+def test_a_stage_knows_its_tasks_by_its_own_numbers():
+    core = Sequential(N, (Stage(ListedPLR(2), (4, 1)), 0), (lambda counters: counters.episodes >= 3,))
+    state = core.init(KEY)
+    assert set(core.sample(KEY, state, 50).tolist()) == {1, 4}
+    np.testing.assert_allclose(core.weights(state), [0, 0.5, 0, 0, 0.5, 0])
+    state = core.started(state, jnp.array([1, 4, 1], jnp.int32), jnp.array([True, True, False]))
+    np.testing.assert_array_equal(state.stages[0].begun.last, [2, 1])
+    # The third ends the stage. The fourth is late, and so is the one on a task that no stage has now.
+    state = core.update(state, results([1, 5, 4, 1], score=[3.0, 9.0, 2.0, 8.0]))
+    np.testing.assert_array_equal(state.stages[0].scores, [2, 3])
+    assert state.progress.stage == 1
+    assert core.report(state)["sequential/late"] == 2
+    assert set(core.sample(KEY, state, 50).tolist()) == {0}
+
+
+def test_only_the_current_stage_is_evaluated():
+    core = Sequential(N, (SFL(N), Stage(SFL(2), (3, 5))), ("episodes >= 1",))
+    assert episodes_needed(core) == 2
+    rates = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
+    state = rated(core, rates)
+    assert not state.stages[1].measured.any()
+    state = rated(core, rates, state=core.update(state, results([0])))
+    np.testing.assert_allclose(state.stages[1].rates, [0.4, 0.6])
+
+
+def test_stages_may_be_given_as_tasks_and_spaces():
+    space = Product((Discrete.of(["red", "blue"]), Discrete(3)), ("colour", "size"))
+    one = {"colour": "blue", "size": 0}
+    part = Product((Discrete.of(["blue"]), Discrete(2)), ("colour", "size"))
+    core = Sequential.over(space, [one, [one, {"colour": "red", "size": 2}], part, Uniform(6)], ["tasks>1"] * 3)
+    assert [stage.tasks for stage in core.stages] == [(3,), (3, 2), (3, 4), (0, 1, 2, 3, 4, 5)]
+
+
+def test_the_window_of_returns_stays_at_a_thousand():
+    """The reference's shrinks to 100 after the first stage."""
+    core = Sequential(2, (0, 1), ("episodes >= 1",))
+    state = jax.jit(core.update)(core.init(KEY), results([0] * 1201, episode_return=np.arange(1201)))
+    assert state.progress.counters().episode_return == pytest.approx(np.arange(201, 1201).mean())
+
+
+def test_the_score_of_an_attempt_may_be_mixed_with_its_maximum():
+    quantity = jnp.array([[1.0], [5.0], [3.0], [2.0]])
+    done = jnp.array([[False], [False], [True], [True]])
+    zeros = jnp.zeros((4, 1))
+    steps = Steps(zeros.astype(jnp.int32), done, zeros, done, zeros, quantity)
+    first, unfinished = results_of(jax.tree.map(lambda x: x[:2], steps), Unfinished.none(1), "stitch", 0.25)
+    assert np.isnan(first.score).all()
+    second, _ = results_of(jax.tree.map(lambda x: x[2:], steps), unfinished, "stitch", 0.25)
+    np.testing.assert_allclose(second.score[:, 0], [0.25 * 5 + 0.75 * 3, 2.0])
+
+
+def settings_of(name, tmp_path):
+    """Settings of a core that fit a list of N tasks."""
+    (tmp_path / "strata.json").write_text(json.dumps(STRATA))
+    given = {
+        "stratified": {"strata": str(tmp_path / "strata.json"), "inner": "sfl"},
+        "sequential": {"stages": ("0-2", "5,3-4"), "conditions": ("episodes >= 10",)},
+    }
+    return TASK_CURRICULA[name](**given.get(name, {}))
+
+
+@pytest.mark.parametrize("name", TASK_CURRICULA.names())
+def test_every_core_that_has_flags_is_built_from_them(name, tmp_path):
+    core = settings_of(name, tmp_path).build(N)
+    assert core.n_tasks == N
+    assert core.weights(core.init(KEY)).sum() == pytest.approx(1)
+    assert (episodes_needed(core) > 0) == (
+        name in ("learning_progress", "sfl", "omni", "omni_learnability", "stratified")
+    )
+
+
+def test_the_example_of_the_docs_brings_back_what_was_forgotten():
+    from docs.examples.forgotten_tasks import Forgotten
+
+    core = Forgotten(3)
+    np.testing.assert_allclose(core.weights(core.init(KEY)), 1 / 3)
+    state = rated(core, [0.8, 0.5, 0.0], [0.2, 0.3, 0.4])
+    np.testing.assert_allclose(core.weights(state), np.array([0.6, 0.2, 0.0]) + 0.2 / 3, atol=1e-6)
+    assert set(TASK_CURRICULA["forgotten"]().build(3).report(state)) == {"tasks/forgotten"}
+    assert episodes_needed(core) == 4
+
+
+def test_flags_that_name_tasks(tmp_path):
+    core = settings_of("sequential", tmp_path).build(N)
+    assert [stage.tasks for stage in core.stages] == [(0, 1, 2), (5, 3, 4)]
+    assert settings_of("stratified", tmp_path).build(N).strata == STRATA
+    (tmp_path / "matrix.json").write_text('{"0": {"1": false}}')
+    omni = TASK_CURRICULA["omni"](interesting=str(tmp_path / "matrix.json"))
+    assert not omni.build(2).interesting.interesting[0, 1]
+    (tmp_path / "bad.json").write_text('[["a"]]')
+    for make, message in (
+        (lambda: omni.build(3), r"matrix\.json: the row of '0' has no entry '2'"),
+        (lambda: TASK_CURRICULA["sequential"](stages=("0-2", "x")).build(N), "runner.core.stages has 'x'"),
+        (lambda: TASK_CURRICULA["sequential"](stages=("3-2",)).build(N), "the range must not end before it begins"),
+        (lambda: TASK_CURRICULA["stratified"]().build(N), "runner.core.strata is empty"),
+        (lambda: TASK_CURRICULA["stratified"](str(tmp_path / "no.json")).build(N), "no.json cannot be read"),
+        (lambda: TASK_CURRICULA["stratified"](str(tmp_path / "bad.json")).build(N), "must be a list of lists"),
+        (lambda: TASK_CURRICULA["online_sfl"](save_last=True).build(N), "it needs runner.core.unseen zero"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: LearningProgress(N, theta=0), "theta is 0: it must be above 0 and below 1"),
+        (lambda: LearningProgress(N, alpha=float("nan")), "alpha is nan"),
+        (lambda: LearningProgress(N, unseen="kept"), "unknown unseen 'kept'.*did you mean 'keep'"),
+        (lambda: SFL(N, "topk", k=N), "k is 6: it must be at least 1 and below the number of tasks, 6"),
+        (lambda: SFL(N, "top"), "unknown sampling 'top'"),
+        (lambda: SFL(N, q=1.5), "q is 1.5: it must be between 0 and 1"),
+        (lambda: Online(Uniform(N)), "inner is Uniform: it must be a curriculum that is told rates"),
+        (lambda: Online(SFL(N), every=0), "every is 0: it must be at least 1"),
+        (lambda: Online(SFL(N), count="steps"), "unknown count 'steps'"),
+        (
+            lambda: Strata(ListedPLR(N), STRATA),
+            "inner is ListedPLR: it must be a curriculum that draws",
+        ),
+        (lambda: Strata(SFL(N), ((0, 1), (1, 2, 3, 4, 5))), "task 1 is in two strata"),
+        (lambda: Strata(SFL(N), ((0, 1),)), "the strata have 2 tasks: there are 6"),
+        (lambda: Omni(Uniform(N)), "inner is Uniform: it must be a curriculum that is told rates"),
+        (lambda: Omni(SFL(N), Interesting.all_of(3)), "the matrix of interesting tasks has 3 tasks: there are 6"),
+        (lambda: Masked(SFL(N), (False,) * N), "allowed has 6 entries: it needs 6, one of them true"),
+        (lambda: BatchedUniform(N, 0), "batch_steps is 0: it must be at least 1"),
+        (lambda: SyncedUniform(N, uniform_chance=2), "uniform_chance is 2"),
+        (lambda: Constant(N, N), "task is 6: it must be a number from 0 to 5"),
+        (lambda: Manual(N, 0), "capacity is 0"),
+        (lambda: SimulatedAnnealing((0, 1), (1,), 5), "they need one length"),
+        (lambda: SimulatedAnnealing((0,), (1,), 0), r"total_steps is \(0,\): it must be at least 1"),
+        (lambda: ExpandingBox(1, 1), "low is 1 and high is 1: low must be below high"),
+        (lambda: ExpandingBox(0, 1, steps=0), "steps is 0"),
+        (lambda: ProductCurriculum(()), "cores is empty"),
+        (lambda: ProductCurriculum((Uniform(2**16), Uniform(2**16))), "the number of tasks is 4294967296"),
+        (lambda: Sequential(N, (0, 1), ()), "there are 0 conditions for 2 stages: there must be one fewer"),
+        (lambda: Sequential(N, (0, 1), ("tasks>1",), loop=True), "there are 1 conditions for 2 stages"),
+        (lambda: Sequential(N, (0, 6), ("tasks>1",)), "the stage has task 6: tasks are the numbers 0 to 5"),
+        (lambda: Sequential(N, ([1, 1],), ()), r"the stage has tasks \(1, 1\): it must have one or more, each once"),
+        (lambda: Sequential(N, (SFL(3),), ()), "a curriculum that is a stage must be for all 6 tasks"),
+        (lambda: Sequential(N, ("all",), ()), "the stage is 'all'"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_when_it_is_built(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
