@@ -1,5 +1,6 @@
 """The pages' Python and the examples: what people copy runs, and what is said to learn learns."""
 
+import dataclasses
 import importlib.util
 from pathlib import Path
 
@@ -73,6 +74,20 @@ def test_ones_own_ppo_on_minigrid_plays_the_tasks_of_a_curriculum(monkeypatch):
     _, host = own.train("MiniGrid-Empty-Random-5x5-v0", "plr", n_updates=12, n_envs=4)
     assert host.n_told["results"] > 0
     assert host.metrics()["tasks/seen"] > 0
+
+
+def test_accel_makes_the_levels_of_the_real_minigrid_in_ones_own_ppo(monkeypatch):
+    pytest.importorskip("minigrid")
+    own = example("levels_minigrid_ppo")
+    monkeypatch.setattr(own, "N_STEPS", 16)
+    rooms = dataclasses.replace(own.ROOMS, family=dataclasses.replace(own.ROOMS.family, max_steps=16))
+    monkeypatch.setattr(own, "ROOMS", rooms)
+    few = dataclasses.replace(own.CURRICULA["accel"], capacity=16, min_fill=0.25, replay_prob=1.0)
+    monkeypatch.setitem(own.CURRICULA, "accel", few)
+    params, host, counts = own.train("accel", n_rollouts=4, n_envs=4)
+    assert counts == {"new": 1, "replay": 2, "mutation": 1}
+    assert host.n_reported == 4
+    assert 0 <= own.solved(params, "MiniGrid-Empty-5x5-v0", n_episodes=1) <= 1
 
 
 def test_stable_baselines_plays_the_tasks_of_a_curriculum():
