@@ -1,7 +1,7 @@
 """Plots of the results: `python benchmarks/plot.py benchmarks/results/*.json --out benchmarks/results` (extra `plots`).
 
 The field `benchmark` of a file says what to draw: throughput over the number of environments, seconds per update with
-their parts, cost over the number of seeds, the peers beside ours, or learning curves.
+their parts, cost over the number of seeds, the peers beside ours, learning curves, or what a curriculum does.
 """
 
 import argparse
@@ -110,11 +110,41 @@ def peers(result: dict[str, Any], axes: Any) -> None:
     axes.legend()
 
 
+def stale_replay(result: dict[str, Any], axes: Any) -> None:
+    """Solved rate over the delay of the scores: while it trained, and on the evaluation tasks at the end."""
+    delays = [row["delay"] for row in result["rows"]]
+    places = np.arange(len(delays))
+    over_run = np.array([[np.mean(parts) for parts in row["solved_rate"].values()] for row in result["rows"]])
+    at_end = np.array([list(row["solved_on_tasks_at_end"].values()) for row in result["rows"]])
+    for seeds, label in ((over_run, "training levels, over the run"), (at_end, "evaluation tasks, at the end")):
+        (mean,) = axes.plot(places, seeds.mean(axis=1), marker="o", label=f"{label}; mean and each seed")
+        axes.plot(places, seeds, color=mean.get_color(), linestyle="", marker=".", alpha=0.6)
+    axes.set_xticks(places, delays)
+    axes.set(xlabel="updates by which scores are late", ylabel="solved rate")
+    axes.legend()
+
+
+def task_curves(result: dict[str, Any], axes: Any) -> None:
+    """The return on the whole range, and dashed how much of the range the tasks have."""
+    right = axes.twinx()
+    for name, runs in result["curves"].items():
+        steps = [row["steps"] for row in next(iter(runs.values()))]
+        returns = np.array([[row["return"] for row in rows] for rows in runs.values()])
+        widths = np.array([[row["width"] for row in rows] for rows in runs.values()])
+        (mean,) = axes.plot(steps, returns.mean(axis=0), label=name)
+        right.plot(steps, widths.mean(axis=0), color=mean.get_color(), linestyle="--", linewidth=0.9)
+    axes.set(xlabel="environment steps", ylabel=f"return on the whole range, mean of {len(returns)} seeds")
+    right.set(ylabel="range of the first states (dashed)")
+    axes.legend(loc="lower right")
+
+
 PLOTS = {
     "env_throughput": env_throughput,
     "train_throughput": train_throughput,
     "learning_curves": learning_curves,
     "peers": peers,
+    "stale_replay": stale_replay,
+    "task_curves": task_curves,
 }
 
 

@@ -183,6 +183,10 @@ def test_the_commands_are_found():
 CONTEXTS = [  # what must be chosen for a flag to be there
     [],
     *(["--runner", name] for name in ("plr", "accel", "sfl", "paired")),
+    *(
+        ["--runner", "tasks", "--runner.core", name]
+        for name in ("plr", "online_learning_progress", "sfl", "stratified", "omni", "sequential")
+    ),
     ["--runner", "plr", "--runner.generator", "finite"],
     ["--runner", "plr", "--runner.generator", "teacher", "--runner.n-students", "2"],
     ["--model", "s5"],
