@@ -56,6 +56,8 @@ EXTRAS = {
     # Task curricula in the trainings of other libraries (docs/portable.md).
     "nle": ["nle>=1.3"],  # NetHack; it needs an older Gymnasium than others, so it stands alone
     "pettingzoo": [PETTINGZOO],
+    # What Procgen's wheel needs at run time. It asks for an old NumPy, and works with today's: see docs/portable.md.
+    "procgen": ["cffi>=1.13,<2.0", "cloudpickle>=1.2", "gym-notices", "imageio>=2.6,<3.0", GYMNASIUM],
     "ray": ["ray[rllib]>=2.40", GYMNASIUM],
     "sb3": ["stable-baselines3>=2.5", GYMNASIUM],
     # Craftax-Classic (--env Craftax). Not beside minigrid: its pygame and minigrid's pygame-ce are the same import.
