@@ -70,11 +70,12 @@ def test_it_is_the_compiled_loop_bit_for_bit(core):
         return core.update(state, results), task[0]
 
     state, tasks = jax.jit(lambda: jax.lax.scan(attempt, core.init(k_init), jnp.arange(n, dtype=jnp.int32)))()
-    host = Host(core, seed=5, draw_ahead=1, flush=1)
+    host, patient = Host(core, seed=5, draw_ahead=1, flush=1), Host(core, seed=5)
     for k in range(n):
         (task,) = host.draw(1)
-        assert task == tasks[k]
-        host.report(task, **{name: values[k, task] for name, values in known.items()})
+        assert task == patient.draw(1)[0] == tasks[k]
+        for each in (host, patient):
+            each.report(task, **{name: values[k, task] for name, values in known.items()})
     saved = host.state_dict()
     for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]:
         np.testing.assert_array_equal(saved["core" + jax.tree_util.keystr(path)], leaf)
@@ -130,6 +131,15 @@ def test_results_wait_where_they_change_nothing_and_are_read_before_the_next_dra
     many.report([0, 0, 1, 2, 3, 4, 5, 5, 5], returns=[0.0, 1.0, 0, 0, 0, 0, 0, 0, 0])
     assert many.state_dict()["n['waiting']"] == 1
     assert many.metrics()["tasks/tried"] == 1
+
+
+def test_results_wait_while_a_curriculum_settles(monkeypatch):
+    host = Host(Online(LearningProgress(N), every=50), seed=0)
+    calls, update = [], host_programs.update
+    monkeypatch.setattr(host_programs, "update", lambda *given: calls.append(1) or update(*given))
+    for _ in range(101):
+        host.report(host.draw(1), progress=[1.0], returns=[1.0], length=[1])
+    assert len(calls) == 2  # before the draws number 51 and 101, which are the first that could be others
 
 
 def test_each_function_is_compiled_once():

@@ -65,6 +65,12 @@ def update(core: Any, state: Any, given: dict[str, Any]) -> Any:
 
 
 @functools.partial(jax.jit, static_argnums=0)
+def quiet(core: Any, state: Any) -> jax.Array:
+    """i32[], so many more attempts may end before any draw could change."""
+    return core.quiet(state)
+
+
+@functools.partial(jax.jit, static_argnums=0)
 def evaluated(core: Any, state: Any, rates: jax.Array, known: jax.Array) -> Any:
     """The state after an evaluation."""
     return core.evaluated(state, rates, known)

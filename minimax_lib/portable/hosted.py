@@ -11,6 +11,7 @@ from minimax_lib.portable.encodings import blank, joined, n_rows, rows_of
 from minimax_lib.portable.host_state import filled, flat
 from minimax_lib.portable.reads import reads_of
 from minimax_lib.portable.waiting import Waiting
+from minimax_lib.tasks.core import Settles
 
 
 class Hosted:
@@ -25,7 +26,8 @@ class Hosted:
         # If no attempt that begins changes the state, no draw depends on those before it.
         self.together = together or not self.reads.starts
         # A block is soon out of date, or each draw in it takes its time.
-        costly = self.reads.results or self.reads.starts
+        self._settles = isinstance(core, Settles)
+        costly = self._is_unsettled or self.reads.starts
         self.draw_ahead = (16 if costly else 256) if draw_ahead is None else draw_ahead
         for name, value in (("draw_ahead", self.draw_ahead), ("flush", flush)):
             if value < 1:
@@ -38,11 +40,17 @@ class Hosted:
         self.waiting = Waiting(self.reads, flush)
         self.n_drawn = self._used = 0  # draws so far, and those of the block
         self._after: Any = None  # the state when the whole block is taken, where it is known
+        self._quiet: int | None = None  # results that may wait without changing a draw, where it is known
         self._forget_block()
+
+    @property
+    def _is_unsettled(self) -> bool:
+        """Any result may change the next draw."""
+        return self.reads.results and not self._settles
 
     def draw(self, n: int) -> Any:
         """The encodings [n, ...] of the next draws."""
-        if self.waiting.n:
+        if self.waiting.n > self._n_quiet():
             self._flush()
         parts, left = [blank(self.reads.encoding, 0)], n
         while left:
@@ -64,7 +72,7 @@ class Hosted:
     def change(self, function: Callable[[Any], Any]) -> None:
         """Puts `function(state)` in the place of the state, after all that waits."""
         self._flush()
-        self._state = jax.device_put(function(self._state), self.device)
+        self._state, self._quiet = jax.device_put(function(self._state), self.device), None
 
     def now(self) -> Any:
         """The core's state after all that was drawn and told. The order of later calls of the core stays the same."""
@@ -81,7 +89,7 @@ class Hosted:
         state = filled("core", self._state, arrays)
         waiting = filled("waiting", self.waiting.arrays(), arrays)
         counts = filled("n", {"drawn": np.array(0), "waiting": np.array(0)}, arrays)
-        self._state = jax.device_put(state, self.device)
+        self._state, self._quiet = jax.device_put(state, self.device), None
         self.waiting.restore(int(counts["waiting"]), waiting)
         self.n_drawn = int(counts["drawn"])
         self._forget_block()
@@ -90,7 +98,7 @@ class Hosted:
         """Draws as many as will be of use."""
         self._state = self._begun()
         # If results change the draws, those drawn ahead would never be taken.
-        n = min(self.draw_ahead, wanted) if self.reads.results else self.draw_ahead
+        n = min(self.draw_ahead, wanted) if self._is_unsettled else self.draw_ahead
         first = np.uint32(self.n_drawn % 2**32)
         given = self.core, self.draw_ahead, self._key, first
         if self.together:
@@ -115,6 +123,15 @@ class Hosted:
         if self.waiting.n:
             self._state = programs.update(self.core, self._state, self.waiting.arrays())
             self.waiting.clear()
+            self._quiet = None
+
+    def _n_quiet(self) -> int:
+        """As many results may wait, and no draw is another one."""
+        if not self._settles:
+            return 0
+        if self._quiet is None:
+            self._quiet = int(programs.quiet(self.core, self._state))
+        return self._quiet
 
     def _forget_block(self) -> None:
         self._block, self._used = blank(self.reads.encoding, 0), 0

@@ -84,6 +84,15 @@ class Evaluated(TaskCurriculum, Protocol):
         ...
 
 
+@runtime_checkable
+class Settles(Protocol):
+    """A task curriculum whose draws change only now and then. Whoever tells it results one by one may wait meanwhile."""
+
+    def quiet(self, state: Any) -> jax.Array:
+        """i32[], so many more attempts may end before any draw could change."""
+        ...
+
+
 def episodes_needed(core: Any) -> int:
     """Episodes of each task that an evaluation for `core` needs at least. 0: it needs no evaluation."""
     return core.min_episodes if isinstance(core, Evaluated) else 0

@@ -94,6 +94,11 @@ class Online(Weighted):
         _, inner, tally = jax.lax.while_loop(lambda loop: loop[0] < n_updates, one, loop)
         return OnlineState(inner, with_results(tally, n_updates), number[-1] % self.every)
 
+    def quiet(self, state: OnlineState) -> jax.Array:
+        # An inner curriculum that learns from results by itself may change with any of them.
+        learns = type(self.inner).update is not Weighted.update
+        return jnp.where(learns, 0, self.every - 1 - state.count)
+
     def weights(self, state: OnlineState) -> jax.Array:
         return (1.0 - self.uniform) * self.inner.weights(state.inner) + self.uniform / self.n_tasks
 
