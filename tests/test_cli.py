@@ -391,7 +391,7 @@ def test_plugins_add_environments_models_and_runners(elsewhere):
     assert finished.returncode == 0, finished.stderr
     text = " ".join(finished.stdout.split())
     for expected in (
-        "--env {AMaze,GridWorld,Pendulum,Gymnax,Craftax,Ice}",
+        "--env {AMaze,GridWorld,Pendulum,Gymnax,Craftax,CraftaxTasks,Ice}",
         "--env.slipperiness FLOAT",
         "How often a step slips. (default: 0.5)",
         "(default: 8)",
