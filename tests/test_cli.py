@@ -405,7 +405,7 @@ def test_plugins_add_environments_models_and_runners(elsewhere):
     assert re.search("(?m)^  Ice  +Frozen ground.$", names.stdout)
     assert re.search("(?m)^  tiny$", names.stdout)
     wrong = run("--plugins", "mine", "--env", "Icee")
-    known = "AMaze, GridWorld, Pendulum, Gymnax, Craftax, Ice"
+    known = "AMaze, GridWorld, Pendulum, Gymnax, Craftax, CraftaxTasks, Ice"
     assert wrong.stderr == f"error: unknown environment 'Icee': choose from {known} (did you mean 'Ice'?)\n"
 
 
