@@ -8,21 +8,9 @@ from minimax_lib.tasks import Results, Steps, Unfinished, results_of
 from minimax_lib.tasks.attempts import Tail
 
 
-@dataclasses.dataclass(frozen=True)
-class AttemptScoring:
-    """How the score of an attempt is made of its steps."""
-
-    tail: Tail = "stitch"
-    max_score_coef: float = 0.0
-
-    def results(self, steps: Steps, before: Unfinished) -> tuple[Results, Unfinished]:
-        """See `results_of`."""
-        return results_of(steps, before, self.tail, self.max_score_coef)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AttemptScoringSettings:
-    """The settings of `AttemptScoring`, for curricula that score attempts."""
+class AttemptScoring:
+    """How the score of an attempt is made of its steps. Settings of curricula that score attempts derive from it."""
 
     tail: Tail = "stitch"
     """How an attempt is scored that is cut by the end of a rollout. stitch: over all of its steps, once it has ended.
@@ -38,5 +26,10 @@ class AttemptScoringSettings:
         getattr(super(), "__post_init__", lambda: None)()  # of the other settings
 
     @property
-    def scoring(self) -> AttemptScoring:
-        return AttemptScoring(self.tail, self.max_score_coef)
+    def scoring(self) -> "AttemptScoring":
+        """These two settings alone."""
+        return AttemptScoring(tail=self.tail, max_score_coef=self.max_score_coef)
+
+    def results(self, steps: Steps, before: Unfinished) -> tuple[Results, Unfinished]:
+        """See `results_of`."""
+        return results_of(steps, before, self.tail, self.max_score_coef)

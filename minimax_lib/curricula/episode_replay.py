@@ -14,7 +14,7 @@ from flax import struct
 from minimax_lib import axes
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.curricula import level_buffer
-from minimax_lib.curricula.attempt_scoring import AttemptScoring, AttemptScoringSettings
+from minimax_lib.curricula.attempt_scoring import AttemptScoring
 from minimax_lib.curricula.base import NEW, REPLAY, SOURCE_NAMES, Curriculum, LevelBatch, Plan, Students, level_batch
 from minimax_lib.curricula.level_buffer import LevelBuffer, ReplaySettings
 from minimax_lib.curricula.level_buffer.ages import saturated
@@ -176,7 +176,7 @@ def rescored(buffer: LevelBuffer, slots: jax.Array, results: Results) -> LevelBu
 
 
 @dataclasses.dataclass(frozen=True)
-class EpisodePLR(RolloutSettings, AttemptScoringSettings, ReplaySettings):
+class EpisodePLR(RolloutSettings, AttemptScoring, ReplaySettings):
     """Prioritised level replay with a level for each episode, from a buffer of an unlimited number of levels."""
 
     score: Annotated[str, SCORES] = "l1_value_loss"

@@ -12,7 +12,7 @@ from flax import struct
 from minimax_lib import axes
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.counts import Count
-from minimax_lib.curricula.attempt_scoring import AttemptScoring, AttemptScoringSettings
+from minimax_lib.curricula.attempt_scoring import AttemptScoring
 from minimax_lib.curricula.base import Curriculum, LevelBatch, Plan, Students, level_batch
 from minimax_lib.curricula.outcome import Outcome
 from minimax_lib.curricula.scores import SCORES, Score, check_score
@@ -212,14 +212,14 @@ def with_best_returns(results: Results, best: jax.Array) -> Results:
 
 
 @dataclasses.dataclass(frozen=True)
-class TaskSettings(AttemptScoringSettings):
+class TaskSettings(AttemptScoring):
     """A fixed list of levels, from which a task curriculum draws one for every episode."""
 
     core: Annotated[Any, TASK_CURRICULA] = ListedPLRSettings()
     """What decides which levels come next."""
     n_levels: int = 4000
-    """Levels of the list. Level i is drawn with seed i, and is the same in every run. Of several devices, each has a
-    part of the list."""
+    """Levels of the list. Level i is drawn with seed i, and is the same in every run. With the cores plr, tscl and
+    uniform, each of several devices has a part of the list."""
     share: str = ""
     """A level metric of whole numbers, such as difficulty. What weight the levels of each value have is reported."""
     evaluate_every: int = 25
