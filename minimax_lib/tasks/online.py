@@ -10,7 +10,7 @@ from flax import struct
 from minimax_lib.registry import unknown_name
 from minimax_lib.tasks.core import Results, episodes_needed
 from minimax_lib.tasks.rates import check_at_least, check_share, successes
-from minimax_lib.tasks.weighted import Weighted
+from minimax_lib.tasks.weighted import Around, Weighted
 
 Count = Literal["attempts", "episodes"]
 
@@ -29,14 +29,13 @@ class OnlineState(struct.PyTreeNode):
 
 
 @dataclasses.dataclass(frozen=True)
-class Online(Weighted):
+class Online(Around):
     """`inner`, told the rates of the attempts that end in training: no evaluation is needed.
 
     With `inner` a `LearningProgress`, it is online learning progress. A task that was not tried since the last update
     has no rate then. What that means is a setting of `inner` (`unseen`).
     """
 
-    inner: Any
     every: int = 1000  # attempts or episodes from one update of the rates to the next
     uniform: float = 0.25  # share of the weight that all tasks have alike
     save_last: bool = False  # the last rate of a task counts as its first attempt after an update
@@ -51,20 +50,9 @@ class Online(Weighted):
         if not episodes_needed(self.inner):
             raise ValueError(f"inner is {type(self.inner).__name__}: it must be a curriculum that is told rates")
 
-    @property
-    def n_tasks(self) -> int:  # type: ignore[override]
-        return self.inner.n_tasks
-
-    @property
-    def reads_scores(self) -> bool:  # type: ignore[override]
-        return self.inner.reads_scores
-
     def init(self, key: jax.Array) -> OnlineState:
         zeros = jnp.zeros(self.n_tasks, jnp.float32)
         return OnlineState(self.inner.init(key), Tally(zeros, zeros), jnp.zeros((), jnp.int32))
-
-    def started(self, state: OnlineState, tasks: jax.Array, valid: jax.Array) -> OnlineState:
-        return state.replace(inner=self.inner.started(state.inner, tasks, valid))
 
     def update(self, state: OnlineState, results: Results) -> OnlineState:
         solved = successes(results, self.continuous)
@@ -101,6 +89,3 @@ class Online(Weighted):
 
     def weights(self, state: OnlineState) -> jax.Array:
         return (1.0 - self.uniform) * self.inner.weights(state.inner) + self.uniform / self.n_tasks
-
-    def report(self, state: OnlineState) -> dict[str, jax.Array]:
-        return self.inner.report(state.inner)

@@ -44,15 +44,10 @@ def reweighted(weights: jax.Array, factor: jax.Array) -> jax.Array:
 
 
 @dataclasses.dataclass(frozen=True)
-class Filter(Weighted):
-    """A curriculum round another one, whose weights it multiplies by a `factor`. Its state has a field `inner`."""
+class Around(Weighted):
+    """The base of curricula round another one. The state has a field `inner`."""
 
     inner: Any
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.inner, Weighted):
-            name = type(self.inner).__name__
-            raise ValueError(f"inner is {name}: it must be a curriculum that draws from its weights alone (Weighted)")
 
     @property
     def n_tasks(self) -> int:  # type: ignore[override]
@@ -61,6 +56,22 @@ class Filter(Weighted):
     @property
     def reads_scores(self) -> bool:  # type: ignore[override]
         return self.inner.reads_scores
+
+    def started(self, state: Any, tasks: jax.Array, valid: jax.Array) -> Any:
+        return state.replace(inner=self.inner.started(state.inner, tasks, valid))
+
+    def report(self, state: Any) -> dict[str, jax.Array]:
+        return self.inner.report(state.inner)
+
+
+@dataclasses.dataclass(frozen=True)
+class Filter(Around):
+    """A curriculum round another one, whose weights it multiplies by a `factor`."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.inner, Weighted):
+            name = type(self.inner).__name__
+            raise ValueError(f"inner is {name}: it must be a curriculum that draws from its weights alone (Weighted)")
 
     @property
     def min_episodes(self) -> int:
@@ -73,9 +84,6 @@ class Filter(Weighted):
     def weights(self, state: Any) -> jax.Array:
         return reweighted(self.inner.weights(state.inner), self.factor(state))
 
-    def started(self, state: Any, tasks: jax.Array, valid: jax.Array) -> Any:
-        return state.replace(inner=self.inner.started(state.inner, tasks, valid))
-
     def update(self, state: Any, results: Results) -> Any:
         return state.replace(inner=self.inner.update(state.inner, results))
 
@@ -83,9 +91,6 @@ class Filter(Weighted):
         if not episodes_needed(self.inner):
             return state
         return state.replace(inner=self.inner.evaluated(state.inner, rates, known))
-
-    def report(self, state: Any) -> dict[str, jax.Array]:
-        return self.inner.report(state.inner)
 
 
 class MaskedState(struct.PyTreeNode):
