@@ -61,19 +61,22 @@ class RewardNormalization:
             return jnp.where(done, 0.0, g), g
 
         returns, g = jax.lax.scan(discounted, returns, (steps.reward, steps.done))
-        moments, variances = jax.lax.scan(merged, moments, self._of_rows(moments, g))
+        moments, variances = jax.lax.scan(merged, moments, self._of_rows(moments, g, steps.valid))
         return moments, returns, self._divided(runs, variances[..., None])
 
     def apply(self, moments: Moments, runs: Rollout) -> Rollout:
         """`runs` [T, A, R] with rewards on the present scale. The moments do not change."""
         return self._divided(runs, moments.variance[None, :, None])
 
-    def _of_rows(self, before: Moments, g: jax.Array) -> Moments:
-        """Moments over the rows of all devices in each step, f32[T, A]."""
+    def _of_rows(self, before: Moments, g: jax.Array, valid: jax.Array | None) -> Moments:
+        """Moments over the rows of all devices in each step, f32[T, A]. `valid` is bool[T, A, R]; None: all rows."""
         # A number near their mean is subtracted, so that the difference below keeps its digits. One sum over devices
         # serves all three.
         shifted = g - before.mean[None, :, None]
         ones = jnp.ones(g.shape[:2], jnp.float32) * g.shape[2]
+        if valid is not None:
+            # A step in which every agent is dead counts as next to none: the moments must stay finite.
+            shifted, ones = jnp.where(valid, shifted, 0.0), jnp.maximum(valid.sum(axis=-1, dtype=jnp.float32), 1e-4)
         n, total, squares = axes.device_sum((ones, shifted.sum(axis=-1), (shifted**2).sum(axis=-1)))
         mean = total / n
         return Moments(n, mean + before.mean[None], jnp.maximum(squares / n - mean**2, 0.0))

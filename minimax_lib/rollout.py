@@ -9,7 +9,7 @@ from flax import struct
 
 from minimax_lib.agents.base import Agent
 from minimax_lib.envs.base import Attempt, Level
-from minimax_lib.envs.batch import BatchEnv, BatchState, LevelQueue, NoRestart
+from minimax_lib.envs.batch import LevelQueue, NoRestart, Rows
 from minimax_lib.gae import gae, next_values
 from minimax_lib.loops import steps_at_once
 from minimax_lib.trees import assert_shape
@@ -31,7 +31,7 @@ class Transition(struct.PyTreeNode):
     progress: jax.Array  # f32 in [0, 1], how much of the task is done (`TimeStep.progress`)
     facts: dict[str, jax.Array]  # f32 each, of the episode so far
     number: jax.Array | None = None  # i32, which level of the queue's table it is (`QueuedLevels`); None without queues
-    valid: jax.Array | None = None  # bool, the step belongs to an episode; None if all steps do
+    valid: jax.Array | None = None  # bool, the step belongs to an episode (or an agent's life); None if all steps do
     attempt: Attempt | None = None  # of the environment, after the action; None: the episode is the attempt
 
     @property
@@ -69,26 +69,26 @@ class Rollout(struct.PyTreeNode):
 class Start(struct.PyTreeNode):
     """Where a rollout begins: after a reset, or where the rollout before has ended. A students on R rows."""
 
-    state: BatchState
+    state: Any  # a `BatchState`, or that of a duel
     obs: Any  # [A, R, ...]
     first: jax.Array  # bool[A, R], `obs` opens an episode
     carry: Any  # [A, R, ...], the agents' memory
 
 
-def begin(key: jax.Array, env: BatchEnv, agent: Agent, levels: Level) -> Start:
+def begin(key: jax.Array, env: Rows, agent: Agent, levels: Level) -> Start:
     """The start after a reset of all rows on `levels` [B, ...], with empty memories. `queued` adds queues to it."""
     state, ts = env.reset(key, levels)
     return Start(state=state, obs=ts.obs, first=jnp.ones_like(ts.done), carry=agent.init_carry(ts.reward.shape))
 
 
-def queued(env: BatchEnv, start: Start, queue: Any) -> Start:
+def queued(env: Rows, start: Start, queue: Any) -> Start:
     """`start` with a `LevelQueue` for its rows; unchanged if `queue` is ()."""
     return start.replace(state=env.with_queue(start.state, queue)) if isinstance(queue, LevelQueue) else start
 
 
 def rollout(
     key: jax.Array,
-    env: BatchEnv,
+    env: Rows,
     agent: Agent,
     params: Any,
     levels: Level,
@@ -103,7 +103,7 @@ def rollout(
 
 def go_on(
     key: jax.Array,
-    env: BatchEnv,
+    env: Rows,
     agent: Agent,
     params: Any,
     start: Start,
@@ -142,8 +142,10 @@ def go_on(
             number=number,
             cut=cut,
             attempt=after.attempt,
+            valid=after.valid,
+            opens=None if after.valid is None else after.opens,
         )
-        return (state, after.obs, after.done, carry), step
+        return (state, after.obs, after.opens, carry), step
 
     loop = (start.state, start.obs, start.first, start.carry)
     keys = jax.vmap(jax.random.split)(jax.random.split(key, n_steps))
@@ -187,32 +189,41 @@ class Recorded(struct.PyTreeNode):
     number: jax.Array | None
     cut: jax.Array | None  # bool, the episode was cut off after this action and must be bootstrapped
     attempt: Attempt | None
+    valid: jax.Array | None = None  # bool, the row's agent was alive; None: always
+    opens: jax.Array | None = None  # bool, the next step opens an episode; None: where this one is done
 
 
 def transitions(recorded: Recorded, opening: jax.Array, restarts: bool) -> Transition:
     """The transitions [T, A, R, ...]. `opening` is `first` of step 0. `restarts`: a row has several episodes."""
     done, ended = recorded.done, recorded.done if recorded.cut is None else recorded.done & ~recorded.cut
+    opens = done if recorded.opens is None else recorded.opens
+    discount, valid = 1.0 - ended.astype(jnp.float32), recorded.valid
+    if valid is not None:
+        discount = jnp.where(valid, discount, 0.0)  # what a dead agent sees has no value
+    if not restarts:
+        running = jnp.cumsum(opens, axis=0, dtype=jnp.int32) - opens == 0
+        valid = running if valid is None else running & valid
     return Transition(
         obs=recorded.obs,
         action=recorded.action,
         reward=recorded.reward,
         done=done,
         episode_return=recorded.episode_return,
-        discount=1.0 - ended.astype(jnp.float32),
-        first=jnp.concatenate([opening[None], done[:-1]]),
+        discount=discount,
+        first=jnp.concatenate([opening[None], opens[:-1]]),
         log_prob=recorded.log_prob,
         value=recorded.value,
         truncation_value=recorded.truncation_value,
         progress=recorded.progress,
         facts=recorded.facts,
         number=recorded.number,
-        valid=None if restarts else jnp.cumsum(done, axis=0, dtype=jnp.int32) - done == 0,
+        valid=valid,
         attempt=recorded.attempt,
     )
 
 
-def scan_restocked(env: BatchEnv, one_step: Any, loop: tuple, keys: jax.Array) -> tuple[tuple, Any]:
-    """`lax.scan(one_step, loop, keys)` over keys [T, ...], where `loop[0]` is a BatchState whose stock is kept filled.
+def scan_restocked(env: Rows, one_step: Any, loop: tuple, keys: jax.Array) -> tuple[tuple, Any]:
+    """`lax.scan(one_step, loop, keys)` over keys [T, ...], where `loop[0]` is a state of `env` whose stock is kept filled.
 
     `one_step` calls `env.step_stocked`. Without a stock of levels, this is a plain scan. With one, it is a scan over
     segments: the stock is filled up between them, so that the inner loop has no branch.

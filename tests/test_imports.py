@@ -21,6 +21,7 @@ LAYERS = [  # each may import itself and what stands before it; the longest pref
     ["agents.base", "gae", "rollout", "reward_normalization", "episodes", "models"],
     ["agents"],
     ["tasks"],
+    ["opponents"],
     ["curricula"],
     ["runners", "evaluation"],
     ["config"],

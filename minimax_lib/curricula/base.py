@@ -30,6 +30,7 @@ class LevelBatch(struct.PyTreeNode):
     ancestors: Any = ()  # [B], `level_buffer.Ancestors` of the levels; () where none are kept
     context: Any = ()  # what `propose` hands to `observe` (PAIRED: the teacher's rollout)
     queue: Any = ()  # `LevelQueue` of the rows, which begins with `levels`; () if the plan's restart is another one
+    duel: Any = ()  # `opponents.duel.Duel`, who sits in the other seat; () where the plan has no opponents
 
     def check_shapes(self, n_rows: int) -> None:
         """AssertionError, while tracing, where this is no batch of `n_rows` levels."""
@@ -77,6 +78,10 @@ class Plan:
     """What follows an episode's end inside a rollout."""
     scores: tuple[Score, ...] = ()
     """The scores that it asks its outcome for. What they need is checked before anything is compiled."""
+    n_opponents: int = 0
+    """P, groups of rows that have an opponent of their own in a game for two. 0: all agents are the student."""
+    greedy_opponents: bool = False
+    """Opponents take their most likely action. Otherwise they sample."""
 
 
 class Attempts(struct.PyTreeNode):
@@ -106,8 +111,13 @@ class Students(Protocol):
     def attempts(self, key: jax.Array, levels: Level, n_episodes: int) -> Attempts:
         """`n_episodes` whole episodes of each student on each of `levels` [B, ...], however long they take.
 
-        Where an episode holds several attempts at tasks, it is one attempt here: at the level's own task.
+        Where an episode holds several attempts at tasks, it is one attempt here: at the level's own task. With several
+        agents that share the policy, each of them has `n_episodes` lives on a level.
         """
+        ...
+
+    def facing(self, duel: Any) -> "Students":
+        """The same students, whose attempts are games against the opponents of a `Duel`."""
         ...
 
 

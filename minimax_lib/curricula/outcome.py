@@ -9,6 +9,8 @@ import jax.numpy as jnp
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.curricula.scores import Experience, Score, experience
 from minimax_lib.envs.base import Attempt
+from minimax_lib.opponents.bank import Games
+from minimax_lib.opponents.duel import OPPONENT_RETURN, Duel
 from minimax_lib.rollout import EpisodeReturns, Rollout, episode_returns
 from minimax_lib.tasks.attempts import Steps
 
@@ -33,6 +35,10 @@ class Outcome(Protocol):
 
         `score` is a mean over steps, without best returns; None: it is not computed.
         """
+        ...
+
+    def games(self, duel: Duel) -> Games:
+        """The games of all rows against the opponents of the batch, [T * R] in the order of their steps."""
         ...
 
 
@@ -78,8 +84,25 @@ class RolloutOutcome:
             episode=steps.done,
             episode_return=steps.episode_return,
             quantity=quantity,
+            valid=steps.valid,
         )
         return jax.tree.map(lambda x: x.reshape(len(x), -1), rows)
+
+    def games(self, duel: Duel) -> Games:
+        """See `Outcome`."""
+        steps = jax.tree.map(lambda x: x[:, 0], self.runs.steps.replace(obs=(), action=()))
+        shape, n_groups = steps.reward.shape, len(duel.slots)
+
+        def of_rows(x: jax.Array) -> jax.Array:
+            return jnp.broadcast_to(jnp.repeat(x, shape[1] // n_groups), shape).reshape(-1)
+
+        return Games(
+            slot=of_rows(duel.slots),
+            serial=of_rows(duel.serials),
+            student_return=steps.episode_return.reshape(-1),
+            opponent_return=steps.facts[OPPONENT_RETURN].reshape(-1),
+            valid=steps.done.reshape(-1),
+        )
 
     def _experience(self, score: Score, best_return: jax.Array) -> Experience:
         logits, values = self._look() if score.needs_network else (None, None)

@@ -37,6 +37,7 @@ class Experience(struct.PyTreeNode):
     episodes: EpisodeReturns  # [A, B]
     best_return: jax.Array  # f32[R], the highest return ever reached on the row's level, these rollouts included
     change: jax.Array | None = None  # f32[A, B], what an update on the level alone would change, for those that need it
+    valid: jax.Array | None = None  # bool[T, A, R], the step counts (see `Transition.valid`); None: all steps do
 
     @property
     def n_evals(self) -> int:
@@ -69,26 +70,30 @@ def experience(
         values=values,
         episodes=episode_returns(steps, n_evals),
         best_return=jnp.repeat(best_return, n_evals),
+        valid=steps.valid,
     )
 
 
-def episode_mean(values: jax.Array, done: jax.Array, n_evals: int = 1) -> jax.Array:
+def episode_mean(values: jax.Array, done: jax.Array, n_evals: int = 1, valid: jax.Array | None = None) -> jax.Array:
     """f32[..., B]: the mean over a level's finished episodes of the mean over their steps; -inf where there is none.
 
-    Of `values` [T, ..., B * n_evals].
+    Of `values` [T, ..., B * n_evals], over the `valid` steps (bool in the same shape; None: all steps).
     """
+    weights = jnp.ones((len(values), *(1,) * (values.ndim - 1)), values.dtype)
+    if valid is not None:
+        values, weights = jnp.where(valid, values, 0.0), valid.astype(values.dtype)
 
     # In a mean over all steps, long episodes would outweigh short ones, and most of them are failures.
     def one_step(loop: tuple, step: tuple) -> tuple[tuple, None]:
         running, length, total, count = loop
-        value, done = step
-        running, length = running + value, length + 1.0
+        value, done, weight = step
+        running, length = running + value, length + weight
         total = total + jnp.where(done, running / length, 0.0)
         return (jnp.where(done, 0.0, running), jnp.where(done, 0.0, length), total, count + done), None
 
     zero = jnp.zeros_like(values[0])
     start, n = (zero, zero, zero, zero), steps_at_once(16)
-    (_, _, total, count), _ = jax.lax.scan(one_step, start, (values, done), unroll=n)
+    (_, _, total, count), _ = jax.lax.scan(one_step, start, (values, done, weights), unroll=n)
     total, count = by_level(total, n_evals).sum(axis=-1), by_level(count, n_evals).sum(axis=-1)
     return jnp.where(count > 0, total / jnp.maximum(count, 1.0), -jnp.inf)
 
@@ -102,7 +107,7 @@ def step_mean(quantity: Quantity) -> Callable[[Experience], jax.Array]:
     def score(x: Experience) -> jax.Array:
         has_finished = x.episodes.count > 0
         # An unfinished episode has no mean over its steps. Only students that have finished an episode count.
-        return finished(x, mean_of(has_finished, episode_mean(quantity(x), x.done, x.n_evals)))
+        return finished(x, mean_of(has_finished, episode_mean(quantity(x), x.done, x.n_evals, x.valid)))
 
     return score
 

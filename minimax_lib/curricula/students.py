@@ -7,42 +7,91 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from minimax_lib import axes
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.curricula.base import Attempts, LevelBatch
 from minimax_lib.curricula.outcome import RolloutOutcome
 from minimax_lib.envs.base import HoldsAttempts, Level
-from minimax_lib.envs.batch import BatchEnv
-from minimax_lib.episodes import WholeEpisodes
-from minimax_lib.rollout import Rollout, begin, go_on, queued
-from minimax_lib.trees import mapped
+from minimax_lib.envs.batch import BatchEnv, BatchMultiEnv, Rows
+from minimax_lib.episodes import Played, WholeEpisodes
+from minimax_lib.opponents.duel import BatchDuel
+from minimax_lib.rollout import Rollout, Start, begin, go_on, queued
+from minimax_lib.trees import mapped, tree_where
+
+
+def prepared(env: Rows, start: Start, batch: LevelBatch) -> Start:
+    """`start` with what the batch gives beside its levels: a queue of further levels, or opponents."""
+    start = queued(env, start, batch.queue)
+    return facing(env, start, batch.duel)
+
+
+def facing(env: Rows, start: Start, duel: Any) -> Start:
+    """`start` with the opponents of a `Duel`; unchanged where there is no other seat."""
+    return start.replace(state=env.with_opponents(start.state, duel)) if isinstance(env, BatchDuel) else start
 
 
 @dataclasses.dataclass(frozen=True)
 class CurrentStudents:
     """`curricula.base.Students` with these parameters, who play a rollout of `n_steps` on any levels."""
 
-    env: BatchEnv
+    env: Rows
     agent: AgentPop
     params: Any
     n_steps: int
     rescale: Callable[[Rollout], Rollout] = lambda runs: runs  # what the runner does to rewards before it learns
+    duel: Any = ()  # who sits in the other seat of `attempts`
 
     @property
     def env_steps_per_level(self) -> int:
-        return self.agent.n * self.env.n_evals * self.n_steps
+        return self.agent.n * self.env.rows_per_level * self.n_steps
+
+    def facing(self, duel: Any) -> "CurrentStudents":
+        return dataclasses.replace(self, duel=duel)
 
     def play(self, key: jax.Array, batch: LevelBatch) -> RolloutOutcome:
         k_reset, k_steps = jax.random.split(key)
-        start = queued(self.env, begin(k_reset, self.env, self.agent, batch.levels), batch.queue)
+        start = prepared(self.env, begin(k_reset, self.env, self.agent, batch.levels), batch)
         bootstraps = self.agent.bootstrap_truncated
         runs = go_on(k_steps, self.env, self.agent, self.params, start, self.n_steps, bootstraps)
-        return RolloutOutcome(self.agent, self.params, self.rescale(runs), n_evals=self.env.n_evals)
+        return RolloutOutcome(self.agent, self.params, self.rescale(runs), n_evals=self.env.rows_per_level)
 
     def attempts(self, key: jax.Array, levels: Level, n_episodes: int) -> Attempts:
+        alone = isinstance(self.env, BatchEnv) and not isinstance(self.env, BatchMultiEnv)
+        played = self._alone(key, levels, n_episodes) if alone else self._together(key, levels, n_episodes)
+        n_rows = jax.tree.leaves(levels)[0].shape[0]
+        episodes = jax.tree.map(lambda x: x.reshape(self.agent.n, n_rows, -1), played)
+        return Attempts(episodes=episodes, env_steps=played.lengths.sum(dtype=jnp.uint32))
+
+    def _alone(self, key: jax.Array, levels: Level, n_episodes: int) -> Played:
+        """Episodes of one agent each, [A, B * n_episodes]."""
         env = self.env.env
         player = WholeEpisodes(env.single() if isinstance(env, HoldsAttempts) else env, self.agent.agent)
         rows = jax.tree.map(lambda x: jnp.repeat(x, n_episodes, axis=0), levels)
         keys = jax.random.split(key, self.agent.n)
-        played = mapped(lambda key, params: player.play(key, params, rows))(keys, self.params)
-        episodes = jax.tree.map(lambda x: x.reshape(self.agent.n, -1, n_episodes), played)
-        return Attempts(episodes=episodes, env_steps=played.lengths.sum(dtype=jnp.uint32))
+        return mapped(lambda key, params: player.play(key, params, rows))(keys, self.params)
+
+    def _together(self, key: jax.Array, levels: Level, n_episodes: int) -> Played:
+        """Lives in episodes of several agents, [A, B * rows_per_level]."""
+        k_reset, k_steps = jax.random.split(key)
+        env = self.env.played_out(n_episodes)
+        start = facing(env, begin(k_reset, env, self.agent, levels), self.duel)
+        none = jnp.zeros(start.first.shape, jnp.float32)
+        facts = jax.eval_shape(lambda: env.reset(k_reset, levels)[1].facts)
+        blank = Played(none, none.astype(jnp.int32), none, dict.fromkeys(facts, none))
+
+        def under_way(loop: tuple) -> jax.Array:
+            time, ended, *_ = loop
+            # One answer for all seeds, as in `WholeEpisodes`.
+            return axes.any_seed((time < env.env.max_steps) & ~ended.all())
+
+        def one_step(loop: tuple) -> tuple:
+            time, ended, stats, start = loop
+            k_act, k_env = jax.random.split(jax.random.fold_in(k_steps, time))
+            action, _, _, carry = self.agent.act(k_act, self.params, start.obs, start.carry, start.first)
+            state, ts = env.step_stocked(k_env, start.state, action)
+            now = Played(ts.stats.returns, ts.stats.lengths, ts.progress, ts.facts)
+            after = start.replace(state=state, obs=ts.obs, first=jnp.zeros_like(ended), carry=carry)
+            return time + 1, ended | ts.done, tree_where(ended, stats, now), after
+
+        loop = jnp.zeros((), jnp.int32), jnp.zeros(start.first.shape, bool), blank, start
+        return jax.lax.while_loop(under_way, one_step, loop)[2]

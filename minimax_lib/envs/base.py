@@ -38,6 +38,11 @@ class TimeStep(struct.PyTreeNode):
         """bool[], the episode ended here."""
         return self.terminated | self.truncated
 
+    @property
+    def over(self) -> jax.Array:
+        """bool[], the next step is in another episode: the same, where there is one agent."""
+        return self.done
+
 
 def opening(
     obs: Any, progress: Any = None, facts: dict[str, Any] | None = None, attempt: Attempt | None = None
@@ -78,8 +83,8 @@ def transition(
     )
 
 
-def progress_of(ts: TimeStep, episode_return: jax.Array) -> jax.Array:
-    """f32[...], the progress of a time step. `episode_return` includes the reward of this step."""
+def progress_of(ts: Any, episode_return: jax.Array) -> jax.Array:
+    """f32[...], the progress of a time step, of one agent or several. `episode_return` includes its reward."""
     if ts.progress is not None:
         return ts.progress
     return (ts.terminated & (episode_return > 0)).astype(jnp.float32)

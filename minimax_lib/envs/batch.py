@@ -1,8 +1,8 @@
-"""`BatchEnv`: many copies of an environment, over students x levels x evaluations of a level."""
+"""Many copies of an environment, over students x levels x evaluations of a level: `BatchEnv` and `BatchMultiEnv`."""
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -20,8 +20,12 @@ from minimax_lib.envs.base import (
     TimeStep,
     progress_of,
 )
+from minimax_lib.envs.multi_agent import AgentTimeStep, MultiAgentEnvironment
 from minimax_lib.envs.spaces import within
 from minimax_lib.trees import tree_size, tree_where
+
+
+LIFETIME = "lifetime"  # the fact that says how many steps an agent has lived
 
 
 class EpisodeStats(struct.PyTreeNode):
@@ -51,6 +55,8 @@ class BatchTimeStep(struct.PyTreeNode):
     progress: jax.Array  # f32, the environment's, or the default where it gives none
     facts: dict[str, jax.Array]  # f32 each
     attempt: Attempt | None  # None: the episode is the attempt
+    opens: jax.Array  # bool, `obs` opens an episode: that of the row; with several agents, that of all
+    valid: jax.Array | None = None  # bool, the row's action counted: its agent was alive; None: always
 
     @property
     def done(self) -> jax.Array:
@@ -213,6 +219,41 @@ class NoRestart:
         return stock
 
 
+class Rows(Protocol):
+    """What a rollout needs of a batch of environments: A students in R rows each. `BatchEnv` is the first of them."""
+
+    @property
+    def env(self) -> Any: ...
+
+    @property
+    def n_evals(self) -> int: ...
+
+    @property
+    def restart(self) -> SameLevel | FreshLevels | QueuedLevels | NoRestart: ...
+
+    @property
+    def restock_every(self) -> int: ...
+
+    @property
+    def rows_per_level(self) -> int: ...
+
+    def one_obs(self, key: jax.Array, level: Level) -> Any: ...
+
+    def played_out(self, n_evals: int) -> "Rows": ...
+
+    def reset(self, key: jax.Array, levels: Level) -> tuple[Any, BatchTimeStep]: ...
+
+    def restock(self, state: Any) -> Any: ...
+
+    def step_stocked(self, key: jax.Array, state: Any, action: Any) -> tuple[Any, BatchTimeStep]: ...
+
+    def with_queue(self, state: Any, queue: LevelQueue) -> Any: ...
+
+    def without_queue(self, state: Any) -> Any: ...
+
+    def numbers(self, state: Any) -> jax.Array | None: ...
+
+
 @dataclasses.dataclass(frozen=True)
 class BatchEnv:
     """Steps `env` for A students on B levels, each level `n_evals` times: [A, R] with R = B * n_evals.
@@ -242,13 +283,26 @@ class BatchEnv:
             return self.restart.restock_every
         return 0
 
+    @property
+    def rows_per_level(self) -> int:
+        """The number of rows on each level, for each student."""
+        return self.n_evals
+
+    def one_obs(self, key: jax.Array, level: Level) -> Any:
+        """What one row sees at the start of an episode on `level`."""
+        return self.env.reset(key, level)[1].obs
+
+    def played_out(self, n_evals: int) -> "BatchEnv":
+        """The same for one episode on each row, with `n_evals` rows on each level."""
+        return dataclasses.replace(self, n_evals=n_evals, restart=NoRestart())
+
     def reset(self, key: jax.Array, levels: Level) -> tuple[BatchState, BatchTimeStep]:
         """Starts all students on `levels` [B, ...]."""
         k_env, k_stock = jax.random.split(key)
         rows = jax.tree.map(self._to_rows, levels)
         n = tree_size(rows)
         env_state, ts = jax.vmap(self.env.reset)(jax.random.split(k_env, n), rows)
-        stats = EpisodeStats(returns=jnp.zeros(n, jnp.float32), lengths=jnp.zeros(n, jnp.int32))
+        stats = EpisodeStats(returns=jnp.zeros_like(ts.reward), lengths=jnp.zeros(ts.reward.shape, jnp.int32))
         return BatchState(env=env_state, stats=stats, stock=self._first_stock(k_stock, n)), self._emit(
             ts, ts.obs, stats
         )
@@ -274,19 +328,20 @@ class BatchEnv:
         Without those calls, rows silently get a level that the stock has handed out before.
         """
         k_step, k_reset = jax.random.split(key)
-        n = tree_size(state.stats)
+        shape = state.stats.returns.shape
         # A Gaussian policy may go past the edges of a box. Only the environment gets the clipped action: probabilities
         # are those of the action before.
-        flat_action = within(self.env.action_space, jax.tree.map(lambda x: x.reshape(n, *x.shape[2:]), action))
+        flat_action = within(self.env.action_space, jax.tree.map(lambda x: x.reshape(*shape, *x.shape[2:]), action))
         stepped, ts, stock = self._step_env(k_step, state, flat_action)
         # On its last step, an episode's statistics are complete. They are emitted like this, and cleared in the state.
-        stats = EpisodeStats(returns=state.stats.returns + ts.reward, lengths=state.stats.lengths + 1)
+        lengths = state.stats.lengths + self._counts(ts)
+        stats = EpisodeStats(returns=state.stats.returns + ts.reward, lengths=lengths)
         if isinstance(self.restart, NoRestart):
             return dataclasses.replace(state, env=stepped, stats=stats), self._emit(ts, ts.obs, stats)
 
         restart = self._restart_in_groups if isinstance(self.env, ResetsInGroups) else self._restart
         env_state, obs, stock = restart(k_reset, stock, stepped, ts)
-        cleared = tree_where(ts.done, jax.tree.map(jnp.zeros_like, stats), stats)
+        cleared = tree_where(ts.over, jax.tree.map(jnp.zeros_like, stats), stats)
         return BatchState(env=env_state, stats=cleared, stock=stock), self._emit(ts, obs, stats)
 
     def _step_env(self, key: jax.Array, state: BatchState, action: Any) -> tuple[EnvState, TimeStep, Any]:
@@ -300,18 +355,18 @@ class BatchEnv:
         return stepped, ts, stock.after(ts.attempt.ended & ~ts.done)
 
     def _restart(self, key: jax.Array, stock: Any, stepped: EnvState, ts: TimeStep) -> tuple[EnvState, Any, Any]:
-        """(states, observations, stock) [N, ...] in which rows that are done have begun their next episode."""
+        """(states, observations, stock) [N, ...] in which rows that are over have begun their next episode."""
         assert not isinstance(self.restart, NoRestart)
-        stock, levels = self.restart.next_levels(stock, jax.vmap(self.env.get_level)(stepped), ts.done)
+        stock, levels = self.restart.next_levels(stock, jax.vmap(self.env.get_level)(stepped), ts.over)
         # All rows are reset, and the ended ones take the result. If the level stays the same, no map is copied: `reset`
         # hands on the level's own arrays, and XLA drops a choice between an array and itself.
-        fresh, first = jax.vmap(self.env.reset)(jax.random.split(key, tree_size(ts.done)), levels)
-        states = tree_where(ts.done, fresh, stepped)
+        fresh, first = jax.vmap(self.env.reset)(jax.random.split(key, tree_size(ts.over)), levels)
+        states = tree_where(ts.over, fresh, stepped)
         if isinstance(self.env, Observable):
             # One observation for each row, and none of the ended state. XLA leaves out what nobody reads, and only
             # truncated episodes that bootstrap read `last_obs`.
             return states, jax.vmap(self.env.observe)(states), stock
-        return states, tree_where(ts.done, first.obs, ts.obs), stock
+        return states, tree_where(ts.over, first.obs, ts.obs), stock
 
     def _restart_in_groups(
         self, key: jax.Array, stock: Any, stepped: EnvState, ts: TimeStep
@@ -320,13 +375,13 @@ class BatchEnv:
         assert isinstance(self.env, ResetsInGroups)
         rule = self.restart
         assert not isinstance(rule, NoRestart)
-        n, n_done = tree_size(ts.done), ts.done.sum(dtype=jnp.int32)
+        n, n_done = tree_size(ts.over), ts.over.sum(dtype=jnp.int32)
         size = min(self.env.resets_at_once, n)
         keys = jax.random.split(key, n)  # a row's key does not depend on the rows that end beside it
         # The rows that are done come first. The last group is filled up with row n, which does not exist. The list is
         # longer than all rows: if all rows made one group, that group would be the same in every round. XLA would then
         # take its work out of the loop, and do it even when there is no round.
-        rows = jnp.nonzero(ts.done, size=n + size, fill_value=n)[0]
+        rows = jnp.nonzero(ts.over, size=n + size, fill_value=n)[0]
         observes = isinstance(self.env, Observable)
 
         def has_more(loop: tuple) -> jax.Array:
@@ -350,7 +405,7 @@ class BatchEnv:
         _, states, obs = jax.lax.while_loop(has_more, one_group, loop)
         if isinstance(self.env, Observable):
             obs = jax.vmap(self.env.observe)(states)
-        return states, obs, rule.used(stock, ts.done)
+        return states, obs, rule.used(stock, ts.over)
 
     def with_queue(self, state: BatchState, queue: LevelQueue) -> BatchState:
         """`state` with a queue of levels [B, Q] for its rows. Each row is on the first of its entries."""
@@ -364,17 +419,25 @@ class BatchEnv:
 
     def numbers(self, state: BatchState) -> jax.Array | None:
         """i32[A, R], which level of the queue's table each row is on; None without queues."""
-        return self._from_rows(state.stock.number()) if isinstance(state.stock, QueueInUse) else None
+        return self._of_agents(state.stock.number()) if isinstance(state.stock, QueueInUse) else None
 
     def levels(self, state: BatchState) -> Level:
         """The level that each row is on, [A, R, ...]."""
-        return jax.tree.map(self._from_rows, jax.vmap(self.env.get_level)(state.env))
+        return jax.tree.map(self._of_agents, jax.vmap(self.env.get_level)(state.env))
 
     def _to_rows(self, x: jax.Array) -> jax.Array:
         return jnp.tile(jnp.repeat(x, self.n_evals, axis=0), (self.n_students,) + (1,) * (x.ndim - 1))
 
     def _from_rows(self, x: jax.Array) -> jax.Array:
         return x.reshape(self.n_students, -1, *x.shape[1:])
+
+    def _of_agents(self, x: jax.Array) -> jax.Array:
+        """[A, R, ...] of what all agents of an environment have in common, [N, ...]."""
+        return self._from_rows(x)
+
+    def _counts(self, ts: TimeStep) -> jax.Array | int:
+        """i32[N], how many steps longer the episode of each row is."""
+        return 1
 
     def _emit(self, ts: TimeStep, obs: Any, stats: EpisodeStats) -> BatchTimeStep:
         out = BatchTimeStep(
@@ -387,5 +450,56 @@ class BatchEnv:
             progress=progress_of(ts, stats.returns),
             facts=ts.facts,
             attempt=ts.attempt,
+            opens=ts.over,
         )
         return jax.tree.map(self._from_rows, out)
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchMultiEnv(BatchEnv):
+    """The same for environments of G agents that share a policy: each agent is a row. R = B * n_evals * G.
+
+    Row (b * n_evals + e) * G + g is agent g in evaluation e of level b. The rows of an environment begin and end its
+    episode together. A row whose agent is dead is not `valid` until then. Statistics are those of the agents' lives:
+    after a death they stay as they were.
+    """
+
+    env: MultiAgentEnvironment  # type: ignore[assignment]
+
+    @property
+    def rows_per_level(self) -> int:
+        return self.n_evals * self.env.n_agents
+
+    def one_obs(self, key: jax.Array, level: Level) -> Any:
+        return jax.tree.map(lambda x: x[0], self.env.reset(key, level)[1].obs)
+
+    def _from_rows(self, x: jax.Array) -> jax.Array:
+        return x.reshape(self.n_students, -1, *x.shape[2:])
+
+    def _of_agents(self, x: jax.Array) -> jax.Array:
+        return self._from_rows(jnp.repeat(x[:, None], self.env.n_agents, axis=1))
+
+    def _counts(self, ts: AgentTimeStep) -> jax.Array:  # type: ignore[override]
+        return ts.playing.astype(jnp.int32)
+
+    def _emit(self, ts: AgentTimeStep, obs: Any, stats: EpisodeStats) -> BatchTimeStep:  # type: ignore[override]
+        out = BatchTimeStep(
+            obs=obs,
+            last_obs=ts.obs,
+            reward=ts.reward,
+            terminated=ts.terminated,
+            truncated=ts.truncated,
+            stats=stats,
+            progress=progress_of(ts, stats.returns),
+            facts=ts.facts | {LIFETIME: stats.lengths.astype(jnp.float32)},
+            attempt=ts.attempt,
+            opens=jnp.broadcast_to(ts.over[:, None], ts.reward.shape),
+            valid=ts.playing,
+        )
+        return jax.tree.map(self._from_rows, out)
+
+
+def batch_of(env: Any, n_students: int = 1, n_evals: int = 1, restart: Any = SameLevel()) -> BatchEnv:
+    """`BatchMultiEnv` for an environment of several agents, `BatchEnv` for any other."""
+    kind = BatchMultiEnv if isinstance(env, MultiAgentEnvironment) else BatchEnv
+    return kind(env, n_students, n_evals, restart)

@@ -54,6 +54,9 @@ class Absent(Students):
     def attempts(self, key: jax.Array, levels: Level, n_episodes: int) -> Attempts:
         raise needs_students()
 
+    def facing(self, duel: Any) -> Students:
+        raise needs_students()
+
 
 def needs_students() -> ValueError:
     """The refusal of a curriculum that asks for them."""

@@ -17,8 +17,9 @@ from minimax_lib.curricula.plr import PLR
 from minimax_lib.curricula.scores import SCORES, Score
 from minimax_lib.curricula.settings import RolloutSettings
 from minimax_lib.envs.base import Environment
-from minimax_lib.envs.batch import BatchEnv, FreshLevels, QueuedLevels
+from minimax_lib.envs.batch import FreshLevels, QueuedLevels, batch_of
 from minimax_lib.models.network import check_network
+from minimax_lib.opponents.duel import BatchDuel
 from minimax_lib.reward_normalization import RewardNormalization
 from minimax_lib.runners.devices import DeviceMesh, DeviceRunner
 from minimax_lib.runners.seeds import Program, SeedRunner
@@ -42,8 +43,10 @@ def runner_of(
     """
     plan = curriculum.plan
     check_scores(plan.scores, agent.agent, n_evals, rewards)
-    agent.check_batch((plan.n_train_rows or plan.n_rows) * n_evals, n_steps)
-    batch_env = BatchEnv(env, n_students=agent.n, n_evals=n_evals, restart=plan.restart)
+    batch_env: Any = batch_of(env, agent.n, n_evals, plan.restart)
+    if plan.n_opponents:
+        batch_env = BatchDuel(batch_env, agent.agent, plan.n_opponents, plan.greedy_opponents)
+    agent.check_batch((plan.n_train_rows or plan.n_rows) * batch_env.rows_per_level, n_steps)
     return Runner(batch_env, agent, curriculum, n_steps, continues, n_rollouts, rewards)
 
 
@@ -76,7 +79,8 @@ def trained_with(env: Environment, agent: AgentPop, settings: RolloutSettings) -
     if isinstance(curriculum.plan.restart, QueuedLevels):
         check_queued(s)
         return runner_of(env, agent, curriculum, s.n_steps, continues=True, rewards=rewards)
-    if isinstance(curriculum.plan.restart, FreshLevels):
+    # With opponents, all games of a batch begin together, on fresh levels too: each is against one opponent.
+    if isinstance(curriculum.plan.restart, FreshLevels) and not curriculum.plan.n_opponents:
         if (s.rollouts_per_batch or 1) > 1:
             raise ValueError(
                 f"runner.rollouts_per_batch is {s.rollouts_per_batch}: it must be 1, since levels are always fresh "
@@ -91,7 +95,7 @@ def trained_with(env: Environment, agent: AgentPop, settings: RolloutSettings) -
         return runner_of(env, agent, curriculum, s.n_steps, continues=continues, n_evals=s.n_evals, rewards=rewards)
     if s.continue_episodes:
         raise ValueError(
-            "runner.continue_episodes is True: it must be False, since this curriculum restarts its levels in every "
+            "runner.continue_episodes is True: it must be False, since this curriculum restarts its episodes in every "
             "batch (runner.rollouts_per_batch says for how many rollouts it keeps them)"
         )
     n_rollouts = s.n_rollouts(env.max_steps)

@@ -14,9 +14,9 @@ from minimax_lib.counts import Count
 from minimax_lib.curricula.base import NEW, SOURCE_NAMES, Curriculum, LevelBatch
 from minimax_lib.curricula.outcome import RolloutOutcome
 from minimax_lib.curricula.scores import population_regret, relative_regret, with_unfinished
-from minimax_lib.curricula.students import CurrentStudents
+from minimax_lib.curricula.students import CurrentStudents, prepared
 from minimax_lib.envs.base import Environment, ResetsInGroups
-from minimax_lib.envs.batch import BatchEnv, FreshLevels, QueuedLevels
+from minimax_lib.envs.batch import FreshLevels, QueuedLevels, Rows
 from minimax_lib.reward_normalization import RewardNormalization, RewardState
 from minimax_lib.rollout import (
     EpisodeReturns,
@@ -26,8 +26,6 @@ from minimax_lib.rollout import (
     begin,
     go_on,
     joined_in_time,
-    queued,
-    rollout,
 )
 from minimax_lib.trees import assert_same_form, zeros
 
@@ -63,7 +61,7 @@ class Runner:
     (`axis_name=axes.SEED`) and a shard_map over devices.
     """
 
-    batch_env: BatchEnv
+    batch_env: Rows
     agent: AgentPop
     curriculum: Curriculum
     n_steps: int
@@ -83,8 +81,8 @@ class Runner:
 
     @property
     def n_rows(self) -> int:
-        """R, the rows of a batch: `n_evals` for each level."""
-        return self.curriculum.plan.n_rows * self.batch_env.n_evals
+        """R, the rows of a batch: one for each evaluation of a level, and for each agent where there are several."""
+        return self.curriculum.plan.n_rows * self.batch_env.rows_per_level
 
     def extra_env_steps(self, state: RunnerState) -> Count:
         """The environment steps that the curriculum has added, with the leading axes of `state`."""
@@ -95,11 +93,11 @@ class Runner:
         k_init, k_run = jax.random.split(key)  # k_run is folded in every step, and never split
         k_level, k_reset, k_students, k_curriculum = jax.random.split(k_init, 4)
         # The network depends only on the shapes of observations, so any level will do.
-        _, ts = self.env.reset(k_reset, self.env.sample_level(k_level))
+        obs = self.batch_env.one_obs(k_reset, self.env.sample_level(k_level))
         return RunnerState(
             clock=jnp.zeros((), jnp.int32),
             seed=k_run,
-            students=self.agent.init(k_students, ts.obs),
+            students=self.agent.init(k_students, obs),
             curriculum=self.curriculum.init(k_curriculum),
             start=self._no_start() if self.continues else (),
             rewards=self.rewards.init(self.agent.n, self.n_rows if self.continues else None) if self.rewards else (),
@@ -137,7 +135,7 @@ class Runner:
         curriculum, report = self.curriculum.observe(k_observe, clock, curriculum, batch, played.outcome)
         assert_same_form("the curriculum's state", state.curriculum, curriculum)
 
-        metrics = played.losses | played.metrics | report
+        metrics = played.losses | played.metrics | agents_metrics(played.outcome.runs) | report
         next_state = RunnerState(
             clock=state.clock + 1,
             seed=state.seed,
@@ -151,10 +149,12 @@ class Runner:
 
     def _play(self, k_rollout: jax.Array, k_update: jax.Array, state: RunnerState, batch: LevelBatch) -> "Played":
         """A rollout from a reset on the batch, then an update."""
-        params, bootstraps = state.students.params, self.agent.bootstrap_truncated
-        runs = rollout(k_rollout, self.batch_env, self.agent, params, batch.levels, self.n_steps, bootstraps)
+        k_begin, k_steps = jax.random.split(k_rollout)
+        params = state.students.params
+        start = prepared(self.batch_env, begin(k_begin, self.batch_env, self.agent, batch.levels), batch)
+        runs = self._go_on(k_steps, state.students, start)
         rewards, runs = self._normalized(self._opening(state.rewards), runs)
-        outcome = RolloutOutcome(self.agent, params, runs, n_evals=self.batch_env.n_evals)
+        outcome = RolloutOutcome(self.agent, params, runs, n_evals=self.batch_env.rows_per_level)
         students, losses = self._update(k_update, state.students, runs, batch.train)
         metrics = self._level_game_metrics(batch, outcome)
         return Played(outcome, students, losses, metrics, self._closing(rewards))
@@ -164,7 +164,7 @@ class Runner:
     ) -> "Played":
         """Several rollouts on the batch, each followed by an update. Each goes on where the one before ended."""
         k_begin, k_rest = jax.random.split(k_rollouts)
-        start = begin(k_begin, self.batch_env, self.agent, batch.levels)
+        start = prepared(self.batch_env, begin(k_begin, self.batch_env, self.agent, batch.levels), batch)
 
         def one(loop: tuple[TrainState, Start, Any], keys: tuple[jax.Array, jax.Array]) -> tuple[tuple, tuple]:
             students, start, rewards = loop
@@ -176,7 +176,7 @@ class Runner:
         keys = jax.random.split(k_rest, self.n_rollouts), jax.random.split(k_updates, self.n_rollouts)
         loop = (state.students, start, self._opening(state.rewards))
         (students, _, rewards), (parts, params, losses) = jax.lax.scan(one, loop, keys)
-        outcome = RolloutOutcome(self.agent, params, joined_in_time(parts), parts, self.batch_env.n_evals)
+        outcome = RolloutOutcome(self.agent, params, joined_in_time(parts), parts, self.batch_env.rows_per_level)
         losses = jax.tree.map(lambda x: x.mean(axis=0), losses)
         metrics = self._level_game_metrics(batch, outcome)
         return Played(outcome, students, losses, metrics, self._closing(rewards))
@@ -193,10 +193,10 @@ class Runner:
             lambda: begin(k_begin, self.batch_env, self.agent, batch.levels),
             lambda: state.start,
         )
-        start = queued(self.batch_env, start, batch.queue)
+        start = prepared(self.batch_env, start, batch)
         rewards, runs = self._normalized(state.rewards, self._go_on(k_steps, state.students, start))
         students, losses = self._update(k_update, state.students, runs, batch.train)
-        outcome = RolloutOutcome(self.agent, state.students.params, runs)
+        outcome = RolloutOutcome(self.agent, state.students.params, runs, n_evals=self.batch_env.rows_per_level)
         metrics = ended_metrics(outcome.episodes)
         if isinstance(self.batch_env.restart, FreshLevels):  # others are described by their curriculum
             metrics |= self._handed_out_metrics(start, runs)
@@ -255,7 +255,7 @@ class Runner:
     ) -> tuple[TrainState, dict[str, jax.Array]]:
         """The students after learning from the rows that the plan names. Unless `train`, unchanged, with NaN losses."""
         n_levels = self.curriculum.plan.n_train_rows
-        runs = runs.rows(slice(n_levels and n_levels * self.batch_env.n_evals))
+        runs = runs.rows(slice(n_levels and n_levels * self.batch_env.rows_per_level))
         learn = jax.jit(self.agent.update)  # jitted so that the shapes of its losses and the branch share one trace
         shapes = jax.eval_shape(learn, key, students, runs)[1]
         no_losses = jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), shapes)
@@ -301,6 +301,12 @@ def ended_metrics(episodes: EpisodeReturns) -> dict[str, jax.Array]:
     if len(n) > 1:
         metrics |= {f"student_{i}/{name}": means[name][i] for i in range(len(n)) for name in ("return", "solved_rate")}
     return metrics
+
+
+def agents_metrics(runs: Rollout) -> dict[str, jax.Array]:
+    """How many of the agents are alive, where there are several in an environment."""
+    valid = runs.steps.valid
+    return {} if valid is None else {"agents/alive": valid.mean(dtype=jnp.float32)}
 
 
 def first_metrics(first: FirstEpisodes) -> dict[str, jax.Array]:

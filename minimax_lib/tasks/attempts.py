@@ -20,6 +20,7 @@ class Steps(struct.PyTreeNode):
     episode: jax.Array  # bool, the episode ended with this step, and with it the attempt
     episode_return: jax.Array  # f32, of the episode so far
     quantity: jax.Array  # f32, what the score is the mean of; NaN where nobody computes it
+    valid: jax.Array | None = None  # bool, the step counts: its agent was alive; None: all steps do
 
 
 class Unfinished(struct.PyTreeNode):
@@ -49,9 +50,11 @@ def results_of(steps: Steps, before: Unfinished, tail: Tail, max_score_coef: flo
     none = Unfinished.none(before.length.shape[0])
 
     def one_step(loop: Unfinished, step: Steps) -> tuple[Unfinished, tuple[jax.Array, jax.Array, jax.Array]]:
-        length, n_scored = loop.length + 1, loop.n_scored + 1
-        total = loop.total + step.quantity
-        highest = jnp.maximum(loop.highest, step.quantity)
+        counts = jnp.int32(1) if step.valid is None else step.valid.astype(jnp.int32)
+        length, n_scored = loop.length + counts, loop.n_scored + counts
+        quantity = step.quantity if step.valid is None else jnp.where(step.valid, step.quantity, 0.0)
+        lowest = quantity if step.valid is None else jnp.where(step.valid, quantity, -jnp.inf)
+        total, highest = loop.total + quantity, jnp.maximum(loop.highest, lowest)
         score = total / n_scored.astype(jnp.float32)
         if max_score_coef != 0:
             score = max_score_coef * highest + (1.0 - max_score_coef) * score

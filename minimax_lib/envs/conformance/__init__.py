@@ -7,6 +7,7 @@ have checks too: `minimax_lib.models.conformance.check_model`, `minimax_lib.curr
 from minimax_lib.envs.conformance.editing import check_editing
 from minimax_lib.envs.conformance.environment import check_environment
 from minimax_lib.envs.conformance.held_out import check_held_out
+from minimax_lib.envs.conformance.multi_agent import check_multi_agent
 from minimax_lib.envs.conformance.teacher import check_teacher
 
-__all__ = ["check_editing", "check_environment", "check_held_out", "check_teacher"]
+__all__ = ["check_editing", "check_environment", "check_held_out", "check_multi_agent", "check_teacher"]

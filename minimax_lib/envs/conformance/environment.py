@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import chex
@@ -10,7 +11,16 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from minimax_lib.envs.base import Environment, EnvState, HoldsAttempts, Level, Observable, ResetsInGroups, TimeStep
+from minimax_lib.envs.base import (
+    BoxLevels,
+    Environment,
+    EnvState,
+    HoldsAttempts,
+    Level,
+    Observable,
+    ResetsInGroups,
+    TimeStep,
+)
 from minimax_lib.envs.conformance.parts import (
     at,
     check_fits,
@@ -38,7 +48,7 @@ def check_environment(env: Environment, key: jax.Array, n_rows: int = 8) -> None
     check_attempts(env, play)
     check_levels(env, play)
     check_time_limit(env, play)
-    check_purity(env, key, n_rows, play)
+    check_purity_of(lambda: play_of(env, key, n_rows), play)
     check_compiles_once(env, key)
     check_level_metrics(env, key)
 
@@ -88,7 +98,7 @@ def play_of(env: Environment, key: jax.Array, n_rows: int) -> Play:
     return jax.tree.map(np.asarray, jax.device_get(play))
 
 
-def check_settings(env: Environment) -> None:
+def check_settings(env: Any) -> None:
     """Settings are static: frozen, hashable, and equal where their values are."""
     name = type(env).__name__
     require(dataclasses.is_dataclass(env), f"{name} is not a dataclass: its settings must be its fields")
@@ -117,6 +127,7 @@ def check_types(env: Environment, key: jax.Array) -> None:
     check_same_types("the state", state, next_state)
     check_same_types("the time step", first, ts)
     check_same_types("the level", level, jax.eval_shape(env.get_level, state))
+    check_box(env, key, level)
     try:
         check_mask(env.observation_space, env.action_space)
     except ValueError as error:
@@ -124,6 +135,19 @@ def check_types(env: Environment, key: jax.Array) -> None:
     for what, dtype in (("reward", "float32"), ("terminated", "bool"), ("truncated", "bool")):
         leaf = getattr(ts, what)
         require(leaf.shape == () and leaf.dtype == dtype, f"{what} is {kind_of(leaf)}: it must be a scalar {dtype}")
+
+
+def check_box(env: Environment, key: jax.Array, level: Level) -> None:
+    """If there is a box of levels, each dimension has a width, and its points are levels like the random ones."""
+    if not isinstance(env, BoxLevels) or not env.level_box:
+        return
+    for name, (low, high) in env.level_box.items():
+        good = bool(np.isfinite([low, high]).all()) and low < high
+        require(good, f"level_box has {name} from {low} to {high}: the first must be below the second, both finite")
+    point = jax.ShapeDtypeStruct((len(env.level_box),), jnp.float32)
+    made = jax.eval_shape(env.level_at, key, point)
+    check_strong("the level at a point", made)
+    check_same_types("the level at a point", level, made)
 
 
 def check_attempts(env: Environment, play: Play) -> None:
@@ -188,7 +212,7 @@ def check_progress(play: Play) -> None:
         require(fact.ndim == 2 and fact.dtype == np.float32, f"the fact {name!r} is {kind_of(fact)}: it must be f32[]")
 
 
-def check_levels(env: Environment, play: Play) -> None:
+def check_levels(env: Any, play: Any) -> None:
     """`get_level` gives back what `reset` was given, at any time of the episode."""
     for when, kept in (("after reset", play.kept_first), ("at the end of the episode", play.kept_last)):
         for (path, given), back in zip(
@@ -203,9 +227,9 @@ def check_time_limit(env: Environment, play: Play) -> None:
     require(bool(over.all()), f"an episode is not over after max_steps={env.max_steps} steps: step must truncate it")
 
 
-def check_purity(env: Environment, key: jax.Array, n_rows: int, play: Play) -> None:
+def check_purity_of(play_again: Callable[[], Any], play: Any) -> None:
     """The same keys give the same episodes, also when traced again."""
-    again = play_of(env, key, n_rows)
+    again = play_again()
     for (path, x), y in zip(jax.tree_util.tree_leaves_with_path(play), jax.tree.leaves(again), strict=True):
         same = np.allclose(x, y, rtol=1e-5, atol=1e-6, equal_nan=True)
         require(same, f"traced twice, an episode differs at {at(path)}: randomness must come from the key alone")
@@ -225,7 +249,7 @@ def check_compiles_once(env: Environment, key: jax.Array) -> None:
         raise AssertionError("step compiles again for a state that step returned") from None
 
 
-def check_level_metrics(env: Environment, key: jax.Array) -> None:
+def check_level_metrics(env: Any, key: jax.Array) -> None:
     """`level_metrics` is a dict of finite f32 scalars."""
     metrics = jax.jit(env.level_metrics)(jax.jit(env.sample_level)(key))
     require(isinstance(metrics, dict), f"level_metrics gives a {type(metrics).__name__}: it must be a dict")

@@ -1,0 +1,148 @@
+"""Environments in which several agents act at once, and share one policy or play against each other."""
+
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from minimax_lib.envs.base import Attempt, EnvState, Level
+from minimax_lib.envs.spaces import Space
+
+
+class AgentTimeStep(struct.PyTreeNode):
+    """What G agents see after a step. G is fixed: the most agents that there can be.
+
+    A *life* is an agent's episode: it ends with the agent's death or with the episode of all. A dead agent stays dead
+    until the episode is over. One that comes back within the episode has not died.
+    """
+
+    obs: Any  # [G, ...], each fits the observation space; zeros for an agent that is dead
+    reward: jax.Array  # f32[G], for the action that led here; 0 for an agent that was not playing, and at reset
+    playing: jax.Array  # bool[G], alive before this step, so that its action counted; at reset: who is alive
+    terminated: jax.Array  # bool[G], the agent's life ended here: by death, or by the end of the game
+    truncated: jax.Array  # bool[G], its life was cut by the time limit
+    over: jax.Array  # bool[], the episode ended here for everybody, and the next step is in another one
+    progress: jax.Array | None = None  # f32[G] in [0, 1], as `TimeStep.progress`: 1 at a life's end is solved (or won)
+    facts: dict[str, jax.Array] = struct.field(default_factory=dict)  # f32[G] by name, of the life so far
+    attempt: Attempt | None = None  # with a leading G: where each agent has tasks of its own; None: a life is one task
+
+    @property
+    def done(self) -> jax.Array:
+        """bool[G], the agent's life ended here."""
+        return self.terminated | self.truncated
+
+
+def agents_opening(
+    obs: Any,
+    playing: jax.Array | None = None,
+    progress: Any = None,
+    facts: dict[str, Any] | None = None,
+    attempt: Attempt | None = None,
+) -> AgentTimeStep:
+    """The time step of a reset. `playing` is bool[G], who is alive; None: everybody.
+
+    If `agents_transition` is given `progress`, `facts` or `attempt`, give them here too, in the same form.
+    """
+    n = jax.tree.leaves(obs)[0].shape[0]
+    none = jnp.zeros(n, bool)
+    alive = jnp.ones(n, bool) if playing is None else playing
+    reward = jnp.zeros(n, jnp.float32)
+    return agents_transition(obs, reward, alive, none, none, jnp.zeros((), bool), progress, facts, attempt)
+
+
+def agents_transition(
+    obs: Any,
+    reward: jax.Array,
+    playing: jax.Array,
+    terminated: jax.Array,
+    truncated: jax.Array,
+    over: jax.Array,
+    progress: Any = None,
+    facts: dict[str, Any] | None = None,
+    attempt: Attempt | None = None,
+) -> AgentTimeStep:
+    """The time step that follows the agents' actions. Without `progress`, see `envs.base.transition`."""
+    return AgentTimeStep(
+        obs=obs,
+        reward=jnp.asarray(reward, jnp.float32),
+        playing=jnp.asarray(playing, bool),
+        terminated=jnp.asarray(terminated, bool),
+        truncated=jnp.asarray(truncated, bool),
+        over=jnp.asarray(over, bool),
+        progress=None if progress is None else jnp.asarray(progress, jnp.float32),
+        facts={name: jnp.asarray(fact, jnp.float32) for name, fact in (facts or {}).items()},
+        attempt=attempt,
+    )
+
+
+@runtime_checkable
+class MultiAgentEnvironment(Protocol):
+    """As `Environment`, for G agents with one observation space and one action space. Derive from this class.
+
+    `BatchMultiEnv` vectorises it: each agent is a row. Arrays have a leading G and no names: a program with 128 agents
+    is then as short as one with two. What differs from agent to agent (a role) belongs in the observation.
+    Check your own with `envs.conformance.check_multi_agent`.
+    """
+
+    @property
+    def n_agents(self) -> int:
+        """G."""
+        ...
+
+    @property
+    def max_steps(self) -> int:
+        """The longest episode, in steps."""
+        ...
+
+    @property
+    def observation_space(self) -> Space:
+        """Of one agent."""
+        ...
+
+    @property
+    def action_space(self) -> Space:
+        """Of one agent."""
+        ...
+
+    def sample_level(self, key: jax.Array) -> Level:
+        """A random level of the training distribution. All agents share it."""
+        ...
+
+    def reset(self, key: jax.Array, level: Level) -> tuple[EnvState, AgentTimeStep]:
+        """The state and time step (`agents_opening`) in which an episode on `level` begins."""
+        ...
+
+    def step(self, key: jax.Array, state: EnvState, action: Any) -> tuple[EnvState, AgentTimeStep]:
+        """The state and time step (`agents_transition`) after `action` [G, ...]. That of a dead agent is ignored."""
+        ...
+
+    def get_level(self, state: EnvState) -> Level:
+        """The level that `reset` was given. By default, `state.level`."""
+        return state.level
+
+    def level_metrics(self, level: Level) -> dict[str, jax.Array]:
+        """Named f32[] facts about a level. By default, none."""
+        return {}
+
+
+@runtime_checkable
+class ZeroSum(Protocol):
+    """A multi-agent environment with this one more setting or property: the rewards of a step may add up to 0."""
+
+    @property
+    def zero_sum(self) -> bool:
+        """They always do."""
+        ...
+
+
+@runtime_checkable
+class Relabels(Protocol):
+    """A multi-agent environment with this one more method: it does not matter which agent is which."""
+
+    def relabelled(self, state: EnvState, order: jax.Array) -> EnvState:
+        """The state in which agent i is the one that was `order[i]` (i32[G]) before.
+
+        A step with the same key and the actions in that order then gives the same, in that order.
+        """
+        ...

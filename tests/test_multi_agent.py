@@ -1,0 +1,304 @@
+"""Several agents as rows: one agent is the single-agent path, the dead change nothing, and each fault is found."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from minimax_lib.agents.population import AgentPop
+from minimax_lib.agents.ppo import PPO, Batch, PPOAgent
+from minimax_lib.curricula.dr import DR
+from minimax_lib.curricula.plr import PLR
+from minimax_lib.curricula.scores import episode_mean
+from minimax_lib.curricula.students import CurrentStudents
+from minimax_lib.envs.batch import BatchEnv, BatchMultiEnv, FreshLevels, SameLevel, batch_of
+from minimax_lib.envs.conformance import check_multi_agent
+from minimax_lib.envs.matrix_game import MATCHING_PENNIES, UNEVEN_ROCK_PAPER_SCISSORS, MatrixGame
+from minimax_lib.envs.multi_agent import MultiAgentEnvironment
+from minimax_lib.models.settings import LSTM, FeedForward
+from minimax_lib.reward_normalization import RewardNormalization
+from minimax_lib.rollout import Rollout, rollout
+from minimax_lib.runners.build import trained_with
+from tests.islands import Islands, Walk
+
+KEY = jax.random.key(3)
+WALK, ALONE, FOUR = Walk(), Islands(n_agents=1), Islands()
+
+
+def agent_of(env, model=FeedForward(dense_width=8, head_width=8), n=1, **settings):  # noqa: B008
+    network = model.build(env.observation_space, env.action_space)
+    return AgentPop(PPOAgent(network, PPO(n_epochs=1, lr=1e-2, **settings), 10), n)
+
+
+def same(one, other):
+    for x, y in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        x, y = (jax.random.key_data(z) if jnp.issubdtype(z.dtype, jax.dtypes.prng_key) else z for z in (x, y))
+        np.testing.assert_array_equal(x, y)
+
+
+# ------------------------------------------------------------------------------------------------- the environment
+
+
+@pytest.mark.parametrize("env", [FOUR, MatrixGame(UNEVEN_ROCK_PAPER_SCISSORS), MatrixGame(MATCHING_PENNIES)])
+def test_environments_conform(env):
+    check_multi_agent(env, KEY, 4)
+
+
+def broken(name, sentence, change):
+    """`Islands` whose time step, or state, is changed by `change(state before, state, ts)`."""
+
+    class Broken(Islands):
+        def step(self, key, state, action):
+            after, ts = super().step(key, state, action)
+            return change(state, after, ts, action)
+
+    return pytest.param(dataclasses.dataclass(frozen=True)(Broken)(), sentence, id=name)
+
+
+def heard(state, action):
+    """i32[], the sum of what the dead have done."""
+    return jnp.where(state.alive, 0, action).sum(dtype=jnp.int32)
+
+
+@pytest.mark.parametrize(
+    ("env", "sentence"),
+    [
+        broken("reward", "dead agent gets a reward", lambda s, a, ts, _: (a, ts.replace(reward=ts.reward - 0.1))),
+        broken("sight", "dead agent sees something", lambda s, a, ts, _: (a, ts.replace(obs=ts.obs + 1.0))),
+        broken("risen", "stay dead", lambda s, a, ts, _: (a, ts.replace(playing=jnp.ones_like(ts.playing)))),
+        broken("twice", "ends twice", lambda s, a, ts, _: (a, ts.replace(terminated=ts.terminated | ~ts.playing))),
+        broken("early", "somebody's life is not", lambda s, a, ts, _: (a, ts.replace(over=jnp.ones((), bool)))),
+        broken("never", "not over after max_steps", lambda s, a, ts, _: (a, ts.replace(over=jnp.zeros((), bool)))),
+        broken("deaf", "dead agent changes", lambda s, a, ts, act: (a.replace(names=a.names + heard(s, act)), ts)),
+        broken("order", "in another order", lambda s, a, ts, _: (a, ts.replace(reward=ts.reward.at[0].mul(2)))),
+        broken("shape", "the time step changes", lambda s, a, ts, _: (a, ts.replace(reward=ts.reward.sum()))),
+    ],
+)
+def test_each_fault_is_found(env, sentence):
+    with pytest.raises(AssertionError, match=sentence):
+        check_multi_agent(env, KEY, 4)
+
+
+def test_a_game_that_does_not_add_up_is_found():
+    class Generous(MatrixGame):
+        def step(self, key, state, action):
+            after, ts = super().step(key, state, action)
+            return after, ts.replace(reward=ts.reward + 1.0)
+
+    with pytest.raises(AssertionError, match=r"add up to 2\.0"):
+        check_multi_agent(Generous(), KEY, 2)
+
+
+# ------------------------------------------------------------------------------------------------------------- rows
+
+
+@pytest.mark.parametrize("restart", ["same", "fresh"])
+def test_one_agent_is_the_single_agent_path_bit_for_bit(restart):
+    runs = []
+    for env in (WALK, ALONE):
+        rule = SameLevel() if restart == "same" else FreshLevels(env.sample_level)
+        batch, agent = batch_of(env, restart=rule), agent_of(WALK, LSTM(memory_width=4, head_width=8))
+        params = agent.init(KEY, jnp.zeros(3)).params
+        levels = jax.vmap(env.sample_level)(jax.random.split(KEY, 6))
+        runs.append(jax.jit(lambda b=batch, a=agent, p=params, lv=levels: rollout(KEY, b, a, p, lv, 24))())
+    single, several = (run.replace(final=None, steps=run.steps.replace(valid=None, facts={})) for run in runs)
+    same(single, several)
+    assert runs[0].steps.done.sum() > 10
+    assert bool(runs[1].steps.valid.all())
+    assert type(batch_of(WALK)) is BatchEnv
+    assert type(batch_of(FOUR)) is BatchMultiEnv
+
+
+@pytest.mark.parametrize(
+    "settings", [DR(n_parallel=4, n_steps=12), PLR(n_parallel=4, n_steps=12, capacity=8, min_fill=0.5)]
+)
+def test_training_with_one_agent_is_that_of_the_single_agent(settings):
+    states = []
+    for env in (WALK, ALONE):
+        runner = trained_with(env, agent_of(WALK), settings)
+        state, step = runner.init(KEY), jax.jit(runner.step)
+        for _ in range(4):
+            state, metrics = step(state)
+        states.append((state.students, metrics["return"], metrics["solved_rate"]))
+    same(states[0][1:], states[1][1:])
+    for x, y in zip(jax.tree.leaves(states[0][0]), jax.tree.leaves(states[1][0]), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-7)  # a mean over valid steps divides by their number
+
+
+@functools.cache
+def played(n_steps=24, n_rows=5):
+    """A rollout of `FOUR` and, of its every step, a plain Python account of who was alive."""
+    agent = agent_of(FOUR)
+    batch = batch_of(FOUR)
+    params = agent.init(KEY, jnp.zeros(3)).params
+    levels = jax.vmap(FOUR.sample_level)(jax.random.split(KEY, n_rows))
+    return agent, params, jax.jit(lambda: rollout(KEY, batch, agent, params, levels, n_steps))()
+
+
+def test_lives_by_a_plain_account():
+    _, _, run = played()
+    s = jax.tree.map(np.asarray, run.steps)
+    n_steps, _, n_rows = s.reward.shape
+    for environment in range(n_rows // 4):
+        rows = range(4 * environment, 4 * environment + 4)
+        alive, total, length = dict.fromkeys(rows, True), dict.fromkeys(rows, 0.0), dict.fromkeys(rows, 0)
+        opens = True
+        for t in range(n_steps):
+            for row in rows:
+                assert s.first[t, 0, row] == opens
+                assert s.valid[t, 0, row] == alive[row]
+                if not alive[row]:
+                    assert (s.done[t, 0, row], s.reward[t, 0, row], s.discount[t, 0, row]) == (False, 0, 0)
+                    continue
+                total[row] += float(s.reward[t, 0, row])
+                length[row] += 1
+                assert s.episode_return[t, 0, row] == pytest.approx(total[row], abs=1e-5)
+                assert s.facts["lifetime"][t, 0, row] == length[row]
+                assert s.discount[t, 0, row] == 1.0 - s.done[t, 0, row]
+                if s.done[t, 0, row]:
+                    alive[row] = False
+            opens = not any(alive.values())
+            if opens:
+                alive, total, length = dict.fromkeys(rows, True), dict.fromkeys(rows, 0.0), dict.fromkeys(rows, 0)
+    assert 0.3 < s.valid.mean() < 0.9
+
+
+def changed_where_dead(run: Rollout) -> Rollout:
+    """The same rollout, in which the dead see, do and value something else."""
+    dead = ~run.steps.valid
+    noise = jax.random.normal(KEY, dead.shape)
+    s = run.steps
+    return run.replace(
+        steps=s.replace(
+            obs=jnp.where(dead[..., None], 5 * noise[..., None], s.obs),
+            action=jnp.where(dead, 2 - s.action, s.action),
+            value=jnp.where(dead, noise, s.value),
+            log_prob=jnp.where(dead, -jnp.abs(noise), s.log_prob),
+        )
+    )
+
+
+@pytest.mark.parametrize("n_minibatches", [1, 2])
+def test_a_dead_agent_changes_nothing(n_minibatches):
+    _, params, run = played()
+    agent = agent_of(FOUR, n_minibatches=n_minibatches)
+    state = agent.init(KEY, jnp.zeros(3)).replace(params=params)
+    learn = jax.jit(agent.update)
+    one, losses = learn(KEY, state, run)
+    other, again = learn(KEY, state, changed_where_dead(run))
+    # Not to the bit: where a step is not valid, its gradient is multiplied by 0, and added up.
+    for x, y in zip(jax.tree.leaves((one, losses)), jax.tree.leaves((other, again)), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6)
+    moved = [
+        float(jnp.abs(x - y).max()) for x, y in zip(jax.tree.leaves(one.params), jax.tree.leaves(params), strict=True)
+    ]
+    assert max(moved) > 1e-3
+
+
+def test_the_update_is_that_of_the_single_agents_on_the_same_steps():
+    """Each agent is alone on its island: the same lives in a batch of `Walk` give the same gradient."""
+    agent, params, run = played()
+    batch = agent.agent
+    rollouts = jax.tree.map(lambda x: x[:, 0] if x.ndim > 1 else x[0], run.replace(final=None))
+    rollouts = rollouts.replace(carry=jax.tree.map(lambda x: x[0], run.carry), last_value=run.last_value[0])
+    advantage, target = rollouts.advantages(batch.gamma, batch.gae_lambda)
+    valid = np.asarray(rollouts.steps.valid)
+    # By hand: the mean over the valid steps alone, of a batch that holds nothing else.
+    whole = Batch(steps=rollouts.steps, carry=(), advantage=advantage, target=target)
+    only = jax.tree.map(lambda x: x[valid][None] if x.ndim >= 2 else x, whole)
+    only = dataclasses.replace(only, steps=only.steps.replace(valid=None))
+    single = jax.tree.map(lambda x: x[0], params)
+    gradients = [jax.grad(batch.loss, has_aux=True)(single, part)[0] for part in (whole, only)]
+    for x, y in zip(*map(jax.tree.leaves, gradients), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-6)
+
+
+def test_advantages_of_the_living_do_not_see_the_dead():
+    _, _, run = played()
+    one, other = (r.advantages(0.99, 0.95)[0] for r in (run, changed_where_dead(run)))
+    valid = np.asarray(run.steps.valid)
+    # Values of the living follow each other; where a life goes on in the next step, that step is valid too.
+    np.testing.assert_array_equal(np.asarray(one)[valid], np.asarray(other)[valid])
+
+
+def test_nobody_alive_is_no_gradient_and_no_nan():
+    agent, params, run = played()
+    none = run.replace(steps=run.steps.replace(valid=jnp.zeros_like(run.steps.valid)))
+    state = agent.init(KEY, jnp.zeros(3)).replace(params=params)
+    after, losses = jax.jit(agent.update)(KEY, state, none)
+    same(after.params, params)
+    assert all(np.isfinite(x) for x in jax.tree.leaves(losses))
+
+
+def test_relabelling_the_agents_relabels_the_rows():
+    env = FOUR
+    key, order = jax.random.key(5), jnp.array([2, 0, 3, 1])
+    state, _ = env.reset(key, env.sample_level(key))
+    moved = env.relabelled(state, order)
+    for t in range(6):
+        k_act, k_step = jax.random.split(jax.random.fold_in(key, t))
+        action = jax.random.randint(k_act, (4,), 0, 3)
+        state, one = env.step(k_step, state, action)
+        moved, other = env.step(k_step, moved, action[order])
+        same(one.reward[order], other.reward)
+        same(one.obs[order], other.obs)
+
+
+# ------------------------------------------------------------------------------------------- scores, rewards, attempts
+
+
+def test_scores_are_means_over_the_steps_of_the_living():
+    values = jnp.array([[1.0, 1.0], [2.0, 9.0], [3.0, 9.0], [4.0, 5.0]])[:, None]
+    done = jnp.array([[0, 1], [0, 0], [1, 0], [1, 1]], bool)[:, None]
+    valid = jnp.array([[1, 1], [1, 0], [1, 0], [1, 1]], bool)[:, None]
+    found = episode_mean(values, done, 1, valid)[0]
+    np.testing.assert_allclose(found, [(2.0 + 4.0) / 2, (1.0 + 5.0) / 2])
+
+
+def test_normalised_rewards_count_the_living_alone():
+    _, _, run = played()
+    rule = RewardNormalization()
+    start = rule.init(1).moments
+    moments, _, scaled = rule.learn(start, rule.opening(1, run.steps.reward.shape[2]), run)
+    reward, done, valid = (np.asarray(x)[:, 0] for x in (run.steps.reward, run.steps.done, run.steps.valid))
+    seen, g = [], np.zeros(reward.shape[1])
+    for t in range(len(reward)):
+        g = rule.discount * g + reward[t]
+        seen.extend(g[valid[t]])
+        g = np.where(done[t], 0.0, g)
+    np.testing.assert_allclose(moments.variance[0], np.var(seen), rtol=1e-3)
+    np.testing.assert_allclose(moments.mean[0], np.mean(seen), rtol=1e-3, atol=1e-4)
+    assert bool(jnp.isfinite(scaled.steps.reward).all())
+
+
+def test_whole_lives_on_a_level():
+    agent, params, _ = played()
+    students = CurrentStudents(batch_of(FOUR), agent, params, 8)
+    levels = jax.vmap(FOUR.sample_level)(jax.random.split(KEY, 3))
+    attempts = jax.jit(lambda: students.attempts(KEY, levels, 2))()
+    assert attempts.episodes.lengths.shape == (1, 3, 8)  # 2 episodes of 4 agents
+    assert int(attempts.env_steps) == int(attempts.episodes.lengths.sum())
+    assert 1 <= int(attempts.episodes.lengths.min()) <= int(attempts.episodes.lengths.max()) <= 9
+    won = attempts.episodes.solved
+    lost = attempts.episodes.returns - attempts.episodes.lengths * -0.1
+    np.testing.assert_allclose(lost, jnp.where(won, 1.1, 0.0), atol=1e-5)  # a solved life has one step of 1, not -.1
+
+
+def test_lives_that_outlast_a_rollout_go_on():
+    settings = DR(n_parallel=3, n_steps=5)  # episodes have up to 9 steps
+    runner = trained_with(FOUR, agent_of(FOUR), settings)
+    assert runner.continues
+    state, step = jax.jit(runner.init)(KEY), jax.jit(runner.step)
+    for _ in range(5):
+        state, metrics = step(state)
+        assert all(np.isfinite(metrics[name]) for name in ("loss", "agents/alive"))
+    assert 0 < float(metrics["agents/alive"]) < 1
+    assert runner.env_steps_per_step == 3 * 4 * 5
+
+
+def test_what_is_an_environment_of_several():
+    assert isinstance(FOUR, MultiAgentEnvironment)
+    assert not isinstance(WALK, MultiAgentEnvironment)
