@@ -38,6 +38,7 @@ EXTRAS = {
         *RUN_TESTS,
         "hypothesis>=6.100",
         "minigrid>=3.0",
+        "open_spiel>=2.0",  # its laser_tag, with which LaserTag is compared step by step
         "tensorboardX>=2.6",
         GYMNAX,
         GYMNASIUM,
@@ -102,6 +103,7 @@ setup(
             "trained/*/*/*.yaml",
             "trained/*/*/*.json*",
             "trained/*/*/archive/*.npz",
+            "envs/lasertag/*.json",
             "envs/maze/*.json",
             "pictures/*.css",
             "pictures/*.js",

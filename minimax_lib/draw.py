@@ -14,6 +14,7 @@ from minimax_lib.config.shipped import located_run, shipped_agents
 from minimax_lib.config.train import import_plugins
 from minimax_lib.envs.base import Drawable, Environment
 from minimax_lib.envs.drawing import same_size, stacked
+from minimax_lib.evaluation.held_out import tasks_of_run
 from minimax_lib.experiment.compilation import keep_compiled_programs
 from minimax_lib.experiment.files import saved_updates
 from minimax_lib.experiment.folder import RunFolder
@@ -97,7 +98,7 @@ def check_run(settings: Settings, run: Run) -> None:
     if not 0 <= settings.student < n_students:
         raise ValueError(f"student is {settings.student}: {path} has {n_students}, counted from 0")
     if "episodes" in settings.what:
-        films.tasks_to_show(env, settings.tasks)
+        films.tasks_to_show(env, tasks_of_run(settings.tasks, run.config.runner))
 
 
 def names_of(folders: Sequence[Path]) -> list[str]:
@@ -186,7 +187,8 @@ def _lineage(settings: Settings, run: LoadedRun, film: bool) -> list[np.ndarray]
 
 
 def _episodes(settings: Settings, run: LoadedRun, film: bool) -> list[np.ndarray]:
-    episodes = run.play_tasks(films.tasks_to_show(run.env, settings.tasks), greedy=settings.greedy)
+    tasks = films.tasks_to_show(run.env, tasks_of_run(settings.tasks, run.config.runner))
+    episodes = run.play_tasks(tasks, greedy=settings.greedy)
     if not film:
         return [films.ways(episodes)]
     captions = [films.told(name, episode) for name, episode in episodes.items()]

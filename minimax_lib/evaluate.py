@@ -1,4 +1,4 @@
-"""The command `minimax-evaluate` (also `evaluate.py`): evaluates trained runs on held-out tasks."""
+"""The command `minimax-evaluate` (also `evaluate.py`): evaluates trained runs on held-out tasks or against others."""
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -43,6 +43,7 @@ from minimax_lib.experiment.evaluations import (
 from minimax_lib.experiment.failures import XLA_ERRORS, evaluation_failure
 from minimax_lib.experiment.folder import differences
 from minimax_lib.experiment.hardware import say_hardware
+from minimax_lib.experiment.meetings import meet, planned
 from minimax_lib.experiment.saved import Run, find_run, restore
 from minimax_lib.runners.build import make_agent
 from minimax_lib.runners.memory import check_level_memory, check_task_memory
@@ -66,8 +67,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         import_plugins(settings.plugins or ())
         groups = methods_of(settings) if settings.compares else {"": found_runs(settings)}
         runs = [run for members in groups.values() for run in members]
-        runners = runners_of(settings, runs)
-        check_comparable(settings, runs, runners)
+        if settings.opponents:
+            for run in runs:
+                check_student(run, settings.student)
+            meeting = planned(settings, groups)
+        else:
+            runners = runners_of(settings, runs)
+            check_comparable(settings, runs, runners)
     except ValueError as error:
         return refuse(error, argv)
     # All requests have been checked. From here on, an error means that the work has failed: status 1.
@@ -75,7 +81,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     try:
         keep_compiled_programs(settings.compilation_cache)
-        if settings.compares:
+        if settings.opponents:
+            meet(meeting, Console())
+        elif settings.compares:
             compare(settings, groups, runners, Console())
         else:
             evaluate(settings, runs, runners[runs[0].folder.path], Console())

@@ -63,6 +63,7 @@ def check_tasks(settings: Settings, groups: Sequence[Group]) -> None:
     if not (settings.tasks and settings.episodes):
         return
     from minimax_lib.envs.registry import make_held_out
+    from minimax_lib.evaluation.held_out import tasks_of_run
     from minimax_lib.experiment.saved import config_of
 
     for group in groups:
@@ -70,7 +71,7 @@ def check_tasks(settings: Settings, groups: Sequence[Group]) -> None:
             config = config_of(RunFolder(group.runs[0].path), plugins_are_given=True)
         except ValueError:
             continue  # then the report says why there is no episode
-        make_held_out(config.env, settings.tasks)
+        make_held_out(config.env, tasks_of_run(settings.tasks, config.runner))
 
 
 def report(settings: Settings, groups: Sequence[Group]) -> str:

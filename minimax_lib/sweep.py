@@ -16,6 +16,7 @@ from minimax_lib.config.sweep import Sweep, read_sweep
 from minimax_lib.config.sweep_command import Command, parse
 from minimax_lib.config.trials import Trial, trials
 from minimax_lib.envs.registry import make_held_out
+from minimax_lib.evaluation.held_out import tasks_of_run
 from minimax_lib.experiment.interrupts import exit_status
 from minimax_lib.experiment.sweeps import FAILED, FINISHED, Result, SweepFolder, table_parts
 from minimax_lib.experiment.workers import TRAIN, Workers
@@ -97,7 +98,8 @@ def checker(sweep: Sweep) -> Callable[[Config], None]:
             raise ValueError("distributed is on: a trial of a sweep is one process")
         make_runner(with_devices(config))
         evaluated = config.eval.build(config.env, make_agent(config).agent).names
-        missing = [task for task in make_held_out(config.env, wanted).names if task not in evaluated]
+        scored = make_held_out(config.env, tasks_of_run(wanted, config.runner)).names
+        missing = [task for task in scored if task not in evaluated]
         if missing:
             raise ValueError(
                 f"eval.tasks is {', '.join(config.eval.tasks)}, without {missing[0]}, which score.tasks asks for: "

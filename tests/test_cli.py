@@ -135,6 +135,15 @@ def test_flags_take_any_spelling_and_order():
             ["--plugins", "no_such_module"],
             "plugin 'no_such_module' cannot be imported: No module named 'no_such_module'",
         ),
+        (
+            ["--runner", "tasks", "--runner.core", "stratified", "--runner.core.inner.beta", "1"],
+            "unknown flag --runner.core.inner.beta: choose from --runner.core.inner.alpha, * (did you mean "
+            "--runner.core.inner.theta?)",
+        ),
+        (
+            ["--runner", "tasks", "--runner.core", "stratified", "--runner.core.inner", "lp"],
+            "unknown task curriculum 'lp': choose from * (did you mean 'learning_progress'?)",
+        ),
         (["--plugins", "./mine.py"], "plugin './mine.py' is not the name of a module: give it as package.module"),
     ],
 )
@@ -207,8 +216,8 @@ def test_help_shows_every_group_with_what_is_chosen_and_its_values(elsewhere):
     assert finished.returncode == 0, finished.stderr
     text = " ".join(finished.stdout.split())
     for expected in (
-        "--env {AMaze",
-        "--runner {dr",
+        "--env NAME",
+        "--runner NAME",
         "--model {lstm,gru,s5,ff",
         "--config FILE",
         "--list [configs|",
@@ -239,6 +248,7 @@ CHOICES = [
     [],
     *(["--runner", name] for name in RUNNERS.names()),
     *(["--runner", "plr", "--runner.generator", name] for name in GENERATORS.names()),
+    ["--runner", "tasks", "--runner.core", "stratified", "--runner.core.inner", "sfl"],
     *(["--model", name] for name in MODELS.names()),
     *(["--env", name] for name in ENVS.names()),
 ]
@@ -391,7 +401,8 @@ def test_plugins_add_environments_models_and_runners(elsewhere):
     assert finished.returncode == 0, finished.stderr
     text = " ".join(finished.stdout.split())
     for expected in (
-        "--env {AMaze,GridWorld,Pendulum,Gymnax,Craftax,CraftaxTasks,Ice}",
+        "--env NAME",
+        "One of: AMaze, GridWorld, Pendulum, LaserTag, Gymnax, Craftax, CraftaxTasks, Ice.",
         "--env.slipperiness FLOAT",
         "How often a step slips. (default: 0.5)",
         "(default: 8)",
@@ -405,7 +416,7 @@ def test_plugins_add_environments_models_and_runners(elsewhere):
     assert re.search("(?m)^  Ice  +Frozen ground.$", names.stdout)
     assert re.search("(?m)^  tiny$", names.stdout)
     wrong = run("--plugins", "mine", "--env", "Icee")
-    known = "AMaze, GridWorld, Pendulum, Gymnax, Craftax, CraftaxTasks, Ice"
+    known = "AMaze, GridWorld, Pendulum, LaserTag, Gymnax, Craftax, CraftaxTasks, Ice"
     assert wrong.stderr == f"error: unknown environment 'Icee': choose from {known} (did you mean 'Ice'?)\n"
 
 

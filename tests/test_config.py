@@ -22,6 +22,8 @@ from minimax_lib.config.values import Words, convert
 from minimax_lib.curricula.finite import FiniteList
 from minimax_lib.curricula.plr import PLR
 from minimax_lib.curricula.registry import RUNNERS
+from minimax_lib.curricula.task_cores import SFLSettings, StratifiedSettings
+from minimax_lib.curricula.tasks import TaskRunner
 from minimax_lib.envs.registry import ENVS
 from minimax_lib.experiment.folder import differences
 from minimax_lib.messages import UNPRINTABLE
@@ -324,6 +326,10 @@ def test_every_experiment_is_shipped_and_says_what_it_is_in_its_first_line():
         ({"model": "s5"}, {"model": S5()}),
         ({"ppo": PPO}, {}),
         ({"runner": PLR(generator="finite")}, {"runner": PLR(generator=FiniteList())}),
+        (
+            {"runner": TaskRunner(core=StratifiedSettings(inner="sfl"))},
+            {"runner": TaskRunner(core=StratifiedSettings(inner=SFLSettings()))},
+        ),
         ({"plugins": ["json"]}, {"plugins": ("json",)}),
         ({"seed": 3, "resume": True}, {"seed": 3, "resume": True}),
     ],

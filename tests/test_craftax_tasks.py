@@ -155,3 +155,10 @@ def test_settings_are_checked():
         CraftaxTasks(attempt_steps=0)
     with pytest.raises(ValueError, match=r"env.map_size is 20"):
         CraftaxTasks(map_size=20)
+
+
+def test_tasks_have_names():
+    names = [ENV.task_name(i) for i in range(len(POSSIBLE) + 1024)]
+    assert names[: len(POSSIBLE)] == list(POSSIBLE)
+    assert names[-1] == "impossible_1023"
+    assert len(set(names)) == len(names)

@@ -14,11 +14,15 @@ from minimax_lib.curricula.base import Curriculum, LevelBatch, Plan, level_batch
 from minimax_lib.curricula.conformance import check_curriculum, small_agent
 from minimax_lib.curricula.designed import Teacher
 from minimax_lib.curricula.generators import GENERATORS
+from minimax_lib.curricula.plr import PLRSettings
 from minimax_lib.curricula.registry import RUNNERS, register_curriculum
 from minimax_lib.curricula.sfl import SFLSettings
+from minimax_lib.envs.lasertag.lasertag import LaserTag
 from minimax_lib.envs.maze.amaze import AMaze
 from minimax_lib.envs.maze.teacher import MazeDesign
+from minimax_lib.envs.pendulum import Pendulum
 from minimax_lib.models.settings import FeedForward
+from minimax_lib.opponents.settings import OPPONENTS
 
 ENV = AMaze(height=3, width=3, n_walls=2, max_steps=6)
 TEACHER = Teacher(design=MazeDesign(noise_dim=2), model=FeedForward(conv_filters=2, dense_width=4, head_width=2))
@@ -27,11 +31,21 @@ SMALL: dict[str, dict[str, Any]] = {
     "plr": BUFFER,
     "accel": BUFFER | {"n_edits": 2, "n_parents": 2},
     "tasks": {"n_levels": 8},
+    "box": {"n_steps": 12},
     "episode_plr": BUFFER,
     "sfl": {"every": 2, "n_scored": 8, "n_kept": 3},
     "paired": {"teacher": TEACHER},
+    "selfplay": {"capacity": 2, "every": 2},
+    "maestro": {"capacity": 2, "every": 2, "plr": PLRSettings(**BUFFER)},
     "finite": {"n_levels": 8},
     "teacher": vars(TEACHER),
+}
+GAME = LaserTag(height=4, width=4, min_side=3, max_steps=6)
+OTHER_ENVS = {
+    "runner box": Pendulum(max_steps=6, hold_steps=2),
+    "runner selfplay": GAME,
+    "runner maestro": GAME,
+    "PFSP on PLR": GAME,
 }
 SHIPPED = {f"runner {name}": (RUNNERS[name], SMALL.get(name, {})) for name in RUNNERS.names()}
 SHIPPED |= {  # the others build what the runner of their name does
@@ -43,6 +57,10 @@ VARIANTS = {
     "REPAIRED": (RUNNERS["plr"], BUFFER | {"generator": TEACHER, "score": "relative_regret", "n_students": 2}),
     "PLR on SFL": (RUNNERS["plr"], BUFFER | {"generator": GENERATORS["sfl"](**SMALL["sfl"])}),
     "PLR on PLR": (RUNNERS["plr"], BUFFER | {"generator": GENERATORS["plr"](**BUFFER), "robust": False}),
+    "PFSP on PLR": (
+        RUNNERS["selfplay"],
+        {"capacity": 2, "every": 2, "levels": GENERATORS["plr"](**BUFFER), "opponents": OPPONENTS["pfsp"]()},
+    ),
     "ACCEL on PLR": (RUNNERS["accel"], SMALL["accel"] | {"generator": GENERATORS["plr"](**BUFFER)}),
 }
 
@@ -55,9 +73,10 @@ def with_defaults(name: str) -> bool:
 @pytest.mark.parametrize("name", [name for name in SHIPPED | VARIANTS if with_defaults(name)])
 def test_every_curriculum_conforms(name):
     maker, settings = (SHIPPED | VARIANTS)[name]
+    env = OTHER_ENVS.get(name, ENV)
     settings = maker(**settings, **({"n_parallel": 4} if name in VARIANTS or name.startswith("runner") else {}))
-    agent = small_agent(ENV, 2 if "teacher" in name or "paired" in name or "REPAIRED" in name else 1)
-    check_curriculum(settings.build(ENV, agent, 4), ENV, jax.random.key(0), agent)
+    agent = small_agent(env, 2 if "teacher" in name or "paired" in name or "REPAIRED" in name else 1)
+    check_curriculum(settings.build(env, agent, 4), env, jax.random.key(0), agent)
 
 
 # ------------------------------------------------------------------------------------------- each fault by itself

@@ -45,14 +45,24 @@ RUNNERS_OF: dict[str, dict[str, Any]] = {
     "paired": {"teacher": {"model": "ff", "design": {"name": "AMaze", "n_walls": 2}}},
     "tasks": {"n_levels": 16},
     "episode_plr": {"capacity": 32, "min_fill": 0.25, "n_fresh": 2},
+    "box": {},
+    "selfplay": {"capacity": 2, "every": 2, "n_opponents": 1, "levels": {"name": "plr", "capacity": 32}},
+    "maestro": {"capacity": 2, "every": 2, "plr": {"capacity": 32, "min_fill": 0.25}},
+}
+GAME = {"env": {"name": "LaserTag", "height": 4, "width": 4, "min_side": 3, "max_steps": 16}}
+ENV_OF: dict[str, dict[str, Any]] = {
+    "box": {"env": {"name": "Pendulum", "max_steps": 16, "hold_steps": 4}},
+    "selfplay": GAME,
+    "maestro": GAME,
 }
 
 
 def config(method: str, /, runner: dict[str, Any] | None = None, **settings: Any) -> Config:
     """A configuration with the runner called `method`, whose settings `runner` adds to."""
     group = {"name": method, "n_parallel": 8, "n_steps": 16} | RUNNERS_OF[method] | (runner or {})
+    env = ENV_OF.get(method, {})
     averaged = {"ppo": BASE["ppo"] | {"ema_decay": 0.9}} if method == "dr" else {}
-    return from_dict(BASE | averaged | {"runner": group} | settings)
+    return from_dict(BASE | averaged | env | {"runner": group} | settings)
 
 
 @functools.cache
@@ -133,6 +143,18 @@ def test_every_device_has_a_buffer_of_its_own():
     assert all(a != b for i, a in enumerate(levels) for b in levels[:i])
     assert buffer.filled.all(axis=(0, 2)).any() or buffer.filled.any(axis=2).all()
     assert len(set(np.asarray(state.curriculum.due).ravel().tolist())) == 1  # the decision is common
+
+
+def test_opponents_and_their_results_are_the_same_on_every_device():
+    settings = {"n_opponents": 2, "opponents": "pfsp", "levels": "random"}
+    several = make_program(config("selfplay", settings, n_devices=4))
+    state, _ = several.run(several.init(0), 6)
+    bank = jax.device_get(state.curriculum.bank)
+    assert bank.record.n_games.shape == (1, 4, 2)
+    for leaf in jax.tree.leaves(bank):
+        for device in range(1, 4):
+            np.testing.assert_array_equal(leaf[:, device], leaf[:, 0])
+    assert bank.record.n_games.sum() > 0
 
 
 def test_levels_never_leave_their_device():

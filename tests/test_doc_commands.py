@@ -28,6 +28,7 @@ from minimax_lib.config import Config, save_yaml, to_dict
 from minimax_lib.envs.maze import AMaze
 from minimax_lib.envs.registry import FAMILIES
 from minimax_lib.episodes import Played, WholeEpisodes
+from minimax_lib.evaluation.matches import CrossPlay, CrossTable
 from minimax_lib.experiment import run as experiment
 from minimax_lib.experiment.checkpoint import Checkpoints
 from minimax_lib.experiment.loaded import Episode, LoadedRun
@@ -45,12 +46,16 @@ LIBRARIES = {  # what stands in a command -> the library that it needs
     "mp4": "imageio_ffmpeg",
 }
 REPLAY, MUTATE = {"name": "plr", "capacity": 6}, {"name": "accel", "capacity": 6}
+SELFPLAY = {"name": "selfplay", "capacity": 2, "n_opponents": 2}
 RUNS: list[tuple[dict[str, Any], dict[str, int]]] = [  # runner; name of a run -> its seed
     ({"name": "dr"}, {"dr-s0": 0, "dr-s1": 1, "sweeps/lr/lr-1": 2, "sweeps/lr/lr-2": 3}),
     (REPLAY, {"plr-s0": 0, "plr-s1": 1, "my-run": 2, "robust-plr-25": 3}),
     (MUTATE, {"accel-s0": 0, "accel-s1": 1, "accel-s2": 2, "accel": 3, "my-accel": 4}),
     ({"name": "paired"}, {"my-paired": 0}),
+    (SELFPLAY, {"my-tag": 0, "fsp-s0": 1}),
+    (SELFPLAY | {"opponents": "pfsp"}, {"pfsp-s0": 0}),
 ]
+ENVS = {"selfplay": {"env": {"name": "LaserTag", "height": 5, "width": 5, "max_steps": 4}}}  # by runner
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +66,7 @@ def finished(tmp_path_factory) -> Path:
         states: list[Any] = []
         for name, seed in seeds.items():
             run = folder / "runs" / name
-            config = tiny_config(run, runner, seed=seed)
+            config = tiny_config(run, runner, seed=seed, **ENVS.get(runner["name"], {}))
             states = states or tiny_states(config, len(UPDATES))
             run.mkdir(parents=True)
             save_yaml(config, run / "config.yaml")
@@ -122,6 +127,14 @@ def play_tasks(self: LoadedRun, tasks: Any, key: Any = None, greedy: bool = Fals
     return episodes
 
 
+def meet(self: CrossPlay, key: jax.Array, entrants: Any, pairs: Any, levels: Any, track: Any = iter) -> CrossTable:
+    """Ten games on each level, half of them won."""
+    booked = np.zeros((3, len(entrants), len(entrants), tree_size(levels)), np.int64)
+    for i, j in pairs:
+        booked[:, i, j] = booked[:, j, i] = [[5], [0], [10]]
+    return CrossTable(tuple(entrant.name for entrant in entrants), *booked)
+
+
 def files(word: str) -> list[str]:
     """What a shell makes of a word."""
     if word == "runs/*":
@@ -160,6 +173,7 @@ def test_the_commands_of_a_page_run(page, finished, tmp_path, monkeypatch, capsy
     monkeypatch.setitem(FAMILIES, AMaze, dataclasses.replace(maze, groups=dict.fromkeys(maze.groups, TASKS)))
     monkeypatch.setattr(experiment, "ExperimentRunner", toy)
     monkeypatch.setattr(WholeEpisodes, "play", play)
+    monkeypatch.setattr(CrossPlay, "play", meet)
     monkeypatch.setattr(LoadedRun, "play_tasks", play_tasks)
     (sweep,) = [text for _, text in BLOCK.findall(text_of(DOCS / "sweeps.md")) if "config: maze/cpu/dr" in text]
     (tmp_path / "lr.yaml").write_text(sweep)
@@ -172,6 +186,8 @@ def test_the_commands_of_a_page_run(page, finished, tmp_path, monkeypatch, capsy
         monkeypatch.chdir(places.get(command, finished))
         assert status_of(command, small(command, words)) == 0, (typed, capsys.readouterr().err)
         assert capsys.readouterr().out
+    for cls in [cls for cls, family in FAMILIES.items() if family.name == "Race"]:
+        FAMILIES.pop(cls)  # the plugin of a page
 
 
 def status_of(command: str, words: list[str]) -> Any:

@@ -25,6 +25,7 @@ from minimax_lib.config.flag_docs import COMMAND, commands
 from minimax_lib.config.flags import as_typed
 from minimax_lib.curricula.generators import GENERATORS
 from minimax_lib.curricula.registry import RUNNERS
+from minimax_lib.envs import registry
 from minimax_lib.envs.conformance import check_environment, check_teacher
 from minimax_lib.envs.registry import FAMILIES
 
@@ -187,6 +188,7 @@ CONTEXTS = [  # what must be chosen for a flag to be there
         ["--runner", "tasks", "--runner.core", name]
         for name in ("plr", "online_learning_progress", "sfl", "stratified", "omni", "sequential")
     ),
+    *(["--env", "Pendulum", "--runner", "box", "--runner.core", name] for name in ("annealing", "expanding_box")),
     ["--runner", "plr", "--runner.generator", "finite"],
     ["--runner", "plr", "--runner.generator", "teacher", "--runner.n-students", "2"],
     ["--model", "s5"],
@@ -245,6 +247,7 @@ def known_flags() -> frozenset[str]:
         ("--model.", "--runner.teacher.model."),
         ("--runner.teacher.design.", "--runner.generator.design."),
         ("--model.", "--runner.generator.model."),
+        ("--runner.core.", "--runner.core.inner."),
     ):
         found |= {flag.replace(inner, outer, 1) for flag in found if flag.startswith(inner)}
     return frozenset(found | {"--help", "--list", "--config"})
@@ -461,7 +464,18 @@ def test_the_python_of_the_page_on_tasks_is_that_of_its_file():
     assert all(part in source for part in parts[1:])
 
 
+def test_the_python_of_the_page_on_opponents_is_that_of_its_file(monkeypatch):
+    # The page registers an environment, which must not stay.
+    monkeypatch.setattr(registry, "FAMILIES", {cls: f for cls, f in registry.FAMILIES.items() if f.name != "Race"})
+    source = (DOCS / "examples" / "race.py").read_text(encoding="utf-8")
+    game, check = [text for _, text in python_blocks(DOCS / "opponents.md")]
+    assert game.strip() in source
+    names: dict[str, Any] = {}
+    exec(compile(game, "opponents.md", "exec"), names)
+    exec(compile(check, "opponents.md", "exec"), names)
+
+
 def test_every_page_with_python_is_run():
     run = {"README.md", "environments.md", "gridworld.md", "curricula.md", "extending.md", "loading.md", "pictures.md"}
-    run |= {"plotting.md", "portable.md", "tasks.md"}
+    run |= {"plotting.md", "portable.md", "tasks.md", "opponents.md"}
     assert {page.name for page in GUIDES if python_blocks(page)} <= run

@@ -140,6 +140,15 @@ def test_parameters_are_uniform_in_their_ranges():
     assert np.abs(correlations).max() < 5 / np.sqrt(4000)
 
 
+def test_a_level_can_be_made_from_a_point_of_the_ranges():
+    env = Gymnax(vary=(*VARY, "masspole=0.2"), fixed_start=True)
+    assert env.level_box == {"gravity": (5, 15), "masscart": (0.5, 2), "length": (0.25, 1)}
+    level = env.level_at(KEY, jnp.array([9.0, 1.5, 0.3]))
+    given = {"gravity": 9.0, "masscart": 1.5, "length": 0.3, "masspole": 0.2}
+    assert {name: float(x) for name, x in level.parameters.items()} == pytest.approx(given)
+    assert level.start != env.level_at(jax.random.key(1), jnp.zeros(3)).start
+
+
 def test_a_level_fixes_the_start_only_where_it_is_told_to():
     keys = jax.random.split(KEY, 2)
     for fixed in (False, True):

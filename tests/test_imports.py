@@ -85,7 +85,7 @@ def test_only_registries_know_mazes(trees):
 
 
 def test_the_worlds_made_of_cells_share_only_what_is_under_cells(trees):
-    worlds = ("minimax_lib.envs.maze", "minimax_lib.envs.grid")
+    worlds = ("minimax_lib.envs.maze", "minimax_lib.envs.grid", "minimax_lib.envs.lasertag")
     for module, tree in trees.items():
         own = next((world for world in worlds if module.startswith(world)), "")
         if own or module.startswith("minimax_lib.envs.cells"):

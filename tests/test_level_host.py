@@ -211,3 +211,45 @@ def test_the_real_minigrid_plays_our_levels():
         real.reset(options={"level": level.replace(grid=level.grid[:5])})
     with pytest.raises(ValueError, match="option of reset"):
         real.reset(options={"lvl": level})
+
+
+@pytest.mark.parametrize("see_through_walls", [True, False])
+def test_the_real_minigrid_plays_our_mazes(see_through_walls):
+    pytest.importorskip("minigrid")
+    from minimax_lib.envs.maze.real_minigrid import RealMaze
+
+    env = AMaze(height=4, width=6, n_walls=8, view_size=5, max_steps=40, see_through_walls=see_through_walls)
+    levels = jax.vmap(env.sample_level)(jax.random.split(jax.random.key(0), 20))
+    actions = np.random.default_rng(0).choice(7, p=[0.2, 0.2, 0.52, 0.02, 0.02, 0.02, 0.02], size=(20, env.max_steps))
+
+    @jax.jit
+    @jax.vmap
+    def play(level, actions):
+        state, first = env.reset(jax.random.key(0), level)
+        return first, jax.lax.scan(lambda s, a: env.step(jax.random.key(0), s, a), state, actions)[1]
+
+    first, steps = jax.device_get(play(levels, jnp.asarray(actions, jnp.int32)))
+    real = RealMaze(env, row=2)
+    with pytest.raises(ValueError, match="reset without a level"):
+        real.reset()
+    n_solved = 0
+    for i, moves in enumerate(actions):
+        level = jax.tree.map(lambda x, i=i: np.asarray(x)[i], levels)
+        stacked = jax.tree.map(lambda x: np.stack([np.zeros_like(x)] * 2 + [x]), level)
+        obs, _ = real.reset(options={"levels": stacked} if i % 2 else {"level": level})
+        assert real.observation_space.contains(obs)
+        np.testing.assert_array_equal(obs["image"].transpose(1, 0, 2), first.obs["image"][i])
+        for t, action in enumerate(moves):
+            obs, reward, terminated, truncated, _ = real.step(int(action))
+            np.testing.assert_array_equal(obs["image"].transpose(1, 0, 2), steps.obs["image"][i, t])
+            assert obs["direction"] == steps.obs["direction"][i, t]
+            assert (terminated, truncated) == (steps.terminated[i, t], steps.truncated[i, t])
+            assert reward == pytest.approx(steps.reward[i, t], abs=1e-6)
+            n_solved += terminated
+            if terminated or truncated:
+                break
+    assert n_solved > 2
+    again, _ = real.reset()  # an automatic reset keeps the level
+    np.testing.assert_array_equal(again["image"].transpose(1, 0, 2), first.obs["image"][-1])
+    with pytest.raises(ValueError, match=r"the level is \[3, 6\]: it must be \[4, 6\]"):
+        real.reset(options={"level": level.replace(wall_map=level.wall_map[:3])})

@@ -32,7 +32,12 @@ OTHERS = {
     "sfl": {"name": "sfl", "n_scored": 8, "n_kept": 4, "n_episodes": 2},
     "paired": {"name": "paired"},
     "tasks": {"name": "tasks", "n_levels": 4},
+    "box": {"name": "box"},
+    "selfplay": {"name": "selfplay", "capacity": 2, "n_opponents": 2},
+    "maestro": {"name": "maestro", "capacity": 2, "plr": {"capacity": 3}},
 }
+GAME = {"name": "LaserTag", "height": 4, "width": 4, "min_side": 3, "max_steps": 12}
+ENV_OF = {"box": {"name": "Pendulum"}, "selfplay": GAME, "maestro": GAME}
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +67,8 @@ def equal(one, other) -> bool:
 @pytest.mark.parametrize("runner", [*REPLAYING, *OTHERS])
 def test_everything_of_every_method_is_reached(runner, tmp_path):
     settings = (REPLAYING | OTHERS)[runner]
-    config = tiny_config(tmp_path / "run", settings, n_seeds=2, seed=3)
+    env = {"env": ENV_OF[runner]} if runner in ENV_OF else {}
+    config = tiny_config(tmp_path / "run", settings, n_seeds=2, seed=3, **env)
     [state] = tiny_states(config)
     # Not by way of the disk, which takes longer; the runs of the other tests are.
     run = loaded.LoadedRun(Run(RunFolder(tmp_path / "run"), config, None), 4, state, seed=3)
@@ -77,6 +83,9 @@ def test_everything_of_every_method_is_reached(runner, tmp_path):
         buffer = state.curriculum.inner.buffer if runner == "accel" else state.curriculum.buffer
         for name in ("levels", "scores", "best_returns", "ages", "n_mutations", "filled"):
             assert equal(getattr(second.level_buffer, name), jax.tree.map(lambda x: x[1], getattr(buffer, name)))
+    elif runner == "maestro":  # the levels of both co-players
+        assert equal(second.level_buffer.scores, state.curriculum.buffers.scores[1].reshape(6))
+        assert second.level_buffer.levels.walls.shape == (6, 4, 4)
     elif runner == "sfl":
         kept = second.level_buffer
         assert equal(kept.scores, state.curriculum.learnability[1])

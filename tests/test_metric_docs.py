@@ -29,7 +29,7 @@ SMALL = {"model": NETWORK, "n_updates": 40, "runner": {"n_parallel": 4, "n_steps
 # Metrics follow from the method and, separately, from the environment: all methods on one, one method on all others.
 CARTPOLE = {"name": "Gymnax", "vary": ["length=0.25:1"]}
 WORLD = {"name": "Craftax", "max_steps": 8}
-ENVIRONMENTS = {name: {"name": name} for name in ("AMaze", "GridWorld", "Pendulum")}
+ENVIRONMENTS = {name: {"name": name} for name in ("AMaze", "GridWorld", "Pendulum", "LaserTag")}
 ENVIRONMENTS |= {"Gymnax": CARTPOLE, "Craftax": WORLD, "CraftaxTasks": {"name": "CraftaxTasks", "n_worlds": 1}}
 LIBRARIES = {"Gymnax": "gymnax", "Craftax": "craftax", "CraftaxTasks": "craftax"}
 
@@ -63,18 +63,40 @@ def lines(env: str) -> set[str]:
     return {name for section in TRAINING if section.env == env for name in section.metrics}
 
 
+OTHERS = ("box", "selfplay", "maestro")  # these need other environments: see `boxes` and `games`
+
+
 def test_every_metric_of_every_method_has_one_line_and_none_is_left_over():
     teacher = {"model": NETWORK}
     methods = {name: {"name": name} for name in shipped(RUNNERS)}
     methods["paired"] |= {"teacher": teacher}
     methods["tasks"] |= {"n_levels": 8, "share": "n_walls"}
     methods["tasks, evaluated"] = methods["tasks"] | {"core": {"name": "sfl"}}
-    metrics = set().union(*(reported(runner=method) for method in methods.values()))
+    metrics = set().union(*(reported(runner=method) for name, method in methods.items() if name not in OTHERS))
     settings = {"sequential": {"stages": ("0-3", "4-7"), "conditions": ("episodes >= 10",)}}
     for name in shipped(TASK_CURRICULA) - {"stratified"}:  # this needs a file, and reports what is in it
         core = TASK_CURRICULA[name](**settings.get(name, {})).build(8)
         metrics |= set(jax.eval_shape(core.report, jax.eval_shape(core.init, jax.random.key(0))))
-    assert assert_documented(metrics, "AMaze") == lines("") | lines("AMaze")
+    assert assert_documented(metrics, "AMaze") | boxes() | games() == lines("") | lines("AMaze")
+
+
+def games() -> set[str]:
+    """The lines that need a game for two, or several agents."""
+    metrics = reported(env={"name": "LaserTag"}, runner={"name": "dr"})
+    for name in ("selfplay", "maestro"):
+        metrics |= reported(env={"name": "LaserTag"}, runner={"name": name})
+    return assert_documented(metrics, "LaserTag") & lines("")
+
+
+def boxes() -> set[str]:
+    """The lines that only the runner box has. It needs an environment whose levels are points of a box."""
+    cores = {"uniform": {}, "expanding_box": {"dimension": "mass"}}
+    cores["annealing"] = {"start": ["mass=0.5"], "end": ["mass=1.5"]}
+    metrics: set[str] = set()
+    for name, core in cores.items():
+        metrics |= reported(env={"name": "Pendulum"}, runner={"name": "box", "core": {"name": name} | core})
+    lines_of_all = assert_documented(metrics, "Pendulum")
+    return lines_of_all & {"tasks/point/<parameter>", "tasks/annealed", "tasks/range"}
 
 
 @pytest.mark.parametrize("env", sorted(shipped(ENVS) - {"AMaze"}))

@@ -16,6 +16,7 @@ from minimax_lib.curricula.scores import episode_mean
 from minimax_lib.curricula.students import CurrentStudents
 from minimax_lib.envs.batch import BatchEnv, BatchMultiEnv, FreshLevels, SameLevel, batch_of
 from minimax_lib.envs.conformance import check_multi_agent
+from minimax_lib.envs.lasertag.lasertag import LaserTag
 from minimax_lib.envs.matrix_game import MATCHING_PENNIES, UNEVEN_ROCK_PAPER_SCISSORS, MatrixGame
 from minimax_lib.envs.multi_agent import MultiAgentEnvironment
 from minimax_lib.models.settings import LSTM, FeedForward
@@ -42,7 +43,19 @@ def same(one, other):
 # ------------------------------------------------------------------------------------------------- the environment
 
 
-@pytest.mark.parametrize("env", [FOUR, MatrixGame(UNEVEN_ROCK_PAPER_SCISSORS), MatrixGame(MATCHING_PENNIES)])
+TAG = {"height": 5, "width": 5, "min_side": 3, "max_steps": 8}
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        FOUR,
+        MatrixGame(UNEVEN_ROCK_PAPER_SCISSORS),
+        MatrixGame(MATCHING_PENNIES),
+        LaserTag(**TAG),
+        LaserTag("lanctot", layout="small2", zero_sum=True, max_steps=8, view_front=3, view_side=2),
+    ],
+)
 def test_environments_conform(env):
     check_multi_agent(env, KEY, 4)
 

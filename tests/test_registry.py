@@ -84,7 +84,7 @@ def test_in_python_too():
     [
         (
             "--env Gymnax --runner paired",
-            "^no teacher is registered for Gymnax .*: choose .* has one: AMaze, GridWorld, Pendulum$",
+            "^no teacher is registered for Gymnax .*: choose .* has one: AMaze, GridWorld, Pendulum, LaserTag$",
         ),
         (
             "--env Gymnax --runner paired --runner.teacher.design.n-walls 3",

@@ -7,7 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from minimax_lib.curricula.task_cores import TASK_CURRICULA
+from minimax_lib.curricula.task_cores import (
+    TASK_CURRICULA,
+    ListedPLRSettings,
+    OmniLearnabilitySettings,
+    OnlineSFLSettings,
+    SFLSettings,
+    StratifiedSettings,
+    core_of,
+)
 from minimax_lib.tasks import (
     SFL,
     TSCL,
@@ -495,7 +503,7 @@ def settings_of(name, tmp_path):
     """Settings of a core that fit a list of N tasks."""
     (tmp_path / "strata.json").write_text(json.dumps(STRATA))
     given = {
-        "stratified": {"strata": str(tmp_path / "strata.json"), "inner": "sfl"},
+        "stratified": {"strata": str(tmp_path / "strata.json"), "inner": SFLSettings()},
         "sequential": {"stages": ("0-2", "5,3-4"), "conditions": ("episodes >= 10",)},
     }
     return TASK_CURRICULA[name](**given.get(name, {}))
@@ -529,7 +537,7 @@ def test_flags_that_name_tasks(tmp_path):
     (tmp_path / "matrix.json").write_text('{"0": {"1": false}}')
     omni = TASK_CURRICULA["omni"](interesting=str(tmp_path / "matrix.json"))
     assert not omni.build(2).interesting.interesting[0, 1]
-    (tmp_path / "bad.json").write_text('[["a"]]')
+    (tmp_path / "bad.json").write_text("[[0.5]]")
     for make, message in (
         (lambda: omni.build(3), r"matrix\.json: the row of '0' has no entry '2'"),
         (lambda: TASK_CURRICULA["sequential"](stages=("0-2", "x")).build(N), "runner.core.stages has 'x'"),
@@ -541,6 +549,42 @@ def test_flags_that_name_tasks(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             make()
+
+
+def test_files_may_call_tasks_by_their_names(tmp_path):
+    matrix, strata = tmp_path / "matrix.json", tmp_path / "strata.json"
+    names = ("wood", "stone", "iron")
+    name_of = names.__getitem__
+    matrix.write_text('{"wood": {"1": true, "iron": false}}')
+    omni = OmniLearnabilitySettings(interesting=str(matrix))
+    core = core_of(omni, 3, name_of)
+    np.testing.assert_array_equal(core.interesting.interesting[0], [True, True, False])
+    np.testing.assert_array_equal(core.interesting.present, [True, False, False])
+    strata.write_text('[["stone", 0], ["2"]]')
+    nested = core_of(StratifiedSettings(str(strata), omni), 3, name_of)
+    assert nested.strata == ((1, 0), (2,))
+    assert nested.inner == core
+    assert core_of(SFLSettings(), 3, name_of) == SFL(3)
+    with pytest.raises(ValueError, match=r"matrix\.json: unknown task 'wood': choose from 0, 1, 2$"):
+        omni.build(3)  # without names
+    matrix.write_text('{"wod": {}}')
+    with pytest.raises(ValueError, match=r"matrix\.json: unknown task 'wod': .*\(did you mean 'wood'\?\)"):
+        core_of(omni, 3, name_of)
+    strata.write_text('[["wood", "stone"], ["steel"]]')
+    with pytest.raises(ValueError, match=r"runner.core.strata: .*strata\.json: unknown task 'steel': choose from wood"):
+        core_of(StratifiedSettings(str(strata)), 3, name_of)
+    with pytest.raises(ValueError, match="tasks 0 and 2 are both called 'wood'"):
+        core_of(omni, 3, ("wood", "stone", "wood").__getitem__)
+
+
+def test_the_curriculum_inside_strata_has_settings(tmp_path):
+    path = tmp_path / "strata.json"
+    path.write_text(json.dumps(STRATA))
+    assert StratifiedSettings(str(path), SFLSettings("topk", k=2)).build(N) == Strata(SFL(N, "topk", 2), STRATA)
+    with pytest.raises(ValueError, match=r"runner.core.inner.save_last is True: it needs runner.core.inner.unseen"):
+        StratifiedSettings(str(path), OnlineSFLSettings(save_last=True)).build(N)
+    with pytest.raises(ValueError, match=r"runner.core.inner is plr: it must draw from its weights alone"):
+        StratifiedSettings(str(path), ListedPLRSettings()).build(N)
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,18 @@ from minimax_lib.curricula import level_buffer
 from minimax_lib.curricula.base import Curriculum
 from minimax_lib.curricula.conformance import small_agent
 from minimax_lib.curricula.episode_replay import EpisodePLR, aged, rescored
-from minimax_lib.curricula.task_cores import ListedPLRSettings, TSCLSettings, UniformSettings
+from minimax_lib.curricula.task_cores import (
+    ListedPLRSettings,
+    OmniLearnabilitySettings,
+    TSCLSettings,
+    UniformSettings,
+)
 from minimax_lib.curricula.tasks import TaskRunner
 from minimax_lib.envs.base import opening, transition
 from minimax_lib.envs.batch import BatchEnv, LevelQueue, QueuedLevels
 from minimax_lib.envs.maze.amaze import AMaze
 from minimax_lib.envs.spaces import Box, Discrete
+from minimax_lib.envs.wrappers import TimeLimit
 from minimax_lib.runners.build import runner_of, trained_with
 from minimax_lib.runners.devices import DeviceMesh, DeviceRunner
 from minimax_lib.runners.seeds import SeedRunner
@@ -316,6 +322,24 @@ def test_other_settings_are_refused_where_they_are_made():
         TaskRunner(n_levels=0)
     with pytest.raises(ValueError, match=r"runner.n_levels is 10, which 4 devices cannot share equally \(try 8\)"):
         TaskRunner(n_levels=10).per_device(4)
+
+
+@dataclasses.dataclass(frozen=True)
+class NamedLine(Line):
+    def task_name(self, number):
+        return f"line_{number}"
+
+
+@pytest.mark.parametrize("wrap", [lambda env: env, lambda env: TimeLimit(env, 9)], ids=["plain", "wrapped"])
+def test_files_call_tasks_as_the_environment_does(wrap, tmp_path):
+    matrix = tmp_path / "matrix.json"
+    matrix.write_text('{"line_2": {"line_0": true, "1": false}}')
+    runner = TaskRunner(n_levels=3, core=OmniLearnabilitySettings(interesting=str(matrix)))
+    env = wrap(NamedLine())
+    core = runner.build(env, small_agent(env), N_ROWS).core
+    np.testing.assert_array_equal(core.interesting.interesting[2], [True, False, True])
+    with pytest.raises(ValueError, match="unknown task 'line_2': choose from 0, 1, 2"):
+        runner.build(wrap(Line()), small_agent(env), N_ROWS)
 
 
 # ------------------------------------------------------------------------------------- an unlimited number of levels

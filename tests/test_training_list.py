@@ -7,10 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import struct
-from tiny_run import save_tiny_run
+from tiny_run import TINY, save_tiny_run
 
-from minimax_lib.config import Config
-from minimax_lib.curricula.plr import PLR
+from minimax_lib import draw, evaluate, report
+from minimax_lib.config import Config, from_dict
+from minimax_lib.config.sweep import Plan, ScoreSettings, Sweep
+from minimax_lib.config.trials import Trial
+from minimax_lib.curricula.accel import ACCEL, ACCELSettings
+from minimax_lib.curricula.finite import FiniteList
+from minimax_lib.curricula.plr import PLR, PLRSettings
 from minimax_lib.curricula.tasks import TaskRunner
 from minimax_lib.envs.base import Environment, opening, transition
 from minimax_lib.envs.grid import GridWorld
@@ -19,11 +24,15 @@ from minimax_lib.envs.levels import level_of_list
 from minimax_lib.envs.maze import AMaze
 from minimax_lib.envs.registry import make_held_out
 from minimax_lib.envs.spaces import Box, Discrete
-from minimax_lib.evaluate import main
 from minimax_lib.evaluation.held_out import Evaluation
+from minimax_lib.experiment.folder import RunFolder
+from minimax_lib.experiment.sweeps import FINISHED, Result, scored
+from minimax_lib.pictures.report_episodes import newest_of, tasks_of
 from minimax_lib.pictures.scores import is_of_training
+from minimax_lib.sweep import checker
 
 KEY = jax.random.key(0)
+FINITE = FiniteList(12)
 
 
 @struct.dataclass
@@ -110,17 +119,62 @@ def test_other_names_are_refused(name, message):
 def test_a_run_knows_the_length_of_its_list():
     asked = Evaluation(tasks=("TrainingDistribution", "training_list"))
     env = AMaze(height=3, width=3, n_walls=2)
-    assert Config(env=env, runner=TaskRunner(n_levels=12), eval=asked).eval.tasks[1] == "TrainingList12"
-    with pytest.raises(
-        ValueError, match="'training_list' is the list of levels of --runner tasks, and this run has an"
+    listed = (TaskRunner(n_levels=12), PLR(generator=FINITE), PLR(generator=PLRSettings(generator=FINITE)))
+    for runner in listed:
+        assert Config(env=env, runner=runner, eval=asked).eval.tasks[1] == "TrainingList12"
+    for runner in (
+        PLR(),
+        ACCEL(generator=PLRSettings(generator=FINITE)),
+        PLR(generator=ACCELSettings(generator=PLRSettings(generator=FINITE))),
     ):
-        Config(env=env, runner=PLR(), eval=asked)
+        with pytest.raises(
+            ValueError, match=r"'training_list' is the list of levels of --runner tasks or --runner.gen"
+        ):
+            Config(env=env, runner=runner, eval=asked)
 
 
 def test_a_run_without_a_list_is_not_evaluated_on_it(tmp_path, capsys):
     save_tiny_run(tmp_path / "dr")
-    assert main(["--run", str(tmp_path / "dr"), "--tasks", "training_list"]) == 2
+    (tmp_path / "dr" / "metrics.csv").write_text("update,seed,loss\n4,0,0.5\n")
+    path = str(tmp_path / "dr")
+    for command in (evaluate.main, draw.main):
+        assert command(["--run", path, "--tasks", "training_list"]) == 2
+        assert "'training_list' is the list of levels of --runner tasks" in capsys.readouterr().err
+    assert report.main([path, "--tasks", "training_list"]) == 2
     assert "'training_list' is the list of levels of --runner tasks" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def listed_run(tmp_path_factory):
+    """The folder of a run that replays levels of a list of 6."""
+    folder = tmp_path_factory.mktemp("runs") / "listed"
+    save_tiny_run(folder, {"name": "plr", "generator": {"name": "finite", "n_levels": 6}})
+    (folder / "metrics.csv").write_text("update,seed,loss\n4,0,0.5\n")
+    return folder
+
+
+def test_episodes_on_the_list_are_drawn_by_its_short_name(listed_run, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert draw.main([str(listed_run), "--what", "episodes", "--tasks", "training_list"]) == 0
+    assert len(list((tmp_path / "pictures").glob("*.png"))) == 1
+    settings, groups = report.prepared([str(listed_run), "--tasks", "training_list"])
+    assert tasks_of(newest_of(groups[0], settings.plugins), settings.tasks) == ("TrainingList6",)
+
+
+def test_trials_of_a_sweep_are_sorted_by_their_own_list(tmp_path):
+    trial = TINY | {"runner": {"name": "tasks", "n_levels": 6}, "eval": {"tasks": ["training_list"]}}
+    plan = Plan(score=ScoreSettings(tasks=("training_list",)))
+    check = checker(Sweep(plan, {}, {}, {}, {}))
+    config = from_dict(trial)
+    check(config)
+    table = tmp_path / "eval.csv"
+    table.write_text("update,seed,task,solved_rate\n4,0,TrainingList6,0.25\n4,0,TrainingDistribution,1\n")
+    result = Result(Trial(1, "", {}, config, {}), "0", FINISHED)
+    assert scored(result, RunFolder(tmp_path), plan.score).scores == (0.25,)
+    with pytest.raises(
+        ValueError, match=r"eval.tasks is TrainingDistribution, without TrainingList6, which score.tasks"
+    ):
+        check(from_dict(trial | {"eval": {"tasks": ["TrainingDistribution"]}}))
 
 
 def test_it_is_no_held_out_task_for_figures():

@@ -3,16 +3,19 @@
     pip install "minimax-ued[envs]"
     python docs/examples/task_gymnasium_ppo.py --core plr
 
-The lines that a task curriculum adds to such a script are marked with `# TASKS`. A task is a seed of the environment:
-three quarters of 200 seeds are trained on, and the agent is measured on the others.
+The lines that a task curriculum adds to such a script are marked with `# TASKS`. A task is one of 800 mazes: half of
+them are trained on. Four in five have no way to the goal, which the script does not know before it has tried.
 
-One run on a core of an AMD EPYC, 150 updates (153,600 steps), with sampled actions and at most 60 of them:
+Three seeds on a core of an AMD EPYC, 150 updates (153,600 steps, a minute of processor time), sampled actions. Shares
+of the mazes with a way to the goal that were solved, about 75 of each kind:
 
-                    training levels   held-out levels
-    --core plr                  98%              100%
-    --core uniform             100%               98%
+                      training mazes        held-out mazes       attempts that ended
+    --core plr        72%   76%   72%       82%   81%   78%      5,700
+    --core uniform    67%   76%   73%       71%   78%   66%      2,700
 
-These levels are too easy to tell curricula apart; the example shows how little a script has to change.
+On held-out mazes PLR was ahead with every seed, by 9 points on average; of 75 mazes, one number is uncertain by 5. It
+spends its steps on mazes that can be solved, so twice as many attempts end. On training mazes there is no clear
+difference.
 """
 
 import argparse
@@ -23,21 +26,24 @@ import flax.linen as nn
 import gymnasium
 import jax
 import jax.numpy as jnp
-import minigrid  # noqa: F401, it registers its environments
 import numpy as np
 import optax
 
 from minimax_lib.curricula.task_cores import TASK_CURRICULA  # TASKS
+from minimax_lib.envs.levels import level_of_list
+from minimax_lib.envs.maze import AMaze
+from minimax_lib.envs.maze.real_minigrid import RealMaze
 from minimax_lib.portable.host import Host  # TASKS
 from minimax_lib.portable.scoring import Scoring  # TASKS
-from minimax_lib.portable.task_receiver import TaskReceiver, as_seed  # TASKS
+from minimax_lib.portable.task_receiver import TaskReceiver  # TASKS
 from minimax_lib.portable.task_vector import TaskVectorEnv  # TASKS
 from minimax_lib.tasks.spaces import Discrete  # TASKS
 from minimax_lib.tasks.split import split  # TASKS
 
 N_STEPS, N_EPOCHS, N_MINIBATCHES = 64, 4, 4
 LR, GAMMA, GAE_LAMBDA, CLIP, ENTROPY, VALUE = 1e-3, 0.99, 0.95, 0.2, 0.01, 0.5
-TRAINING, HELD_OUT = split(Discrete(200), share=0.75)  # TASKS
+MAZE = AMaze(height=11, width=11, n_walls=66, replace_walls=False, view_size=7, max_steps=60)
+TRAINING, HELD_OUT = split(Discrete(800), share=0.5)  # TASKS
 
 
 class Numbers(gymnasium.ObservationWrapper):
@@ -53,11 +59,24 @@ class Numbers(gymnasium.ObservationWrapper):
         return np.concatenate([obs["image"].reshape(-1).astype(np.float32) / 10, direction])
 
 
-def make_env(name: str, index: int) -> gymnasium.Env:
-    env = gymnasium.wrappers.TransformAction(
-        Numbers(gymnasium.make(name)), lambda action: int(action), gymnasium.spaces.Discrete(3)
-    )
-    return TaskReceiver(env, index, TRAINING, as_seed)  # TASKS: as the last of its wrappers
+@functools.cache
+def mazes(n: int) -> tuple[Any, np.ndarray]:
+    """(mazes 0 to n - 1, bool[n] whether there is a way to the goal)."""
+    levels = jax.jit(jax.vmap(functools.partial(level_of_list, MAZE)))(np.arange(n, dtype=np.int32))
+    return jax.device_get((levels, jax.jit(jax.vmap(MAZE.level_metrics))(levels)["solvable"] > 0))
+
+
+def as_level(task: int) -> dict[str, Any]:
+    """What `reset` is given for a task."""
+    return {"options": {"level": jax.tree.map(lambda x: x[task], mazes(TRAINING.n + HELD_OUT.n)[0])}}
+
+
+def new_env() -> gymnasium.Env:
+    return gymnasium.wrappers.TransformAction(Numbers(RealMaze(MAZE)), int, gymnasium.spaces.Discrete(3))
+
+
+def make_env(index: int) -> gymnasium.Env:
+    return TaskReceiver(new_env(), index, TRAINING, as_level)  # TASKS: as the last of its wrappers
 
 
 class Network(nn.Module):
@@ -125,25 +144,24 @@ def advantages(reward: np.ndarray, value: np.ndarray, done: np.ndarray, last_val
     return found
 
 
-def solved(params: Any, name: str, seeds: list[int], n_steps: int = 60) -> float:
-    """The share of these levels that one episode each, with sampled actions, solves in so many steps."""
-    n_solved = 0
-    step = functools.partial(act, params)
-    env = gymnasium.wrappers.TransformAction(Numbers(gymnasium.make(name)), int, gymnasium.spaces.Discrete(3))
-    for seed in seeds:
-        (obs, _), key = env.reset(seed=seed), jax.random.key(seed)
-        for t in range(n_steps):
+def solved(params: Any, part: Any, n_most: int = 100) -> float:
+    """The share of the mazes with a way to the goal, up to `n_most`, that one episode each solves; sampled actions."""
+    tasks = [task for task in map(part.decode, range(part.n)) if mazes(TRAINING.n + HELD_OUT.n)[1][task]][:n_most]
+    step, env, n_solved = functools.partial(act, params), new_env(), 0
+    for task in tasks:
+        (obs, _), key = env.reset(**as_level(task)), jax.random.key(task)
+        for t in range(MAZE.max_steps):
             action, *_ = step(jax.random.fold_in(key, t), obs[None])
             obs, reward, terminated, truncated, _ = env.step(action[0])
             if terminated or truncated:
                 n_solved += reward > 0
                 break
-    return n_solved / len(seeds)
+    return n_solved / len(tasks)
 
 
-def train(name: str, core: str, n_updates: int, n_envs: int = 16, seed: int = 0) -> tuple[Any, Any]:
+def train(core: str, n_updates: int, n_envs: int = 16, seed: int = 0) -> tuple[Any, Any]:
     """(parameters, the host) after so many updates."""
-    makers = [functools.partial(make_env, name, index) for index in range(n_envs)]
+    makers = [functools.partial(make_env, index) for index in range(n_envs)]
     envs: Any = gymnasium.vector.SyncVectorEnv(makers)  # AsyncVectorEnv works too
     host = Host(TASK_CURRICULA[core]().build(TRAINING.n), TRAINING, seed, Scoring(gamma=GAMMA))  # TASKS
     envs = TaskVectorEnv(envs, host)  # TASKS
@@ -171,20 +189,19 @@ def train(name: str, core: str, n_updates: int, n_envs: int = 16, seed: int = 0)
     return params, host
 
 
-def main(name: str = "MiniGrid-SimpleCrossingS9N1-v0", core: str = "plr", n_updates: int = 150) -> tuple[float, float]:
-    """(share of the training levels, share of the others) that are solved."""
-    params, host = train(name, core, n_updates)
-    shares = tuple(
-        solved(params, name, [part.decode(i) for i in range(min(50, part.n))]) for part in (TRAINING, HELD_OUT)
-    )
-    print(f"{core}: {shares[0]:.0%} of 50 training levels solved, {shares[1]:.0%} of 50 held-out ones")
+def main(core: str = "plr", n_updates: int = 150, seed: int = 0) -> tuple[float, float]:
+    """(share of the training mazes, share of the others) that are solved, of those that can be."""
+    params, host = train(core, n_updates, seed=seed)
+    shares = solved(params, TRAINING), solved(params, HELD_OUT)
+    print(f"{core}: {shares[0]:.0%} of the training mazes solved, {shares[1]:.0%} of the held-out ones")
     print(f"{host.n_drawn} tasks drawn, {host.n_told['results']} results; {host.metrics()}")
-    return shares[0], shares[1]
+    return shares
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--core", default="plr", choices=TASK_CURRICULA.names())
     parser.add_argument("--updates", type=int, default=150)
+    parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    main(core=given.core, n_updates=given.updates)
+    main(given.core, given.updates, given.seed)

@@ -41,7 +41,7 @@ class Settings(Explained):
     """Checkpoints by their number of updates; latest: the newest; all: every one that the run has kept."""
     tasks: tuple[str, ...] = ()
     """Held-out tasks of the episodes, or groups of them (`minimax-train --list tasks`); empty: up to four for
-    validation."""
+    validation. training_list: the run's own list of levels."""
     format: tuple[str, ...] = ("png",)
     """Formats: png, gif, mp4. A film of an episode shows every step and the agent's view. One of a lineage goes from
     ancestor to child, and any other from checkpoint to checkpoint. mp4 needs the extra `video`."""

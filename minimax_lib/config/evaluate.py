@@ -20,15 +20,18 @@ USAGE = """Evaluates trained runs on held-out tasks: a table, and a CSV file in 
 * minimax-evaluate --run runs/x-s0 runs/x-s1     several runs, pooled as seeds
 * minimax-evaluate --compare runs/*              methods side by side, each with its runs pooled as seeds
 * minimax-evaluate --compare runs/* --by runner.replay_prob
-* minimax-evaluate --label "DR=runs/dr-*" "PLR=runs/plr-*" --robust"""
+* minimax-evaluate --label "DR=runs/dr-*" "PLR=runs/plr-*" --robust
+* minimax-evaluate --run runs/x --opponents random bank      games for two: wins, draws and losses"""
 NOTE_ON_TASKS = "`minimax-train --list tasks` shows what there is for each environment."
 
+RANDOM, BOT, BANK = "random", "bot", "bank"  # opponents that are no runs
 EPISODES_ON_TASKS, EPISODES_ON_LEVELS = 100, RobustProtocol.n_episodes
 
 # Settings that one of the two kinds of evaluation has no use for.
 ONLY_TASKS: tuple[str, ...] = ("tasks", "protocol")
 ONLY_ROBUST: tuple[str, ...] = ("n_levels",)
 ONLY_COMPARED: tuple[str, ...] = ("by", "out")
+ONLY_OPPONENTS: tuple[str, ...] = ("most_steps",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,9 +47,14 @@ class Settings(Grouped):
     made in the same way is used."""
     tasks: tuple[str, ...] = ("benchmark",)
     """Held-out tasks, or a group of them: benchmark (of the papers), validation, all. training_list: the run's own list
-    of levels (--runner tasks)."""
+    of levels (--runner tasks, or plr with --runner.generator finite)."""
+    opponents: tuple[str, ...] = ()
+    """Play a game for two against these, on the tasks and in both seats: random, bot (the environment's script), bank
+    (the copies of the student that the run keeps), folders of runs, their checkpoints, or names of trained agents. With
+    several, all meet all, and there are Elo ratings."""
     n_episodes: int | None = None
-    """Episodes on each task, for each seed; none: 100, and with --robust 10 on each level."""
+    """Episodes on each task, for each seed; none: 100, and with --robust 10 on each level. With --opponents, so many in
+    each seat."""
     greedy: bool = False
     protocol: str | None = None
     """Published rules that the tasks follow, where there are several (AMaze: minimax, dcd); none: their default."""
@@ -58,6 +66,9 @@ class Settings(Grouped):
     levels are ranked by one evaluation and reported from a second (CVaR; Rutherford et al. 2024)."""
     n_levels: int = RobustProtocol.n_levels
     """Levels with --robust."""
+    most_steps: int = 1_000_000_000
+    """Environment steps that the games of --opponents may take. If those of all pairs may take more, pairs are drawn at
+    random."""
     seed: int = 0
     """Seed of the evaluation."""
     out: str = "comparison.csv"
@@ -77,17 +88,28 @@ class Settings(Grouped):
             for folder in getattr(self, name):
                 check_path(name, folder)
         self.check_labels()
+        self._check_opponents()
         check_path("out", self.out)
         if not self.out.endswith(".csv"):
             raise ValueError(f"out is {shown(self.out)}: it must end with .csv")
         check_cache(self.compilation_cache)
-        for name in ("n_levels", "n_episodes"):
+        for name in ("n_levels", "n_episodes", "most_steps"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}: it must be at least 1")
         for name in ("seed", "student"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be at least 0")
+
+    def _check_opponents(self) -> None:
+        for word in self.opponents:
+            if not word:
+                raise ValueError(f"opponents is '': it must be {RANDOM}, {BOT}, {BANK} or the folder of a run")
+            check_path("opponents", word)
+            if self.opponents.count(word) > 1:
+                raise ValueError(f"opponents is {shown(word)} twice: name it once")
+        if self.opponents and self.robust:
+            raise ValueError("robust is True, which means nothing with --opponents: leave one of them out")
 
     @property
     def compares(self) -> bool:
@@ -122,9 +144,13 @@ def parse(words: Sequence[str]) -> Settings:
 
 def _refuse_ignored(settings: Settings, given: Tree) -> None:
     """ValueError for a flag that is given, and that this kind of evaluation does not look at."""
+    if "opponents" in given and not settings.opponents:
+        raise ValueError(f"opponents is empty: it must be {RANDOM}, {BOT}, {BANK} or folders of runs")
     only_robust = [(name, "is for --robust only: add that, or leave it out") for name in ONLY_ROBUST]
     only_tasks = [(name, "means nothing with --robust: leave one of them out") for name in ONLY_TASKS]
     ignored = only_tasks if settings.robust else only_robust
+    if not settings.opponents:
+        ignored += [(name, "is for --opponents only: add that, or leave it out") for name in ONLY_OPPONENTS]
     if not settings.compares:
         ignored += [(name, "is for --compare only: add that, or leave it out") for name in ONLY_COMPARED]
     for name, rule in ignored:

@@ -9,6 +9,7 @@ from minimax_lib.config import play, sweep, sweep_command
 from minimax_lib.config.help import Flag, sections
 from minimax_lib.config.listing import first_line
 from minimax_lib.config.train import Config
+from minimax_lib.curricula.box_cores import BOX_CURRICULA
 from minimax_lib.curricula.generators import GENERATORS
 from minimax_lib.curricula.registry import RUNNERS
 from minimax_lib.curricula.task_cores import TASK_CURRICULA
@@ -69,7 +70,15 @@ CHOICES = (
         "runner.core",
         TASK_CURRICULA,
         "What decides which levels of the list of `--runner tasks` come next: `--runner.core NAME`. "
-        "[Task curricula](tasks.md) explains them.",
+        "[Task curricula](tasks.md) explains them. `stratified` has another one inside, whose flags begin with "
+        "`--runner.core.inner`.",
+    ),
+    Choice(
+        "Curricula over a box",
+        "runner.core",
+        BOX_CURRICULA,
+        "What decides where in the box the next levels of `--runner box` are: `--runner.core NAME`. "
+        "[Task curricula](tasks.md#a-box-of-levels) explains them.",
     ),
     Choice(
         "Designs of teachers",
@@ -80,7 +89,7 @@ CHOICES = (
     ),
 )
 # Settings of a group that is chosen by name are listed under that name, not again where the group is part of another.
-PARTS = ("core", "family", "generator", "design", "model")
+PARTS = ("core", "inner", "family", "generator", "design", "model")
 RUNS = ("evaluate", "plot", "report", "draw")  # commands that must be given runs
 
 

@@ -26,7 +26,8 @@ class ScoreSettings:
     """The validation score, which trials are sorted by: a mean over held-out tasks."""
 
     tasks: tuple[str, ...] = ("validation",)
-    """Held-out tasks, or groups of them. Each trial must be evaluated on them (its setting eval.tasks)."""
+    """Held-out tasks, or groups of them. Each trial must be evaluated on them (its setting eval.tasks). training_list:
+    the trial's own list of levels."""
     measure: Literal["solved_rate", "return"] = "solved_rate"
     """What is averaged over the tasks."""
     evaluation: Literal["last", "best"] = "last"

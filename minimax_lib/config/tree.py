@@ -220,11 +220,13 @@ def _checked_choice(
 def _with_named_groups(settings: Any, path: str) -> Any:
     """The same settings; where a group in them was given by name, the default settings of what it names."""
     defaults = defaults_of(type(settings))
-    changes = {
-        name: _build_value(getattr(settings, name), hint, f"{path}{name}", defaults.get(name))
-        for name, hint in setting_hints(type(settings)).items()
-        if registry_of(hint) and isinstance(getattr(settings, name), str)
-    }
+    changes = {}
+    for name, hint in setting_hints(type(settings)).items():
+        value = getattr(settings, name)
+        if registry_of(hint) and isinstance(value, str):
+            changes[name] = _build_value(value, hint, f"{path}{name}", defaults.get(name))
+        elif registry_of(hint) and dataclasses.is_dataclass(value):
+            changes[name] = _with_named_groups(value, f"{path}{name}.")
     return dataclasses.replace(settings, **changes) if changes else settings
 
 

@@ -145,6 +145,8 @@ class ACCELSettings(PLRSettings):
     """Latest ancestors that are kept of each level, for pictures of lineages (minimax-draw). Each of them takes as much
     memory as all levels of the buffer."""
 
+    n_listed = 0  # type: ignore[assignment]  # children are in no list
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.selection not in get_args(Selection):

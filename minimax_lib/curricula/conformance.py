@@ -15,9 +15,9 @@ from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, PPOAgent
 from minimax_lib.counts import Count
 from minimax_lib.curricula.base import SOURCE_NAMES, Curriculum, LevelBatch, Plan
-from minimax_lib.curricula.students import CurrentStudents
+from minimax_lib.curricula.students import CurrentStudents, batch_for
 from minimax_lib.envs.base import Environment
-from minimax_lib.envs.batch import BatchEnv
+from minimax_lib.envs.batch import Rows
 from minimax_lib.envs.conformance.parts import described, is_frozen, numbers, require
 from minimax_lib.models.settings import FeedForward
 
@@ -75,11 +75,15 @@ class Trial:
     def name(self) -> str:
         return type(self.curriculum).__name__
 
+    @property
+    def rows(self) -> Rows:
+        return batch_for(self.env, self.agent, self.curriculum.plan)
+
     def init(self, key: jax.Array) -> tuple[Any, Any]:
         """(the curriculum's first state, the students' parameters)."""
         k_level, k_reset, k_students, k_curriculum = jax.random.split(key, 4)
-        _, ts = self.env.reset(k_reset, self.env.sample_level(k_level))
-        return self.curriculum.init(k_curriculum), self.agent.init(k_students, ts.obs).params
+        obs = self.rows.one_obs(k_reset, self.env.sample_level(k_level))
+        return self.curriculum.init(k_curriculum), self.agent.init(k_students, obs).params
 
     def step(self, clock: jax.Array, key: jax.Array, state: Any, params: Any, finishes: jax.Array) -> Step:
         """One batch, as the runner's step does it; the students learn nothing.
@@ -88,8 +92,7 @@ class Trial:
         """
         shared_key = jax.random.fold_in(jax.random.key(0), clock)
         k_propose, k_play, k_observe = jax.random.split(jax.random.fold_in(key, clock), 3)
-        env = BatchEnv(self.env, n_students=self.agent.n, restart=self.curriculum.plan.restart)
-        students = CurrentStudents(env, self.agent, params, self.n_steps)
+        students = CurrentStudents(self.rows, self.agent, params, self.n_steps)
         proposed, batch = self.curriculum.propose(shared_key, k_propose, clock, state, students)
         batch.check_shapes(self.curriculum.plan.n_rows)
         self.check_levels(batch)

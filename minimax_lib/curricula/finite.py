@@ -72,5 +72,10 @@ class FiniteList:
         if self.n_levels >= 2**31:
             raise ValueError(f"generator.n_levels is {self.n_levels}: it must be less than {2**31}")
 
+    @property
+    def n_listed(self) -> int:
+        """See `RolloutSettings`."""
+        return self.n_levels
+
     def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
         return FiniteLevels(env, n_rows, self.n_levels)

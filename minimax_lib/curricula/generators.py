@@ -9,5 +9,7 @@ from minimax_lib.registry import Registry
 
 # These settings do not say how many levels make a batch. The curriculum that uses them does.
 GENERATORS: Registry[Any] = Registry(
-    "generator", {"random": RandomLevels, "simplest": SimplestLevels, "finite": FiniteList, "teacher": Teacher}
+    "generator",
+    {"random": RandomLevels, "simplest": SimplestLevels, "finite": FiniteList, "teacher": Teacher},
+    elsewhere={"dr": "random", "domain_randomization": "random", "robust_plr": "plr", "paired": "teacher"},
 )

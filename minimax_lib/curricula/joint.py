@@ -23,7 +23,6 @@ from minimax_lib.opponents.bank import Bank, Games, Keep
 from minimax_lib.opponents.cores import Opponents, SelfPlay
 from minimax_lib.opponents.duel import Duel
 from minimax_lib.opponents.settings import OPPONENTS, FictitiousSelfPlaySettings
-from minimax_lib.trees import zeros
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,9 +37,12 @@ class Joining:
 
     def empty(self) -> Bank:
         """The bank before the first step, which puts the student as it begins into slot 0."""
-        bank = banks.init(zeros(self.params), self.capacity, self.window)
-        none = bank.record.replace(serial=jnp.full(self.capacity, banks.EMPTY, jnp.int32), n_added=jnp.int32(0))
-        return bank.replace(record=none)
+        # Not `banks.init`: it writes the first copy into zeros, which are zeros too here. XLA would compute that while it
+        # compiles, and take minutes for it.
+        slots = jax.tree.map(lambda x: jnp.zeros((self.capacity, *x.shape), x.dtype), self.params)
+        record = banks.first_record(self.capacity, self.window)
+        none = jnp.full(self.capacity, banks.EMPTY, jnp.int32)
+        return Bank(slots, record.replace(serial=none, n_added=jnp.zeros((), jnp.int32)))
 
     def is_due(self, clock: jax.Array) -> jax.Array:
         """bool[], a copy joins before this step; the same on every seed, for it depends on the clock alone."""
@@ -151,7 +153,7 @@ class OpponentBank:
     capacity: int = 32
     """Copies of the student in the bank."""
     every: int = 100
-    """Updates from one copy of the student to the next."""
+    """Batches from one copy of the student to the next: steps of the runner's clock, also those that only score."""
     window: int = banks.WINDOW
     """Latest games against each copy that the rate of wins is taken of."""
     keep: Keep = "oldest"

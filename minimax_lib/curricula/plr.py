@@ -194,6 +194,11 @@ class PLRSettings(ReplaySettings):
         """With a fixed list, the buffer's slots are as many as a device has of the list."""
         return () if isinstance(self.generator, FiniteList) else ("capacity",)
 
+    @property
+    def n_listed(self) -> int:
+        """See `RolloutSettings`. If new levels come from a list, there are no others."""
+        return getattr(self.generator, "n_listed", 0)
+
     def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
         plr = self.plr(env, agent, n_rows)
         return Parallel(plr) if self.parallel else plr
@@ -229,3 +234,5 @@ class PLR(RolloutSettings, PLRSettings):
 
     n_students: int = 1
     """Students that play every level side by side; a teacher that is paid regret needs two."""
+
+    n_listed = PLRSettings.n_listed  # type: ignore[assignment]

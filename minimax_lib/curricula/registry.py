@@ -4,10 +4,13 @@ import dataclasses
 from typing import Any
 
 from minimax_lib.curricula.accel import ACCEL, ACCELSettings
+from minimax_lib.curricula.box_tasks import BoxRunner
 from minimax_lib.curricula.designed import PAIRED
 from minimax_lib.curricula.dr import DR
 from minimax_lib.curricula.episode_replay import EpisodePLR
 from minimax_lib.curricula.generators import GENERATORS
+from minimax_lib.curricula.joint import SelfPlayRunner
+from minimax_lib.curricula.maestro import MaestroRunner
 from minimax_lib.curricula.plr import PLR, PLRSettings
 from minimax_lib.curricula.settings import CurriculumSettings, RolloutSettings, with_rollouts
 from minimax_lib.curricula.sfl import SFL, SFLSettings
@@ -24,6 +27,9 @@ RUNNERS: Registry[Any] = Registry(
         "paired": PAIRED,
         "tasks": TaskRunner,
         "episode_plr": EpisodePLR,
+        "selfplay": SelfPlayRunner,
+        "maestro": MaestroRunner,
+        "box": BoxRunner,
     },
     # Variants are settings of these. Each variant has a shipped configuration of its own.
     elsewhere={
@@ -38,6 +44,11 @@ RUNNERS: Registry[Any] = Registry(
         "listed_plr": "tasks",
         "level_replay": "tasks",
         "unbounded_plr": "episode_plr",
+        "self_play": "selfplay",
+        "fsp": "selfplay",
+        "pfsp": "selfplay",
+        "annealing": "box",
+        "expanding_box": "box",
     },
 )
 

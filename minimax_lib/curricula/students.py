@@ -9,14 +9,23 @@ import jax.numpy as jnp
 
 from minimax_lib import axes
 from minimax_lib.agents.population import AgentPop
-from minimax_lib.curricula.base import Attempts, LevelBatch
+from minimax_lib.curricula.base import Attempts, LevelBatch, Plan
 from minimax_lib.curricula.outcome import RolloutOutcome
 from minimax_lib.envs.base import HoldsAttempts, Level
-from minimax_lib.envs.batch import BatchEnv, BatchMultiEnv, Rows
+from minimax_lib.envs.batch import BatchEnv, BatchMultiEnv, Rows, batch_of
 from minimax_lib.episodes import Played, WholeEpisodes
 from minimax_lib.opponents.duel import BatchDuel
 from minimax_lib.rollout import Rollout, Start, begin, go_on, queued
 from minimax_lib.trees import mapped, tree_where
+
+
+def batch_for(env: Any, agent: AgentPop, plan: Plan, n_evals: int = 1) -> Rows:
+    """The rows in which the students of a curriculum with this plan play `env`."""
+    rows = batch_of(env, agent.n, n_evals, plan.restart)
+    if not plan.n_opponents:
+        return rows
+    assert isinstance(rows, BatchMultiEnv)  # who plans opponents has checked it
+    return BatchDuel(rows, agent.agent, plan.n_opponents, plan.greedy_opponents)
 
 
 def prepared(env: Rows, start: Start, batch: LevelBatch) -> Start:

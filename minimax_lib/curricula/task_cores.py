@@ -1,11 +1,12 @@
 """The settings of task curricula, by name."""
 
 import dataclasses
-from typing import Annotated, Any, ClassVar, Literal, Protocol, get_args
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 
 from minimax_lib.curricula.scores import SCORES
 from minimax_lib.curricula.task_files import read_strata, read_tasks
-from minimax_lib.registry import Registry, unknown_name
+from minimax_lib.registry import Registry
 from minimax_lib.tasks import (
     SFL,
     TSCL,
@@ -21,6 +22,7 @@ from minimax_lib.tasks import (
     Strata,
     TaskCurriculum,
     Uniform,
+    Weighted,
 )
 from minimax_lib.tasks.interesting import Missing
 from minimax_lib.tasks.listed_plr import Schedule
@@ -29,8 +31,6 @@ from minimax_lib.tasks.preference import Name
 from minimax_lib.tasks.rates import Unseen
 from minimax_lib.tasks.sfl import Sampling
 from minimax_lib.tasks.strata import Metric
-
-Inner = Literal["learning_progress", "sfl", "uniform"]
 
 
 class TaskCurriculumSettings(Protocol):
@@ -42,6 +42,22 @@ class TaskCurriculumSettings(Protocol):
     def build(self, n_tasks: int) -> TaskCurriculum:
         """The curriculum of a list of `n_tasks` tasks."""
         ...
+
+
+@runtime_checkable
+class ReadsNames(Protocol):
+    """Settings with this one more method: their files may call tasks by their names."""
+
+    def build_named(self, names: Sequence[str]) -> TaskCurriculum:
+        """The curriculum of a list of tasks with these names."""
+        ...
+
+
+def core_of(settings: Any, n_tasks: int, name: Callable[[int], str] = str) -> TaskCurriculum:
+    """The curriculum of these settings, for a list of `n_tasks` tasks, of which number i is called `name(i)`."""
+    if isinstance(settings, ReadsNames):
+        return settings.build_named([name(i) for i in range(n_tasks)])
+    return settings.build(n_tasks)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,15 +195,17 @@ class OmniSettings:
 
     interesting: str = ""
     """A JSON file {"0": {"1": true, ...}, ...}: whether task 1 is still interesting to a student that can do task 0.
-    Empty: nothing is boring."""
+    If the environment has names for its tasks, they may stand in place of the numbers. Empty: nothing is boring."""
     missing: Missing = "refuse"
     """What an entry means that is missing in a row. refuse: the file is wrong. boring: that task is boring."""
     boring: float = 0.001
     """The weights of boring tasks are multiplied by it."""
 
     def build(self, n_tasks: int) -> TaskCurriculum:
-        inner = super().build(n_tasks)  # type: ignore[misc]
-        names = [str(i) for i in range(n_tasks)]
+        return self.build_named([str(i) for i in range(n_tasks)])
+
+    def build_named(self, names: Sequence[str]) -> TaskCurriculum:
+        inner = super().build(len(names))  # type: ignore[misc]
         matrix = Interesting.of_json(self.interesting, names, self.missing) if self.interesting else None
         return Omni(inner, matrix, self.boring)
 
@@ -209,19 +227,27 @@ class StratifiedSettings:
     divides: ClassVar[bool] = False
 
     strata: str = ""
-    """A JSON file with a list of lists of task numbers: each task is in exactly one."""
-    inner: Inner = "learning_progress"
-    """The curriculum that gives the weights, with its default settings."""
+    """A JSON file with a list of lists of tasks, by their numbers or names: each task is in exactly one."""
+    inner: "Annotated[Any, TASK_CURRICULA]" = LearningProgressSettings()
+    """The curriculum that gives the weights: any but plr and sequential."""
     metric: Metric = "success"
     """What the best task of a stratum has most of: success, weight (score), or learnability."""
     others: float = 0.001
     """The weights of the other tasks are multiplied by it."""
 
     def build(self, n_tasks: int) -> TaskCurriculum:
-        if self.inner not in get_args(Inner):
-            raise unknown_name("runner.core.inner", self.inner, get_args(Inner))
-        inner = TASK_CURRICULA[self.inner]().build(n_tasks)
-        return Strata(inner, read_strata("runner.core.strata", self.strata), self.metric, self.others)
+        return self.build_named([str(i) for i in range(n_tasks)])
+
+    def build_named(self, names: Sequence[str]) -> TaskCurriculum:
+        strata = read_strata("runner.core.strata", self.strata, names)
+        try:
+            inner = core_of(self.inner, len(names), names.__getitem__)
+        except ValueError as error:  # it knows its settings as those of runner.core
+            raise ValueError(str(error).replace("runner.core.", "runner.core.inner.")) from error
+        if not isinstance(inner, Weighted):
+            name = TASK_CURRICULA.name_of(type(self.inner))
+            raise ValueError(f"runner.core.inner is {name}: it must draw from its weights alone, as learning_progress")
+        return Strata(inner, strata, self.metric, self.others)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,7 +2,10 @@
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
+
+from minimax_lib.tasks.names import number_of, numbers_by_name
 
 RANGE = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 
@@ -21,10 +24,10 @@ def read_tasks(setting: str, text: str) -> tuple[int, ...]:
     return tuple(tasks)
 
 
-def read_strata(setting: str, path: str) -> tuple[tuple[int, ...], ...]:
-    """The lists of task numbers in a JSON file. ValueError in one line if it has none."""
+def read_strata(setting: str, path: str, names: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+    """The lists of tasks in a JSON file, by their numbers or `names`. ValueError in one line if it has none."""
     if not path:
-        raise ValueError(f"{setting} is empty: it must be a JSON file with a list of lists of task numbers")
+        raise ValueError(f"{setting} is empty: it must be a JSON file with a list of lists of tasks")
     try:
         lists = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
@@ -32,6 +35,10 @@ def read_strata(setting: str, path: str) -> tuple[tuple[int, ...], ...]:
     except ValueError as error:
         raise ValueError(f"{setting}: {path} is not JSON: {error}") from error
     are_lists = isinstance(lists, list) and all(isinstance(stratum, list) for stratum in lists)
-    if not are_lists or not all(type(task) is int for stratum in lists for task in stratum):
-        raise ValueError(f"{setting}: {path} must be a list of lists of task numbers, such as [[0, 1], [2]]")
-    return tuple(map(tuple, lists))
+    if not are_lists or not all(type(task) in (int, str) for stratum in lists for task in stratum):
+        raise ValueError(f"{setting}: {path} must be a list of lists of tasks, such as [[0, 1], [2]]")
+    numbers, source = numbers_by_name(names), f"{setting}: {path}"
+    return tuple(
+        tuple(task if isinstance(task, int) else number_of(task, numbers, source) for task in stratum)
+        for stratum in lists
+    )

@@ -17,11 +17,11 @@ from minimax_lib.curricula.base import Curriculum, LevelBatch, Plan, Students, l
 from minimax_lib.curricula.outcome import Outcome
 from minimax_lib.curricula.scores import SCORES, Score, check_score
 from minimax_lib.curricula.settings import RolloutSettings
-from minimax_lib.curricula.task_cores import TASK_CURRICULA, ListedPLRSettings
+from minimax_lib.curricula.task_cores import TASK_CURRICULA, ListedPLRSettings, core_of
 from minimax_lib.curricula.task_evaluation import EvaluationState, TaskEvaluation
 from minimax_lib.envs.base import Environment, Level
 from minimax_lib.envs.batch import LevelQueue, QueuedLevels
-from minimax_lib.envs.levels import level_of_list
+from minimax_lib.envs.levels import level_of_list, task_name
 from minimax_lib.registry import unknown_name
 from minimax_lib.tasks import Results, Steps, TaskCurriculum, Unfinished
 from minimax_lib.tasks.core import episodes_needed
@@ -253,7 +253,7 @@ class TaskRunner(RolloutSettings, TaskSettings):
         return self.n_levels
 
     def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
-        core = self.core.build(self.n_levels)
+        core = core_of(self.core, self.n_levels, functools.partial(task_name, env))
         score = scored_by("runner.core.score", self.core.score, env, agent) if core.reads_scores else None
         self._check_list(env)
         evaluation = self._evaluation(env, n_rows, episodes_needed(core)) if episodes_needed(core) else None

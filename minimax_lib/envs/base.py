@@ -146,6 +146,29 @@ class DrawsListed(Protocol):
 
 
 @runtime_checkable
+class NamesTasks(Protocol):
+    """An environment with this one more method: the levels of its fixed list have names, each another one."""
+
+    def task_name(self, number: int) -> str:
+        """What level `number` of a list is called in files. It runs on the host."""
+        ...
+
+
+@runtime_checkable
+class BoxLevels(Protocol):
+    """An environment with these two more members: a level can be made from a point of a box."""
+
+    @property
+    def level_box(self) -> Mapping[str, tuple[float, float]]:
+        """The lowest and the highest value of each dimension, by its name. Without dimensions, there is no box."""
+        ...
+
+    def level_at(self, key: jax.Array, point: jax.Array) -> Level:
+        """The level at `point`, f32[D] in the order of the dimensions. The key is for what they leave open."""
+        ...
+
+
+@runtime_checkable
 class HoldsAttempts(Protocol):
     """An environment with these two more methods: an episode is a sequence of attempts at tasks.
 

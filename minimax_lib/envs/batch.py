@@ -24,7 +24,6 @@ from minimax_lib.envs.multi_agent import AgentTimeStep, MultiAgentEnvironment
 from minimax_lib.envs.spaces import within
 from minimax_lib.trees import tree_size, tree_where
 
-
 LIFETIME = "lifetime"  # the fact that says how many steps an agent has lived
 
 

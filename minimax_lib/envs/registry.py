@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 
+from minimax_lib.envs.against import AgainstRandom
 from minimax_lib.envs.base import DrawsTraining, Environment, HeldOut, Level
 from minimax_lib.envs.family import (
     Editing,
@@ -31,7 +32,9 @@ from minimax_lib.envs.held_out import (
     WithTraining,
     is_of_training,
 )
+from minimax_lib.envs.lasertag.family import FAMILY as LASERTAG
 from minimax_lib.envs.maze.family import FAMILY as MAZE
+from minimax_lib.envs.multi_agent import MultiAgentEnvironment
 from minimax_lib.envs.pendulum.family import FAMILY as PENDULUM
 from minimax_lib.envs.ued import UEDEnvironment, describe
 from minimax_lib.envs.wrappers import WrappedTasks, Wrapper, has_own_levels, unwrapped
@@ -57,7 +60,7 @@ class OwnTeacher:
 
 AUTO = "auto"  # the name of `OwnTeacher`
 FAMILIES: dict[EnvironmentMaker, Family] = {
-    family.cls: family for family in (MAZE, GRID, PENDULUM, GYMNAX, CRAFTAX, CRAFTAX_TASKS)
+    family.cls: family for family in (MAZE, GRID, PENDULUM, LASERTAG, GYMNAX, CRAFTAX, CRAFTAX_TASKS)
 }
 ENVS: Registry[EnvironmentMaker] = View(
     "environment", lambda: {family.name: family.cls for family in FAMILIES.values() if family.name}
@@ -189,6 +192,7 @@ def make_ued_env(name: str, design: Mapping[str, Any] | None = None, **settings:
 def make_held_out(env: Environment, names: Sequence[str], **options: Any) -> HeldOut:
     """The held-out tasks called `names`, as one batch for `env`, each once.
 
+    Those of a game for two that has no players of its own are played against a random one (`AgainstRandom`).
     Every environment has the task "TrainingDistribution", and the groups of tasks "validation", "benchmark" and "all".
     The first two have only tasks that agents of `env` can play. "TrainingList4000" is the list of 4000 levels that a
     runner may train on, for each difficulty one task.
@@ -197,6 +201,14 @@ def make_held_out(env: Environment, names: Sequence[str], **options: Any) -> Hel
         raise ValueError("no held-out task is named: give at least one")
     if isinstance(env, Wrapper):
         return WrappedTasks(env, make_held_out(env.env, names, **options))
+    suite = _made_held_out(env, names, options)
+    # A suite may bring players of its own for the other seat. If not, there is one that every game has.
+    is_game = isinstance(suite.env, MultiAgentEnvironment) and suite.env.n_agents == 2
+    return AgainstRandom(suite) if is_game else suite
+
+
+def _made_held_out(env: Environment, names: Sequence[str], options: dict[str, Any]) -> HeldOut:
+    """The tasks as the suite of the environment gives them."""
     family = family_of(env)
     _check_options("option of held-out tasks", family.held_out, options, but=("env", "names"))
     tasks = tuple(dict.fromkeys(task for name in names for task in tasks_called(family, env, name)))

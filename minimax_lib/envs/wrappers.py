@@ -12,6 +12,7 @@ from flax import struct
 
 from minimax_lib.envs.base import (
     Animated,
+    BoxLevels,
     Drawable,
     DrawsListed,
     Environment,
@@ -19,6 +20,7 @@ from minimax_lib.envs.base import (
     HeldOut,
     HoldsAttempts,
     Level,
+    NamesTasks,
     Observable,
     ResetsInGroups,
     TimeStep,
@@ -60,6 +62,11 @@ class Wrapper:
             object.__setattr__(self, "resets_at_once", self.env.resets_at_once)
         if isinstance(self.env, DrawsListed):
             object.__setattr__(self, "sample_listed", self.env.sample_listed)
+        if isinstance(self.env, NamesTasks):
+            object.__setattr__(self, "task_name", self.env.task_name)
+        if isinstance(self.env, BoxLevels) and not self.has_own_levels:
+            object.__setattr__(self, "level_box", self.env.level_box)
+            object.__setattr__(self, "level_at", self.env.level_at)
         if isinstance(self.env, HoldsAttempts):
             object.__setattr__(self, "step_then", self._step_then)
             object.__setattr__(self, "single", self._single)

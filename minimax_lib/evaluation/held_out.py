@@ -9,10 +9,14 @@ import numpy as np
 from flax import struct
 
 from minimax_lib.agents.base import Agent
+from minimax_lib.agents.population import AgentPop
+from minimax_lib.curricula.students import CurrentStudents
 from minimax_lib.envs.base import Environment, HeldOut, Level
+from minimax_lib.envs.batch import batch_of
+from minimax_lib.envs.multi_agent import MultiAgentEnvironment
 from minimax_lib.envs.registry import make_held_out
 from minimax_lib.envs.training_list import OF_RUN, list_called
-from minimax_lib.episodes import Choose, WholeEpisodes, mode, sample
+from minimax_lib.episodes import Choose, Played, WholeEpisodes, mode, sample
 
 EVALUATION_SEED = 20230714  # not a seed of training
 
@@ -25,7 +29,7 @@ class Evaluation:
     """Gradient updates between two evaluations. 0: no evaluation."""
     tasks: tuple[str, ...] = ("validation", "TrainingDistribution")
     """Held-out tasks, or groups of them (validation, benchmark, all). TrainingDistribution is fresh random levels.
-    training_list is the run's own list of levels (--runner tasks)."""
+    training_list is the run's own list of levels (--runner tasks, or plr with --runner.generator finite)."""
     n_episodes: int = 10
     """Episodes on each task, for each seed."""
     greedy: bool = False
@@ -52,6 +56,11 @@ class Evaluation:
         # Only environments with several protocols accept the option.
         options = {} if self.protocol is None else {"protocol": self.protocol}
         held_out = make_held_out(env, self.tasks, **options)
+        if self.greedy and isinstance(held_out.env, MultiAgentEnvironment):
+            raise ValueError(
+                f"eval.greedy is True: it must be False, as {type(held_out.env).__name__} has "
+                f"{held_out.env.n_agents} agents that share the policy, and they sample their actions"
+            )
         return EvalRunner(held_out, agent, self.n_episodes, mode if self.greedy else sample)
 
 
@@ -59,8 +68,8 @@ def tasks_of_run(tasks: Sequence[str], runner: Any) -> tuple[str, ...]:
     """`tasks`, with "training_list" by its full name; ValueError where the runner's settings have no list of levels."""
     if OF_RUN in tasks and not runner.n_listed:
         raise ValueError(
-            f"the held-out task {OF_RUN!r} is the list of levels of --runner tasks, and this run has another runner: "
-            f"leave it out, or name a list by its length, as {list_called(4000)}"
+            f"the held-out task {OF_RUN!r} is the list of levels of --runner tasks or --runner.generator finite, and "
+            f"this run has none: leave it out, or name a list by its length, as {list_called(4000)}"
         )
     return tuple(list_called(runner.n_listed) if task == OF_RUN else task for task in tasks)
 
@@ -97,11 +106,19 @@ class EvalRunner:
         levels = self.held_out.sample(key, n_episodes)
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), levels)
 
+    def _all_agents(self, key: jax.Array, params: Any, levels: Level) -> Played:
+        """One episode on each level, in which all agents have this policy."""
+        one = jax.tree.map(lambda x: x[None], params)
+        students = CurrentStudents(batch_of(self.held_out.env), AgentPop(self.agent), one, 0)
+        return mean_lives(students.attempts(key, levels, 1).episodes)
+
     def evaluate(self, key: jax.Array, params: Any) -> EvalResult:
         """The results of one agent's parameters on every task. Pure: wrap it in `jit`, and in `vmap` over seeds."""
         k_levels, k_play = jax.random.split(key)
         # One episode a row. If rows played for a number of steps instead, short episodes would count more often.
-        played = self.episodes.play(k_play, params, self.rows(k_levels, self.n_episodes))
+        levels = self.rows(k_levels, self.n_episodes)
+        several = isinstance(self.held_out.env, MultiAgentEnvironment)
+        played = self._all_agents(k_play, params, levels) if several else self.episodes.play(k_play, params, levels)
         shape = (len(self.names), self.n_episodes)
         return EvalResult(
             returns=played.returns.reshape(shape),
@@ -109,6 +126,12 @@ class EvalRunner:
             lengths=played.lengths.reshape(shape),
             facts={name: x.reshape(shape) for name, x in played.facts.items()},
         )
+
+
+def mean_lives(lives: Played) -> Played:
+    """Of lives [1, R, G], the means over the agents [R]; solved where all have solved it, and the longest life."""
+    means = jax.tree.map(lambda x: x[0].mean(axis=-1), lives)
+    return means.replace(lengths=lives.lengths[0].max(axis=-1), progress=lives.progress[0].min(axis=-1))
 
 
 def evaluation_keys(seeds: Sequence[int], evaluation_seed: int | jax.Array = 0) -> jax.Array:

@@ -34,7 +34,7 @@ from minimax_lib.experiment.parameters import save_params
 from minimax_lib.experiment.saved import Run, archived_params, damage, find_run, no_such_run, restored_state
 from minimax_lib.experiment.writers.csv import read_table
 from minimax_lib.messages import shown
-from minimax_lib.runners.build import make_agent, mesh_of
+from minimax_lib.runners.build import make_agent
 from minimax_lib.runners.training import RunnerState
 from minimax_lib.trees import tree_size
 
@@ -215,9 +215,8 @@ class LoadedRun:
 
     def _kept(self, levels: Level, *slots: Any) -> KeptLevels:
         parts = jax.device_get((levels, *slots))
-        if mesh_of(self.config).n_rows > 1:
-            parts = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), parts)
-        return KeptLevels(*parts)
+        n_leading = np.ndim(slots[0])  # slots, and before them devices, or co-players that have a buffer each
+        return KeptLevels(*jax.tree.map(lambda x: x.reshape(-1, *x.shape[n_leading:]), parts))
 
     @property
     def _place(self) -> int:

@@ -122,7 +122,7 @@ TRAINING: tuple[Section, ...] = (
         },
     ),
     Section(
-        "Task curricula (`tasks`)",
+        "Task curricula (`tasks`, `box`)",
         "The weight of a task is its chance to be the next one that comes back.",
         {
             "tasks/seen": "share of the tasks that have a score (`plr`)",
@@ -139,6 +139,9 @@ TRAINING: tuple[Section, ...] = (
             "tasks/high_baseline": "share of the tasks whose first rate was 0.75 or more: there is little to gain",
             "tasks/boring": "share of the tasks that are boring beside those that the student can do (`omni`)",
             "tasks/batch": "batches of the same task that have ended (`batched_dr`)",
+            "tasks/point/<parameter>": "mean value of this parameter on the levels that the rows are on (`box`)",
+            "tasks/annealed": "share of the way from the start to the end (`annealing`)",
+            "tasks/range": "share of the dimension that the range has reached (`expanding_box`)",
             "sequential/stage": "number of the current stage, from 0",
             "sequential/late": "attempts so far that ended when the stage did not have their task any more",
             "evaluation/rate": "mean rate of success of the tasks in the last evaluation of a core that needs them",
@@ -173,6 +176,43 @@ TRAINING: tuple[Section, ...] = (
             "student_<i>/unfinished": "`unfinished` of student i",
             "regret": "mean relative regret of two students, population regret of more, where an episode ended",
         },
+    ),
+    Section(
+        "Opponents (`selfplay`, `maestro`)",
+        "A game counts once it has ended. It is won where the student's return is the higher one.",
+        {
+            "games/won": "share of the batch's games that the student has won",
+            "games/drawn": "share of them that ended with equal returns",
+            "games/ended": "games that have ended in the batch",
+            "games/live": "share of them against the student as it is now",
+            "opponents/copies": "copies of the student in the bank",
+            "opponents/effective": "number of copies that would have this entropy if all had the same chance",
+            "opponents/win_rate": "mean over the copies of the student's rate of wins in the window; a draw is half",
+            "opponents/lowest_win_rate": "the lowest of these rates: a fall shows that something is forgotten",
+            "maestro/levels": "levels in the buffers of all co-players",
+            "maestro/age": "copies that have joined the bank after the co-player of the batch",
+            "facts/opponent_return": "mean return of the opponents",
+        },
+    ),
+    Section(
+        "Several agents in an environment",
+        "An agent's life is its episode.",
+        {
+            "agents/alive": "share of all agents and steps in which the agent was alive",
+            "facts/lifetime": "mean number of steps of a life",
+        },
+    ),
+    Section(
+        "LaserTag",
+        "Means over the levels of a source, and over lives.",
+        {
+            "level/<source>/n_walls": "number of walls, without those round a smaller level",
+            "level/<source>/connected": "share of levels in which there is a way between the starts; others are drawn",
+            "level/<source>/distance": "moves from start to start; 0 where there is no way",
+            "level/<source>/line_of_fire": "cells that the first agent can hit from its start, if it turns",
+            "facts/tags": "tags that the agent has made",
+        },
+        env="LaserTag",
     ),
     Section(
         "AMaze",
@@ -296,6 +336,31 @@ PRINTED = Section(
     },
 )
 
+GAMES = Section(
+    "evaluations/matches/*.csv",
+    "`minimax-evaluate --opponents` writes a row for each seed, opponent and held-out task. The columns of\n"
+    "`evaluations/` that say how it was measured are there too. The file of all against all, whose name ends with\n"
+    "`matrix`, has a row for each player, opponent and task, with all seeds of a player together. It is the `--out`\n"
+    "of `--compare`.",
+    {
+        "seed": "seed of the run; not in a matrix",
+        "player": "in a matrix: the run, the method or the opponent that the row is of",
+        "task": "held-out task: the map",
+        "opponent": "the opponent, as it was named; with `--compare` the other methods too",
+        "opponent_seed": "its seed, if it is of a run",
+        "opponent_update": "gradient updates of its checkpoint",
+        "opponent_copy": "for `bank`: the number of the copy, from 0",
+        "n_games": "games, half of them in each seat",
+        "win": "share of games with a higher return than the opponent's",
+        "draw": "share of games with equal returns",
+        "loss": "share of the other games",
+        "length": "mean number of steps of a game",
+        "elo": "in a matrix: the player's Elo, from its games on all tasks",
+        "elo_low": "lower end of its 95% interval, by the bootstrap over games",
+        "elo_high": "its upper end",
+    },
+)
+
 COMPARED = Section(
     "comparison.csv",
     "`minimax-evaluate --compare` writes a row for each task and method, and one for each method over all tasks. With\n"
@@ -344,7 +409,7 @@ def _lines() -> Iterator[str]:
     yield "## metrics.csv"
     for section in (POSITION, *TRAINING, FACTS):
         yield from _section(section, "###")
-    for section in (EVALUATIONS, RESULTS, COMPARED, PRINTED, CURVES):
+    for section in (EVALUATIONS, RESULTS, COMPARED, GAMES, PRINTED, CURVES):
         yield from _section(section, "##")
     yield ""
 

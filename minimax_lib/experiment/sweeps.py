@@ -24,6 +24,7 @@ from minimax_lib.config.train import to_dict
 from minimax_lib.config.tree import NAME, Tree, flat
 from minimax_lib.config.trials import Trial, as_text
 from minimax_lib.envs.registry import make_held_out
+from minimax_lib.evaluation.held_out import tasks_of_run
 from minimax_lib.evaluation.statistics import MIN_SEEDS
 from minimax_lib.experiment.files import copy_aside, saved_updates, write_atomically
 from minimax_lib.experiment.folder import RunFolder
@@ -214,7 +215,7 @@ def short_names(names: Sequence[str]) -> dict[str, str]:
 def scored(result: Result, run: RunFolder, settings: ScoreSettings) -> Result:
     """`result` with the validation score of each seed, the mean over the tasks of one evaluation."""
     config = result.trial.config
-    tasks = set(make_held_out(config.env, settings.tasks).names)
+    tasks = set(make_held_out(config.env, tasks_of_run(settings.tasks, config.runner)).names)
     seeds = tuple(range(config.seed, config.seed + config.n_seeds))
     found: dict[int, dict[int, list[float]]] = {}  # update -> seed -> a value for each task
     columns, rows = read_table(run.evaluations)

@@ -40,8 +40,8 @@ class BatchDuel:
     """The student's side of N two-player games, with the methods of `BatchEnv`. Only its seat is a row.
 
     The opponents act like the student in training: they sample their actions, or take the likeliest (`greedy`). Seats
-    are drawn anew for every game, so that nobody learns to play on one side only. Before the first step, `with_opponents`
-    says who they are.
+    are drawn anew for every game, so that nobody learns to play on one side only. Before the first step,
+    `with_opponents` says who they are.
     """
 
     games: BatchMultiEnv  # of a game for two, and one student
@@ -146,7 +146,7 @@ class BatchDuel:
         """The actions of both seats as rows [1, 2 N, ...]."""
 
         def place(x: jax.Array, y: jax.Array) -> jax.Array:
-            mine = (seat[:, None] == jnp.arange(2)).reshape(-1, 2, *(1,) * (x.ndim - 1))
+            mine = jnp.stack([seat == 0, seat == 1], axis=1).reshape(-1, 2, *(1,) * (x.ndim - 1))
             return jnp.where(mine, x[:, None], y[:, None]).reshape(1, -1, *x.shape[1:])
 
         return jax.tree.map(place, own, answer)

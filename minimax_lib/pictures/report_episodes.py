@@ -15,6 +15,7 @@ import numpy as np
 
 from minimax_lib.envs.base import Animated, Drawable
 from minimax_lib.envs.drawing import PAPER
+from minimax_lib.evaluation.held_out import tasks_of_run
 from minimax_lib.experiment.loaded import Episode, LoadedRun
 from minimax_lib.messages import one_line
 from minimax_lib.pictures.films import moment, tasks_to_show
@@ -155,6 +156,7 @@ def tasks_of(loaded: LoadedRun, tasks: Sequence[str]) -> tuple[str, ...]:
     if not isinstance(env, Animated | Drawable):
         raise ValueError(f"{type(env).__name__} has no method to draw its episodes")
     protocol = loaded.config.eval.protocol
+    tasks = tasks_of_run(tasks, loaded.config.runner)
     return tasks_to_show(env, tasks, **({} if protocol is None else {"protocol": protocol}))
 
 

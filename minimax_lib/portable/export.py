@@ -1,8 +1,9 @@
-"""Any environment of this package as one of Gymnasium's or gymnax's.
+"""Any environment of this package as one of Gymnasium's, PettingZoo's or gymnax's.
 
 env = gymnasium_env(minimax_lib.make_env("AMaze"))              gymnasium.Env, one episode at a time
 envs = gymnasium_vector_env(minimax_lib.make_env("AMaze"), 64)  gymnasium.vector.VectorEnv, one compiled batch
 env = gymnax_env(minimax_lib.make_env("AMaze"))                 gymnax's reset and step, inside jit and vmap
+env = parallel_env(minimax_lib.make_env("LaserTag"))            pettingzoo.ParallelEnv, for several agents
 """
 
 from collections.abc import Callable
@@ -12,11 +13,13 @@ import jax
 
 from minimax_lib.envs.base import Environment, Level
 from minimax_lib.envs.foreign.libraries import require
+from minimax_lib.envs.multi_agent import MultiAgentEnvironment
 
 if TYPE_CHECKING:
     from minimax_lib.portable.gymnasium_env import GymnasiumEnv
     from minimax_lib.portable.gymnasium_vector import GymnasiumVectorEnv
     from minimax_lib.portable.gymnax_env import GymnaxEnv
+    from minimax_lib.portable.parallel_env import MultiAgentParallelEnv
 
 LevelSource = Callable[[jax.Array], Level]
 
@@ -57,3 +60,16 @@ def gymnax_env(env: Environment, sample_level: LevelSource | None = None) -> "Gy
     from minimax_lib.portable.gymnax_env import GymnaxEnv
 
     return GymnaxEnv(env, sample_level)
+
+
+def parallel_env(
+    env: MultiAgentEnvironment, sample_level: LevelSource | None = None, render_mode: str | None = None
+) -> "MultiAgentParallelEnv":
+    """`env`, which has several agents, as a `pettingzoo.ParallelEnv`. Levels are those of `gymnasium_env`.
+
+    `reset(options={"level": level})` chooses the level. ValueError where pettingzoo is not installed.
+    """
+    require("pettingzoo", "pettingzoo")
+    from minimax_lib.portable.parallel_env import MultiAgentParallelEnv
+
+    return MultiAgentParallelEnv(env, sample_level, render_mode)

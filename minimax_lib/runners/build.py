@@ -16,10 +16,10 @@ from minimax_lib.curricula.dr import DR
 from minimax_lib.curricula.plr import PLR
 from minimax_lib.curricula.scores import SCORES, Score
 from minimax_lib.curricula.settings import RolloutSettings
+from minimax_lib.curricula.students import batch_for
 from minimax_lib.envs.base import Environment
-from minimax_lib.envs.batch import FreshLevels, QueuedLevels, batch_of
+from minimax_lib.envs.batch import FreshLevels, QueuedLevels
 from minimax_lib.models.network import check_network
-from minimax_lib.opponents.duel import BatchDuel
 from minimax_lib.reward_normalization import RewardNormalization
 from minimax_lib.runners.devices import DeviceMesh, DeviceRunner
 from minimax_lib.runners.seeds import Program, SeedRunner
@@ -43,9 +43,7 @@ def runner_of(
     """
     plan = curriculum.plan
     check_scores(plan.scores, agent.agent, n_evals, rewards)
-    batch_env: Any = batch_of(env, agent.n, n_evals, plan.restart)
-    if plan.n_opponents:
-        batch_env = BatchDuel(batch_env, agent.agent, plan.n_opponents, plan.greedy_opponents)
+    batch_env = batch_for(env, agent, plan, n_evals)
     agent.check_batch((plan.n_train_rows or plan.n_rows) * batch_env.rows_per_level, n_steps)
     return Runner(batch_env, agent, curriculum, n_steps, continues, n_rollouts, rewards)
 

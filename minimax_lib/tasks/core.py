@@ -24,7 +24,7 @@ class Results(struct.PyTreeNode):
 
     def in_order(self) -> "Results":
         """The results of T steps of N rows, [T, N], in the order in which they ended."""
-        return jax.tree.map(lambda x: x.reshape(-1), self)
+        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), self)
 
 
 @runtime_checkable

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from minimax_lib.registry import unknown_name
+from minimax_lib.tasks.names import number_of, numbers_by_name
 
 Missing = Literal["refuse", "boring"]
 # (name of a task, rates f[N]) -> N times whether that task is still interesting to somebody who can do the named one
@@ -57,21 +58,23 @@ class Interesting:
     ) -> "Interesting":
         """From {task: {other task: bool}}. A task without a row makes nothing boring. Its own entry does not matter.
 
+        Tasks are called by their names, or by their numbers ("0", "1", and so on).
+
         An entry that is missing in a row is refused. Or with `missing` "boring", it makes that task boring even if it
         was interesting before, as Syllabus does.
         """
         if missing not in get_args(Missing):
             raise unknown_name("missing", missing, get_args(Missing))
-        n, number = len(names), {name: i for i, name in enumerate(names)}
+        n, numbers = len(names), numbers_by_name(names)
         interesting, present, gaps = np.ones((n, n), bool), np.zeros(n, bool), np.zeros((n, n), bool)
         for task, row in _entries(table, f"{source} is"):
-            i = _number(number, task, source)
+            i = number_of(task, numbers, source)
             present[i] = True
             gaps[i], gaps[i, i] = True, False
             for other, value in _entries(row, f"{source}: the row of {task!r} is"):
                 if not isinstance(value, bool):
                     raise ValueError(f"{source}: the entry {task!r}, {other!r} is {value!r}: it must be true or false")
-                j = _number(number, other, source)
+                j = number_of(other, numbers, source)
                 interesting[i, j], gaps[i, j] = value, False
         if missing == "refuse" and gaps.any():
             i, j = np.argwhere(gaps)[0]
@@ -112,9 +115,3 @@ def _entries(table: Any, what: str) -> list[tuple[str, Any]]:
     if not isinstance(table, Mapping):
         raise ValueError(f"{what} {type(table).__name__}: it must be a table of tasks")
     return list(table.items())
-
-
-def _number(number: Mapping[str, int], task: str, source: str) -> int:
-    if task not in number:
-        raise ValueError(f"{source}: {unknown_name('task', task, number)}")
-    return number[task]

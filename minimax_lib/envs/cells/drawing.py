@@ -53,39 +53,41 @@ def covered(picture: np.ndarray, above: np.ndarray) -> np.ndarray:
     return np.rint(picture * (1 - share) + above[..., :3] * share).astype(np.uint8)
 
 
-def with_agent(picture: np.ndarray, position: np.ndarray, facing: int, cell: int) -> np.ndarray:
+def with_agent(
+    picture: np.ndarray, position: np.ndarray, facing: int, cell: int, ink: tuple[int, ...] = AGENT
+) -> np.ndarray:
     """The picture with the agent at `position`, in cells of the picture."""
     x, y = position * cell
-    picture[y : y + cell, x : x + cell] = covered(picture[y : y + cell, x : x + cell], arrow(facing, cell))
+    picture[y : y + cell, x : x + cell] = covered(picture[y : y + cell, x : x + cell], arrow(facing, cell, ink))
     return picture
 
 
 @functools.lru_cache
-def arrow(facing: int, cell: int) -> np.ndarray:
+def arrow(facing: int, cell: int, ink: tuple[int, ...] = AGENT) -> np.ndarray:
     """u8[cell, cell, 4]: a triangle that points where the agent looks."""
     unit = cell * FINE
     ahead, side = STEPS[facing], STEPS[(facing + 1) % 4]
     corners = unit * (0.5 + np.array([0.38 * ahead, -0.32 * ahead + 0.34 * side, -0.32 * ahead - 0.34 * side]))
-    image = Image.new("RGBA", (unit, unit), (*AGENT, 0))
-    ImageDraw.Draw(image).polygon([tuple(corner) for corner in corners], fill=AGENT)
+    image = Image.new("RGBA", (unit, unit), (*ink, 0))
+    ImageDraw.Draw(image).polygon([tuple(corner) for corner in corners], fill=ink)
     return np.asarray(image.resize((cell, cell), Image.Resampling.BOX))
 
 
-def trail(path: np.ndarray, shape: tuple[int, ...], cell: int) -> np.ndarray:
+def trail(path: np.ndarray, shape: tuple[int, ...], cell: int, ink: tuple[int, ...] = TRAIL) -> np.ndarray:
     """u8[h * cell, w * cell, 4]: a line through the cells of `path` (i32[T, 2], [x, y]), in a grid of `shape`.
 
     Rows with a negative entry are left out.
     """
     unit = cell * FINE
-    image = Image.new("RGBA", (shape[1] * unit, shape[0] * unit), (*TRAIL, 0))
+    image = Image.new("RGBA", (shape[1] * unit, shape[0] * unit), (*ink, 0))
     draw = ImageDraw.Draw(image)
     points = [tuple(point) for point in (path[(path >= 0).all(axis=1)] + 0.5) * unit]
     # A single point is no way: an episode has only been opened.
     if len(points) > 1:
-        draw.line(points, fill=TRAIL, width=max(1, unit // 6), joint="curve")
+        draw.line(points, fill=ink, width=max(1, unit // 6), joint="curve")
         for x, y in (points[0], points[-1]):
             r = unit / 7
-            draw.ellipse((x - r, y - r, x + r, y + r), fill=TRAIL)
+            draw.ellipse((x - r, y - r, x + r, y + r), fill=ink)
     return np.asarray(image.resize((shape[1] * cell, shape[0] * cell), Image.Resampling.BOX))
 
 

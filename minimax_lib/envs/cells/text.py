@@ -41,5 +41,5 @@ def hidden() -> Cell:
     return Cell("  ", "  ", ground=HIDDEN)
 
 
-def agent(facing: int, ground: int) -> Cell:
-    return Cell(f"{ARROWS[facing]} ", f"{PLAIN_ARROWS[facing]} ", ink=RED, ground=ground)
+def agent(facing: int, ground: int, ink: int = RED) -> Cell:
+    return Cell(f"{ARROWS[facing]} ", f"{PLAIN_ARROWS[facing]} ", ink=ink, ground=ground)

@@ -117,6 +117,10 @@ class CraftaxTasks(Environment):
         """Task `number`, in any world."""
         return TaskLevel(task=jnp.asarray(number, jnp.int32), world=jnp.full((), ANY_WORLD, jnp.int32))
 
+    def task_name(self, number: int) -> str:
+        """As in `POSSIBLE`; behind these, impossible_0 and so on."""
+        return POSSIBLE[number] if number < len(POSSIBLE) else f"impossible_{number - len(POSSIBLE)}"
+
     def reset(self, key: jax.Array, level: TaskLevel) -> tuple[TasksState, TimeStep]:
         """The start of an episode with the task of `level`."""
         k_world, k_tag = jax.random.split(key)

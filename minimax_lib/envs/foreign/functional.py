@@ -90,6 +90,17 @@ class Functional(Environment):
         }
         return FunctionalLevel(parameters=parameters, start=self._start(k_start))
 
+    @property
+    def level_box(self) -> dict[str, tuple[float, float]]:
+        """The ranges of the parameters that differ from level to level; see `BoxLevels`."""
+        return {range_.name: (range_.low, range_.high) for range_ in self._ranges if range_.low < range_.high}
+
+    def level_at(self, key: jax.Array, point: jax.Array) -> FunctionalLevel:
+        """The level whose parameters in `level_box` are those of `point`, with a random start."""
+        fixed = {range_.name: jnp.asarray(range_.low, jnp.float32) for range_ in self._ranges}
+        parameters = fixed | dict(zip(self.level_box, point, strict=True))
+        return FunctionalLevel(parameters=parameters, start=self._start(key))
+
     def default_level(self, key: jax.Array) -> FunctionalLevel:
         """The level of the environment's own parameters, with a random start."""
         parameters = {r.name: jnp.asarray(self.default_of(r.name), jnp.float32) for r in self._ranges}

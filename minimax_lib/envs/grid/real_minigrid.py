@@ -1,25 +1,21 @@
 """The PyPI package `minigrid` itself on levels of the object world. Import it only where minigrid is installed."""
 
-from collections.abc import Mapping
 from typing import Any
 
-import jax
-import numpy as np
 from minigrid.core.grid import Grid
 from minigrid.core.mission import MissionSpace
 from minigrid.core.world_object import WorldObj
-from minigrid.minigrid_env import MiniGridEnv
 
 from minimax_lib.envs.cells import codes
+from minimax_lib.envs.cells.real_minigrid import OnLevels
 from minimax_lib.envs.grid import cells
 from minimax_lib.envs.grid.gridworld import GridWorld
 from minimax_lib.envs.grid.level import FETCH, OPEN, PICKUP, TASKS, Level
-from minimax_lib.registry import unknown_name
 
 TARGETS = [f"{colour} {kind}" for colour in codes.COLOURS for kind in ("door", "key", "ball", "box")]
 
 
-class RealMiniGrid(MiniGridEnv):
+class RealMiniGrid(OnLevels):
     """The real MiniGrid in `env`'s frame and with its view.
 
     `reset(options={"level": level})` says which level is played, from then on. In a vector environment, all rows get
@@ -28,9 +24,8 @@ class RealMiniGrid(MiniGridEnv):
     """
 
     def __init__(self, env: GridWorld, row: int = 0, **options: Any):
-        self.row = row
-        self.level: Level | None = None
         super().__init__(
+            row,
             mission_space=MissionSpace(mission, [list(TASKS), ["goal", *TARGETS]]),
             width=env.width,
             height=env.height,
@@ -40,30 +35,15 @@ class RealMiniGrid(MiniGridEnv):
             **options,
         )
 
-    def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Opens an episode. ValueError for a level that does not fit, or if there never was one."""
-        for name in options or {}:
-            if name not in ("level", "levels"):
-                raise unknown_name("option of reset", name, ("level", "levels"))
-        if options and "levels" in options:
-            options = {"level": jax.tree.map(lambda x: x[self.row], options["levels"])}
-        if options:
-            self.level = self._fitting(options["level"])
-        if self.level is None:
-            raise ValueError('reset without a level: the first one needs options={"level": level}')
-        self.max_steps = int(self.level.max_steps)
-        return super().reset(seed=seed)
+    def shape_of(self, level: Level) -> tuple[int, ...]:
+        return level.grid.shape
 
-    def _fitting(self, level: Level) -> Level:
-        """The level as NumPy arrays. ValueError if its frame is another."""
-        level = jax.tree.map(np.asarray, level)
-        if level.grid.shape != (self.height, self.width):
-            raise ValueError(f"the level is {list(level.grid.shape)}: it must be {[self.height, self.width]}")
-        return level
+    def wanted_shape(self) -> tuple[int, ...]:
+        return self.height, self.width
 
     def _gen_grid(self, width: int, height: int) -> None:
         level = self.level
-        assert level is not None
+        self.max_steps = int(level.max_steps)
         self.grid = Grid(width, height)
         self.grid.grid = [object_of(int(cell)) for cell in level.grid.reshape(-1)]
         x, y = level.agent_pos
@@ -82,7 +62,6 @@ class RealMiniGrid(MiniGridEnv):
     def _outcome(self, action: int) -> tuple[bool, bool]:
         """(the task is over, it is done). What is stepped on is MiniGrid's own business."""
         level = self.level
-        assert level is not None
         task, target = int(level.task), int(level.target)
         has_target = self.carrying is not None and name_of(self.carrying) == target
         if task == PICKUP:

@@ -20,7 +20,7 @@ from minimax_lib.envs.maze.sampling import draw_distinct_walls, draw_walls, plac
 from minimax_lib.envs.spaces import Box, Dict, Discrete, Space
 from minimax_lib.envs.terminal import Scene
 
-MOST_CELLS = 4096  # of a side: each word of a line of the grid (`view.packed_lines`) is compiled by itself
+MOST_CELLS = 4096  # of a side: each word of a line of the grid (`lines.packed_lines`) is compiled by itself
 
 
 class EnvState(struct.PyTreeNode):

@@ -112,6 +112,17 @@ class Pendulum(Environment):
         """A random level: every parameter is uniform in its range."""
         return within(self.ranges, unstacked(jax.random.uniform(key, (len(PARAMETERS),), jnp.float32)))
 
+    @property
+    def level_box(self) -> dict[str, Range]:
+        """The ranges of the parameters that differ from level to level; see `BoxLevels`."""
+        ranges = {name: getattr(self, name) for name in PARAMETERS}
+        return {name: (least, most) for name, (least, most) in ranges.items() if least < most}
+
+    def level_at(self, key: jax.Array, point: jax.Array) -> Physics:
+        """The pendulum whose parameters in `level_box` are those of `point`."""
+        fixed = {name: jnp.asarray(getattr(self, name)[0], jnp.float32) for name in PARAMETERS}
+        return Physics(**fixed | dict(zip(self.level_box, point, strict=True)))
+
     def reset(self, key: jax.Array, level: Physics) -> tuple[PendulumState, TimeStep]:
         """The start of an episode on `level`. The key is for the angle."""
         spread = jnp.float32(self.start_spread)

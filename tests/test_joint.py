@@ -1,0 +1,447 @@
+"""Opponents in the other seat, curricula over levels and opponents, and MAESTRO."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import struct
+
+from minimax_lib.agents.population import AgentPop
+from minimax_lib.agents.ppo import PPO, PPOAgent
+from minimax_lib.curricula.accel import ACCELSettings
+from minimax_lib.curricula.base import level_batch
+from minimax_lib.curricula.dr import RandomLevels
+from minimax_lib.curricula.joint import SelfPlayRunner, duel_of
+from minimax_lib.curricula.maestro import MaestroRunner
+from minimax_lib.curricula.plr import PLRSettings
+from minimax_lib.curricula.sfl import SFLSettings
+from minimax_lib.curricula.students import CurrentStudents, facing
+from minimax_lib.envs.batch import BatchMultiEnv, FreshLevels, batch_of
+from minimax_lib.envs.multi_agent import MultiAgentEnvironment, agents_opening, agents_transition
+from minimax_lib.envs.spaces import Box, Discrete
+from minimax_lib.models.settings import LSTM, FeedForward
+from minimax_lib.opponents import bank as banks
+from minimax_lib.opponents.duel import BatchDuel, Duel
+from minimax_lib.opponents.settings import FictitiousSelfPlaySettings, PFSPSettings, SelfPlaySettings
+from minimax_lib.rollout import begin, go_on
+from minimax_lib.runners.build import trained_with
+from minimax_lib.runners.seeds import SeedRunner
+from tests.islands import Islands, Walk
+from tests.test_multi_agent import same
+
+KEY = jax.random.key(11)
+
+
+class RaceState(struct.PyTreeNode):
+    level: jax.Array  # i32[], how far the goal is
+    place: jax.Array  # i32[2]
+    time: jax.Array  # i32[]
+
+
+@dataclasses.dataclass(frozen=True)
+class Race(MultiAgentEnvironment):
+    """Two runners, 0 to 2 places a step, with some luck. Who is there alone has won; after 5 steps it is a draw."""
+
+    max_steps: int = 5
+    n_agents = 2
+    zero_sum = True
+    observation_space = Box(-9.0, 20.0, (4,))
+    action_space = Discrete(3)
+
+    def sample_level(self, key):
+        return jax.random.randint(key, (), 2, 8, jnp.int32)
+
+    def observe(self, state):
+        other = state.place[::-1]
+        seat = jnp.arange(2)
+        rest = jnp.broadcast_to(state.level, (2,))
+        return jnp.stack([state.place, other, rest, seat], axis=1).astype(jnp.float32)
+
+    def reset(self, key, level):
+        state = RaceState(level=level, place=jnp.zeros(2, jnp.int32), time=jnp.zeros((), jnp.int32))
+        return state, agents_opening(self.observe(state), progress=jnp.zeros(2))
+
+    def step(self, key, state, action):
+        place = state.place + jnp.where(jax.random.uniform(key, (2,)) < 0.9, action, 0)
+        state = state.replace(place=place, time=state.time + 1)
+        there = place >= state.level
+        won = there & ~there[::-1]
+        end, late = jnp.broadcast_to(there.any(), (2,)), jnp.broadcast_to(state.time >= self.max_steps, (2,))
+        reward = won.astype(jnp.float32) - won[::-1]
+        ts = agents_transition(
+            self.observe(state), reward, jnp.ones(2, bool), end, late, end[0] | late[0], won.astype(jnp.float32)
+        )
+        return state, ts
+
+
+GAME = Race()
+DENSE = FeedForward(dense_width=8, head_width=8)
+
+
+def agent_of(model=DENSE, **settings):
+    network = model.build(GAME.observation_space, GAME.action_space)
+    return AgentPop(PPOAgent(network, PPO(n_epochs=1, lr=1e-2, **settings), 20))
+
+
+def params_of(agent, n=1):
+    obs = jnp.zeros(4)
+    drawn = [agent.agent.init(jax.random.fold_in(KEY, i), obs).params for i in range(n)]
+    return jax.tree.map(lambda *xs: jnp.stack(xs), *drawn)
+
+
+def biased(params, action):
+    """The parameters of a policy that takes one action nearly always: its last layer has a bias."""
+
+    def change(path, x):
+        is_bias = x.ndim == 1 and x.shape == (3,)
+        return jnp.zeros_like(x).at[action].set(20.0) if is_bias else (x * 0 if x.ndim == 2 and x.shape[-1] == 3 else x)
+
+    return jax.tree_util.tree_map_with_path(change, params)
+
+
+# ------------------------------------------------------------------------------------------------------------ the duel
+
+
+@functools.cache
+def dueled(n_groups=2, n_steps=20, n_rows=8):
+    """(a rollout of a student that waits, against one that waits and one that runs; the agent)."""
+    agent = agent_of()
+    one = jax.tree.map(lambda x: x[0], params_of(agent))
+    waits, runs = biased(one, 0), biased(one, 2)
+    opponents = jax.tree.map(lambda *xs: jnp.stack(xs), *[waits, runs][:n_groups])
+    duel = Duel(slots=jnp.arange(n_groups), serials=jnp.arange(n_groups), params=opponents)
+    env = BatchDuel(BatchMultiEnv(GAME, restart=FreshLevels(GAME.sample_level)), agent.agent, n_groups)
+    student = jax.tree.map(lambda x: x[None], waits)
+
+    def play():
+        levels = jax.vmap(GAME.sample_level)(jax.random.split(KEY, n_rows))
+        start = facing(env, begin(KEY, env, agent, levels), duel)
+        return go_on(KEY, env, agent, student, start, n_steps)
+
+    return jax.jit(play)(), agent, duel
+
+
+def test_each_group_meets_its_own_opponent():
+    run, _, _ = dueled()
+    done, returns = (np.asarray(x)[:, 0] for x in (run.steps.done, run.steps.episode_return))
+    assert done[:, :4].sum() == 4 * 4  # two who wait: 20 steps are four games of 5
+    assert not returns[:, :4].any()
+    assert (returns[:, 4:][done[:, 4:]] == -1).mean() > 0.9  # who runs wins, but where the goal is too far
+    assert done[:, 4:].sum() > done[:, :4].sum()
+    np.testing.assert_array_equal(run.steps.facts["opponent_return"][:, 0], -returns)
+
+
+def test_the_student_changes_seats_from_game_to_game():
+    run, _, _ = dueled()
+    seat, first = np.asarray(run.steps.obs)[:, 0, :, 3], np.asarray(run.steps.first)[:, 0]
+    games = np.cumsum(first, axis=0)
+    for row in range(8):
+        for game in range(1, games[-1, row] + 1):
+            assert len(set(seat[games[:, row] == game, row])) == 1  # never within a game
+    opening = seat[first]
+    assert 0.25 < opening.mean() < 0.75
+    assert len(opening) > 30
+
+
+def test_own_place_stands_before_the_opponents():
+    run, _, _ = dueled()
+    obs = np.asarray(run.steps.obs)[:, 0]
+    assert not obs[:, :, 0].any()  # the student waits
+    assert obs[:, 4:, 1].max() > 2  # its opponent of the second group does not
+
+
+def test_the_student_draws_the_same_whatever_the_groups():
+    """With opponents that are all the same, the number of groups changes nothing but their draws."""
+    one, _, _ = dueled(1)
+    two, _, _ = dueled(2)
+    np.testing.assert_array_equal(one.steps.action[:, 0, :4], two.steps.action[:, 0, :4])
+    np.testing.assert_array_equal(one.steps.obs[:, 0, :4, 3], two.steps.obs[:, 0, :4, 3])
+
+
+def test_opponents_forget_when_a_game_opens():
+    agent = agent_of(LSTM(memory_width=4, head_width=8))
+    env = BatchDuel(BatchMultiEnv(GAME), agent.agent)
+    params = params_of(agent)
+    duel = Duel(slots=jnp.zeros(1, jnp.int32), serials=jnp.zeros(1, jnp.int32), params=params)
+    levels = jnp.full(4, 3, jnp.int32)
+    state = env.with_opponents(env.reset(KEY, levels)[0], duel)
+    step = jax.jit(env.step_stocked)
+    opened = 0
+    for t in range(12):
+        before = state
+        state, _ = step(jax.random.fold_in(KEY, t), state, jnp.full((1, 4), 2))
+        fresh = agent.agent.init_carry((4,))
+        rows = np.asarray(before.first)
+        # What is remembered after the first step of a game is a function of this step alone.
+        _, _, carry = agent.agent.policy(jax.tree.map(lambda x: x[0], params), before.obs, fresh, jnp.ones(4, bool))
+        for x, y in zip(jax.tree.leaves(carry), jax.tree.leaves(state.carry), strict=True):
+            np.testing.assert_allclose(np.asarray(x)[rows], np.asarray(y)[rows], atol=1e-6)
+        opened += rows.sum()
+    assert opened > 8
+
+
+def test_a_duel_needs_two_agents_and_one_student():
+    agent = agent_of()
+    with pytest.raises(ValueError, match=r"Islands has 4 agents: opponents need a game for 2"):
+        BatchDuel(BatchMultiEnv(Islands()), agent.agent)
+    with pytest.raises(ValueError, match="2 students"):
+        BatchDuel(BatchMultiEnv(GAME, 2), agent.agent)
+    with pytest.raises(ValueError, match=r"Walk has 1 agent: opponents need a game for 2"):
+        SelfPlayRunner().build(Walk(), agent, 8)
+
+
+# -------------------------------------------------------------------------------------------------- curricula over both
+
+SMALL = {"n_parallel": 8, "n_steps": 10, "capacity": 4, "every": 2, "window": 16}
+BUFFER = PLRSettings(capacity=16, min_fill=0.25)
+
+
+def stepped(settings, n_steps=7, agent=None):
+    """(the last state, all metrics) of a run of `settings`."""
+    agent = agent or agent_of()
+    runner = trained_with(GAME, agent, settings)
+    state, step, reports = runner.init(KEY), jax.jit(runner.step), []
+    for _ in range(n_steps):
+        state, metrics = step(state)
+        reports.append(jax.device_get(metrics))
+    return state, reports
+
+
+def test_copies_join_by_the_clock():
+    agent = agent_of()
+    runner = trained_with(GAME, agent, SelfPlayRunner(**SMALL))
+    state, step = runner.init(KEY), jax.jit(runner.step)
+    copies = []
+    for clock in range(11):
+        if clock % 2 == 0:
+            copies.append(jax.tree.map(lambda x: np.asarray(x[0]), state.students.params))
+        state, metrics = step(state)
+        bank = state.curriculum.bank
+        assert metrics["opponents/copies"] == min(len(copies), 4)
+        for slot, serial in enumerate(np.asarray(bank.record.serial)):
+            if serial >= 0:
+                same(copies[serial], jax.tree.map(lambda x, slot=slot: x[slot], bank.params))
+    assert sorted(np.asarray(bank.record.serial)) == [2, 3, 4, 5]  # six copies came, and four have places
+
+
+def test_games_are_booked():
+    state, reports = stepped(SelfPlayRunner(**SMALL | {"capacity": 1, "every": 1000}), 4)
+    record = state.curriculum.bank.record
+    assert record.n_games[0] == sum(r["games/ended"] for r in reports) > 50
+    outcomes = np.asarray(record.outcomes[0])
+    last = reports[-1]
+    n = int(last["games/ended"])
+    assert n >= 16  # the window holds games of the last batch alone
+    rate = (outcomes == banks.WIN).mean() + 0.5 * (outcomes == banks.DRAW).mean()
+    assert rate == pytest.approx(float(last["opponents/win_rate"]), abs=1e-6)
+
+
+def test_self_play_meets_the_student_as_it_is_now():
+    state, reports = stepped(SelfPlayRunner(**SMALL, opponents=SelfPlaySettings()), 4)
+    assert all(r["games/live"] == 1 for r in reports)
+    assert not state.curriculum.bank.record.n_games.any()
+
+
+@pytest.mark.parametrize(
+    "levels",
+    [
+        RandomLevels(),
+        BUFFER,
+        PLRSettings(capacity=16, min_fill=0.25, parallel=True),
+        SFLSettings(every=2, n_scored=8, n_kept=4, n_episodes=3),
+    ],
+    ids=["dr", "plr", "parallel_plr", "sfl"],
+)
+def test_any_curriculum_of_levels_goes_with_any_of_opponents(levels):
+    state, reports = stepped(SelfPlayRunner(**SMALL, levels=levels, opponents=PFSPSettings()), 6)
+    assert all(np.isfinite(r["games/won"]) for r in reports)
+    assert state.curriculum.bank.record.n_games.sum() > 0
+    assert state.students.n_updates[0] > 0
+
+
+def test_a_level_is_scored_by_games_that_have_ended():
+    state, _ = stepped(SelfPlayRunner(**SMALL, levels=BUFFER), 6)
+    buffer = state.curriculum.levels.buffer
+    assert np.isfinite(buffer.scores[buffer.filled]).all()
+    assert int(buffer.filled.sum()) == 6  # there are six levels in this world
+
+
+def test_attempts_are_games_against_the_opponents():
+    run, agent, duel = dueled()
+    env = BatchDuel(BatchMultiEnv(GAME), agent.agent, 2)
+    waits = jax.tree.map(lambda x: x[:1], duel.params)
+    students = CurrentStudents(env, agent, waits, 8).facing(duel)
+    attempts = jax.jit(lambda: students.attempts(KEY, jnp.full(4, 3, jnp.int32), 10))()
+    lost = np.asarray(attempts.episodes.returns)[0]
+    assert lost.shape == (4, 10)
+    assert not lost[:2].any()  # both wait
+    assert (lost[2:] == -1).mean() > 0.9
+    assert run.steps.reward.shape[1] == 1
+
+
+def test_seeds_in_a_vmap_are_those_alone():
+    agent = agent_of()
+    runner = trained_with(GAME, agent, SelfPlayRunner(**SMALL, levels=BUFFER, opponents=PFSPSettings()))
+    several, alone = SeedRunner(runner, 2), SeedRunner(runner, 1)
+    both, _ = several.run(several.init(0), 5)
+    one, _ = alone.run(alone.init(1), 5)
+    record, single = both.curriculum.bank.record, one.curriculum.bank.record
+    np.testing.assert_array_equal(record.n_games[1], single.n_games[0])
+    for x, y in zip(jax.tree.leaves(both.students.params), jax.tree.leaves(one.students.params), strict=True):
+        np.testing.assert_allclose(x[1], y[0], atol=1e-5)
+
+
+def test_bad_settings_are_refused():
+    agent = agent_of()
+    with pytest.raises(ValueError, match=r"runner.n_opponents is 3: it must divide the 8 rows \(try 2\)"):
+        SelfPlayRunner(n_parallel=8, n_opponents=3).build(GAME, agent, 8)
+    with pytest.raises(ValueError, match=r"runner.every is 0: it must be at least 1"):
+        SelfPlayRunner(every=0)
+    with pytest.raises(ValueError, match=r"runner.uniform is 1.5: it must be between 0 and 1"):
+        MaestroRunner(uniform=1.5)
+    with pytest.raises(ValueError, match=r"runner.plr.parallel is True"):
+        MaestroRunner(plr=PLRSettings(parallel=True))
+    with pytest.raises(ValueError, match=r"no mutation is registered for Race"):
+        SelfPlayRunner(**SMALL, levels=ACCELSettings()).build(GAME, agent, 8)
+
+
+# ------------------------------------------------------------------------------------------------------------- MAESTRO
+
+
+def test_with_one_co_player_it_is_plr_against_it():
+    one = SMALL | {"capacity": 1, "every": 1000}
+    joint, reports = stepped(SelfPlayRunner(**one | {"n_opponents": 1}, levels=BUFFER), 8)
+    maestro, again = stepped(MaestroRunner(**one, plr=BUFFER), 8)
+    same(joint.students, maestro.students)
+    buffers = maestro.curriculum.buffers
+    same(joint.curriculum.levels.buffer, jax.tree.map(lambda x: x[0], buffers))
+    same(joint.curriculum.bank, maestro.curriculum.bank)
+    assert any(r["replay_share"] == 1 for r in reports)
+    assert [r["replay_share"] for r in reports] == [r["replay_share"] for r in again]
+
+
+def test_without_scores_and_replay_it_is_fictitious_self_play():
+    never = PLRSettings(capacity=16, replay_prob=0.0, robust=False)
+    settings = SMALL | {"n_opponents": 1}
+    joint, reports = stepped(SelfPlayRunner(**settings, levels=never, opponents=FictitiousSelfPlaySettings()), 9)
+    maestro, again = stepped(MaestroRunner(**settings, plr=never, uniform=1.0), 9)
+    same(joint.students, maestro.students)
+    same(joint.curriculum.bank, maestro.curriculum.bank)
+    ages = [float(r["maestro/age"]) for r in again]
+    assert len(set(ages)) > 1  # it has met more than the newest
+    assert len(reports) == len(again)
+
+
+def test_a_new_co_player_comes_first_and_an_old_one_leaves_its_levels():
+    agent = agent_of()
+    runner = trained_with(GAME, agent, MaestroRunner(**SMALL | {"capacity": 3}, plr=BUFFER, uniform=0.0))
+    state, step = runner.init(KEY), jax.jit(runner.step)
+    for clock in range(12):
+        before = state.curriculum
+        state, metrics = step(state)
+        after = state.curriculum
+        if clock % 2 == 0:
+            assert metrics["maestro/age"] == 0  # the one that has just joined, for it has no levels
+            slot = int(np.argmax(after.bank.record.serial))
+            newest = jax.tree.map(lambda x, slot=slot: x[slot], after.buffers)
+            assert int(newest.filled.sum()) <= 8  # one batch: what was in its place has gone
+            others = [i for i in range(3) if i != slot]
+            for i in others:
+                same(*(b.buffers.filled[i] for b in (before, after)))
+        filled = np.asarray(after.buffers.filled)
+        assert not filled[np.asarray(after.bank.record.serial) < 0].any()
+
+
+def test_the_co_player_of_the_highest_score_is_met():
+    agent = agent_of()
+    maestro = MaestroRunner(**SMALL, plr=BUFFER, uniform=0.25).build(GAME, agent, 8)
+    state = maestro.init(KEY)
+    record = state.bank.record.replace(serial=jnp.array([4, 1, 2, -1], jnp.int32), n_added=jnp.int32(5))
+    bank = state.bank.replace(record=record)
+    filled = state.buffers.filled.at[:3, :2].set(True)
+    scores = state.buffers.scores.at[:3, :2].set(jnp.array([[0.1, 0.2], [0.9, 0.0], [0.3, 0.4]]))
+    choose = jax.jit(jax.vmap(maestro.chosen, (0, 0, None, None)))
+    keys = jax.random.split(KEY, (2, 4000))
+    slots = np.asarray(choose(*keys, bank, state.buffers.replace(filled=filled, scores=scores)))
+    shares = np.bincount(slots, minlength=4) / len(slots)
+    np.testing.assert_allclose(shares, [0.25 / 3, 0.75 + 0.25 / 3, 0.25 / 3, 0.0], atol=0.02)
+    # Of two without levels, the newer one; an empty slot never.
+    slots = np.asarray(choose(*keys, bank, state.buffers))
+    assert np.bincount(slots, minlength=4)[0] > 0.8 * len(slots)
+    assert not (slots == 3).any()
+
+
+@dataclasses.dataclass(frozen=True)
+class Sides(Race):
+    """The level is a side, -1 or 1, and a number that says nothing. Seat 1 wins where it stands on the level's side."""
+
+    def sample_level(self, key):
+        return jax.random.randint(key, (), -40, 40, jnp.int32)
+
+    def reset(self, key, level):
+        state = RaceState(level=level, place=jnp.zeros(2, jnp.int32), time=jnp.zeros((), jnp.int32))
+        return state, agents_opening(self.observe(state), progress=jnp.zeros(2))
+
+    def step(self, key, state, action):
+        # Action 0 is strong where the level is negative, 2 where it is positive, 1 never.
+        strong = jnp.where(state.level < 0, action == 0, action == 2)
+        reward = strong.astype(jnp.float32) - strong[::-1]
+        yes = jnp.ones(2, bool)
+        ts = agents_transition(self.observe(state), reward, yes, yes, ~yes, yes[0], (reward > 0).astype(jnp.float32))
+        return state, ts
+
+
+def test_buffers_of_different_co_players_separate():
+    """One co-player is strong on negative levels, the other on positive ones: the student's regret is there."""
+    env, agent = Sides(), agent_of()
+    one = jax.tree.map(lambda x: x[0], params_of(agent))
+    strong = [biased(one, 0), biased(one, 2)]
+    # "neg_return" is the regret here: the most that anybody can get against them there is 0.
+    plr = PLRSettings(capacity=24, min_fill=1.0, score="neg_return", replay_prob=0.0)
+    settings = MaestroRunner(n_parallel=8, n_steps=1, capacity=2, every=1000, plr=plr, uniform=1.0)
+    maestro = settings.build(env, agent, 8)
+    state = maestro.init(KEY)
+    bank = banks.Bank(
+        params=jax.tree.map(lambda *xs: jnp.stack(xs), *strong),
+        record=state.bank.record.replace(serial=jnp.array([0, 1], jnp.int32), n_added=jnp.int32(2)),
+    )
+    state = state.replace(bank=bank)
+    weak = jax.tree.map(lambda x: x[None], biased(one, 1))
+    students = CurrentStudents(BatchDuel(batch_of(env), agent.agent), agent, weak, 1)
+
+    @jax.jit
+    def step(key, clock, state):
+        k_shared, k_own, k_play = jax.random.split(key, 3)
+        state, batch = maestro.propose(k_shared, k_own, clock, state, students)
+        return maestro.observe(k_own, clock, state, batch, students.play(k_play, batch))[0]
+
+    for clock in range(1, 49):
+        state = step(jax.random.fold_in(KEY, clock), jnp.int32(clock), state)
+    levels, scores = np.asarray(state.buffers.levels), np.asarray(state.buffers.scores)
+    assert state.buffers.filled.all()
+    negative, positive = levels[0], levels[1]
+    error = np.sqrt(negative.var() / 24 + positive.var() / 24)
+    assert positive.mean() - negative.mean() > 2 * error
+    assert (negative[scores[0] > 0] < 0).all()
+    # A single buffer for both mixes the two sides.
+    joint = SelfPlayRunner(n_parallel=8, n_steps=1, capacity=2, every=1000, n_opponents=2, levels=plr)
+    mixed = joint.build(env, agent, 8)
+    duel = duel_of(bank, jnp.arange(2, dtype=jnp.int32), one)
+    pairs = CurrentStudents(BatchDuel(batch_of(env), agent.agent, 2), agent, weak, 1)
+    levels_state = mixed.levels.init(KEY)
+
+    @jax.jit
+    def mixed_step(key, clock, state):
+        k_shared, k_own, k_play = jax.random.split(key, 3)
+        state, batch = mixed.levels.propose(k_shared, k_own, clock, state, pairs)
+        outcome = pairs.play(k_play, batch.replace(duel=duel))
+        return mixed.levels.observe(k_own, clock, state, batch, outcome)[0]
+
+    for clock in range(1, 49):
+        levels_state = mixed_step(jax.random.fold_in(KEY, clock), jnp.int32(clock), levels_state)
+    found = np.asarray(levels_state.buffer.levels)
+    assert 0.2 < (found > 0).mean() < 0.8
+    assert level_batch(levels_state.buffer.levels).duel == ()

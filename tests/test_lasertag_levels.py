@@ -1,0 +1,363 @@
+"""Levels of LaserTag: random ones, maps, mutations, metrics, the held-out suite, the teacher, pictures."""
+
+import dataclasses
+from collections import deque
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from minimax_lib.envs.against import Against, AgainstLevel
+from minimax_lib.envs.base import Animated, Drawable, Environment, Playable, sample_levels
+from minimax_lib.envs.conformance import check_held_out, check_teacher
+from minimax_lib.envs.lasertag import maps
+from minimax_lib.envs.lasertag.lasertag import LaserTag
+from minimax_lib.envs.lasertag.level import DRAWN, is_valid, padded
+from minimax_lib.envs.lasertag.mutate import mutate
+from minimax_lib.envs.lasertag.suite import GROUPS, HUNTER, RANDOM_OPPONENT
+from minimax_lib.envs.registry import editing_of, identity_of, make_env, make_held_out, make_ued_env
+from minimax_lib.envs.terminal import painted
+from minimax_lib.envs.ued import UEDEnvironment
+
+N = 2000
+ENV = LaserTag()
+SMALL = LaserTag(height=6, width=7, max_steps=8)
+
+
+@pytest.fixture(scope="module")
+def levels():
+    return jax.device_get(jax.jit(lambda key: sample_levels(ENV, key, N))(jax.random.key(0)))
+
+
+def within(found, expected, spread, n=N):
+    """Whether the mean of `n` draws lies within four standard errors."""
+    return abs(found - expected) < 4 * spread / np.sqrt(n)
+
+
+def sides_of(levels):
+    """The least side that a room can have, for each level."""
+    free = ~levels.walls
+    rows = np.where(free.any(axis=2), np.arange(15)[None] + 1, 0).max(axis=1)
+    columns = np.where(free.any(axis=1), np.arange(15)[None] + 1, 0).max(axis=1)
+    return np.maximum(rows, columns)
+
+
+def test_random_levels_are_valid(levels):
+    assert np.asarray(jax.vmap(is_valid)(levels)).all()
+    np.testing.assert_array_equal(levels.spawns, ~levels.walls)
+
+
+def test_the_sides_of_random_levels_are_uniform(levels):
+    sides, counts = np.unique(sides_of(levels), return_counts=True)
+    assert sides.min() >= 4  # a room of 5 whose last row and column are all walls
+    assert sides.max() == 15
+    # A room looks smaller than it is where its last lines are walls, which is rare.
+    assert (np.abs(counts[sides >= 5] - N / 11) < 5 * np.sqrt(N / 11)).all()
+
+
+def test_the_share_of_walls_is_uniform(levels):
+    sides = sides_of(levels)
+    large = sides >= 12
+    shares = np.array(
+        [walls[:side, :side].mean() for walls, side in zip(levels.walls[large], sides[large], strict=True)]
+    )
+    assert within(shares.mean(), 0.25, 0.15, large.sum())
+    counts, _ = np.histogram(shares, bins=[0, 0.125, 0.25, 0.375, 0.5])
+    assert (np.abs(counts - large.sum() / 4) < 5 * np.sqrt(large.sum() / 4)).all()
+
+
+def test_starts_and_facings_are_uniform(levels):
+    for agent in range(2):
+        _, counts = np.unique(levels.facings[:, agent], return_counts=True)
+        assert (np.abs(counts - N / 4) < 4 * np.sqrt(N / 4)).all()
+    # On a grid of one size, all pairs of cells are equally likely.
+    env = LaserTag(height=3, width=3, min_side=3, max_walls=1.0)
+    starts = np.asarray(jax.jit(lambda key: sample_levels(env, key, 7200))(jax.random.key(1)).starts)
+    pairs, counts = np.unique(starts.reshape(-1, 4), axis=0, return_counts=True)
+    assert len(pairs) == 72
+    assert (np.abs(counts - 100) < 5 * 10).all()
+
+
+def test_settings_of_random_levels():
+    env = LaserTag(height=9, width=12, min_side=9, max_side=9, min_walls=1.0, max_walls=1.0)
+    level = env.sample_level(jax.random.key(0))
+    assert level.walls.shape == (9, 12)
+    assert int((~level.walls).sum()) == 2  # the starts alone
+    assert bool(is_valid(level))
+    level = LaserTag(rules="lanctot", layout="random").sample_level(jax.random.key(0))
+    assert (np.asarray(level.starts) == DRAWN).all()
+    level = LaserTag(layout="small3", height=9).sample_level(jax.random.key(0))
+    assert level.walls.shape == (9, 14)
+    assert bool(is_valid(level))
+    corners = {(0, 0), (12, 0), (1, 5), (13, 6)}
+    assert {tuple(start) for start in np.asarray(level.starts).tolist()} <= corners
+
+
+def reached_from(walls, start):
+    """The moves to each cell that can be reached, by a plain search."""
+    moves, queue = {tuple(start): 0}, deque([tuple(start)])
+    while queue:
+        x, y = queue.popleft()
+        for place in ((x + 1, y), (x - 1, y), (x, y + 1), (x, y - 1)):
+            inside = 0 <= place[0] < walls.shape[1] and 0 <= place[1] < walls.shape[0]
+            if inside and not walls[place[1], place[0]] and place not in moves:
+                moves[place] = moves[x, y] + 1
+                queue.append(place)
+    return moves
+
+
+def in_line_of_fire(walls, start):
+    """How many cells beams from `start` reach, one cell after another."""
+    n = 0
+    for dx, dy in ((1, 0), (0, 1), (-1, 0), (0, -1)):
+        x, y = start[0] + dx, start[1] + dy
+        while 0 <= x < walls.shape[1] and 0 <= y < walls.shape[0] and not walls[y, x]:
+            n, x, y = n + 1, x + dx, y + dy
+    return n
+
+
+def test_level_metrics(levels):
+    found = jax.device_get(jax.jit(jax.vmap(ENV.level_metrics))(levels))
+    sides = sides_of(levels)
+    assert 0.5 < found["connected"].mean() < 1
+    for i in range(0, N, 10):
+        walls, (zero, one) = levels.walls[i], levels.starts[i]
+        moves = reached_from(walls, zero)
+        assert found["connected"][i] == (tuple(one) in moves)
+        assert found["distance"][i] == moves.get(tuple(one), 0)
+        assert found["line_of_fire"][i] == in_line_of_fire(walls, zero)
+        room = ~walls[: sides[i], : sides[i]]
+        rows, columns = np.flatnonzero(room.any(axis=1)), np.flatnonzero(room.any(axis=0))
+        inner = walls[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
+        assert found["n_walls"][i] == inner.sum()
+
+
+def test_metrics_of_a_level_whose_starts_are_open():
+    found = LaserTag(rules="lanctot").level_metrics(maps.load("small2"))
+    assert {name: float(value) for name, value in found.items()} == {
+        "n_walls": 8,
+        "connected": 1,
+        "distance": 12,  # from the first corner to the last one
+        "line_of_fire": 12,
+    }
+
+
+def test_maps():
+    known = maps.known_maps()
+    assert set(known) == {
+        *("small2", "small3", "small4", "FourRooms", "Cross", "Corridor1", "Corridor2", "LargeCorridor"),
+        *("Arena1", "Arena2", "Ruins", "Star", "SixteenRooms", "Labyrinth"),
+    }
+    stack = maps.load(known)
+    assert stack.walls.shape == (14, 15, 20)
+    assert np.asarray(jax.vmap(is_valid)(stack)).all()
+    for i, name in enumerate(known):
+        rows = maps.rows_of(name)
+        walls = np.asarray(stack.walls[i])
+        assert "".join("#" if cell else "." for cell in walls[0, : len(rows[0])]) == rows[0].replace("S", ".")
+        assert walls[len(rows) :].all()
+        assert walls[:, len(rows[0]) :].all()
+        spawns = [(x, y) for y, row in enumerate(rows) for x, cell in enumerate(row) if cell == "S"]
+        moves = reached_from(walls, spawns[0])
+        assert all(spawn in moves for spawn in spawns), name
+    started = jax.vmap(maps.started)(jax.random.split(jax.random.key(0), 14), stack)
+    assert np.asarray(jax.vmap(is_valid)(started)).all()
+    assert (np.asarray(started.starts) >= 0).all()
+    with pytest.raises(ValueError, match=r"unknown map 'Fourrooms'.*did you mean 'FourRooms'"):
+        maps.load("Fourrooms")
+    with pytest.raises(ValueError, match="too small for a level of 7 x 7"):
+        maps.load("small2", (6, 9))
+
+
+# Mutation.
+
+
+def test_children_are_valid_and_differ():
+    def lineage(key):
+        k_level, *keys = jax.random.split(key, 9)
+        level = SMALL.sample_level(k_level)
+        line = [level]
+        for each in keys:
+            line.append(mutate(each, line[-1], 3))
+        return jax.tree.map(lambda *xs: jnp.stack(xs), *line)
+
+    lines = jax.jit(jax.vmap(lineage))(jax.random.split(jax.random.key(0), 200))
+    assert np.asarray(jax.vmap(jax.vmap(is_valid))(lines)).all()
+    np.testing.assert_array_equal(lines.spawns, ~lines.walls)  # as they were
+    lines = jax.device_get(lines)
+    changed = (lines.walls[:, 1:] != lines.walls[:, :-1]).any(axis=(2, 3))
+    changed |= (lines.starts[:, 1:] != lines.starts[:, :-1]).any(axis=(2, 3))
+    # Two of three edits do something; some undo each other.
+    assert changed.mean() > 0.9
+    np.testing.assert_array_equal(lines.facings[:, 1:], lines.facings[:, :-1])
+
+
+def test_one_edit_is_one_of_three():
+    level = SMALL.sample_level(jax.random.key(3))
+    children = jax.vmap(lambda key: mutate(key, level, 1))(jax.random.split(jax.random.key(4), 3000))
+    flips = (np.asarray(children.walls) != np.asarray(level.walls)).sum(axis=(1, 2))
+    moves = (np.asarray(children.starts) != np.asarray(level.starts)).any(axis=2)
+    kinds = flips + 2 * moves.sum(axis=1)
+    assert set(kinds) == {0, 1, 2}
+    counts = np.bincount(kinds)
+    assert (np.abs(counts - 1000) < 4 * np.sqrt(3000 * 2 / 9)).all()
+    assert abs(moves[:, 0].sum() - moves[:, 1].sum()) < 4 * np.sqrt(counts[2])
+    # Every cell but the two starts is flipped now and then.
+    flipped = (np.asarray(children.walls) != np.asarray(level.walls)).any(axis=0)
+    assert flipped.sum() == flipped.size - 2
+
+
+def test_the_last_spawns_and_open_starts_stay():
+    level = maps.load("LargeCorridor")
+    children = jax.vmap(lambda key: mutate(key, level, 40))(jax.random.split(jax.random.key(5), 50))
+    assert np.asarray(jax.vmap(is_valid)(children)).all()
+    np.testing.assert_array_equal(children.spawns, np.broadcast_to(level.spawns, children.spawns.shape))
+    assert (np.asarray(children.starts) == DRAWN).all()
+    assert (np.asarray(children.walls) != np.asarray(level.walls)).any(axis=(1, 2)).all()
+
+
+def test_editing_is_registered():
+    editing = editing_of(SMALL)
+    assert editing.mutate is mutate
+    simplest = jax.vmap(editing.base(SMALL).sample_level)(jax.random.split(jax.random.key(0), 50))
+    sizes = set((~np.asarray(simplest.walls)).sum(axis=(1, 2)).tolist())
+    assert sizes == {25, 36}
+    level = SMALL.sample_level(jax.random.key(0))
+    fewer = level.replace(spawns=level.spawns & ~level.spawns)
+
+    def same(env, one, other):
+        same_leaf = jax.tree.map(lambda x, y: bool((x == y).all()), *map(identity_of(env), (one, other)))
+        return all(jax.tree.leaves(same_leaf))
+
+    assert same(SMALL, level, fewer)  # nobody returns in this game
+    assert not same(SMALL, level, level.replace(facings=level.facings + 1))
+    assert not same(dataclasses.replace(SMALL, first_tag_ends=False), level, fewer)
+
+
+# The held-out suite.
+
+
+def test_the_suite_conforms():
+    check_held_out(SMALL, jax.random.key(0), ["all"])
+
+
+def test_the_tasks():
+    assert not set(GROUPS["validation"]) & set(GROUPS["benchmark"])
+    suite = make_held_out(make_env("LaserTag"), ["CrossBot", "small2", "TrainingDistribution"])
+    assert suite.size == (15, 15)
+    levels = jax.device_get(jax.jit(lambda key: suite.sample(key, 400))(jax.random.key(0)))
+    assert levels.bot.tolist() == [[HUNTER] * 400, [RANDOM_OPPONENT] * 400, [RANDOM_OPPONENT] * 400]
+    assert (np.abs(levels.seat.mean(axis=1) - 0.5) < 4 * 0.5 / 20).all()
+    cross = padded(maps.load("Cross"), 15, 15)
+    np.testing.assert_array_equal(levels.game.walls[0], np.broadcast_to(cross.walls, (400, 15, 15)))
+    _, counts = np.unique(levels.game.facings[0].reshape(-1), return_counts=True)
+    assert (np.abs(counts - 200) < 4 * np.sqrt(200)).all()
+    assert set(map(tuple, levels.game.starts[0, :, 0].tolist())) == {(0, 6), (12, 6)}  # either agent at either end
+    alone_suite = make_held_out(make_env("LaserTag"), ["TrainingDistribution"])
+    alone = jax.jit(lambda key: alone_suite.sample(key, 400))(jax.random.key(0))
+    np.testing.assert_array_equal(alone.game.walls[0], levels.game.walls[2])
+
+
+def test_who_cannot_fire_does_not_meet_the_hunter():
+    env = LaserTag(actions=("left", "forward", "fire"))
+    assert not any(name.endswith("Bot") for name in make_held_out(env, ["benchmark"]).names)
+    with pytest.raises(ValueError, match="'CrossBot' is against a player who needs the actions fire, left, right"):
+        make_held_out(env, ["CrossBot"])
+
+
+# The teacher.
+
+
+@dataclasses.dataclass(frozen=True)
+class Alone(Environment):
+    """LaserTag against a random player, on levels of the game itself."""
+
+    game: LaserTag
+
+    @property
+    def env(self):
+        return Against(self.game)
+
+    max_steps = property(lambda self: self.game.max_steps)
+    observation_space = property(lambda self: self.game.observation_space)
+    action_space = property(lambda self: self.game.action_space)
+
+    def sample_level(self, key):
+        return self.game.sample_level(key)
+
+    def reset(self, key, level):
+        no = jnp.zeros((), jnp.int32)
+        return self.env.reset(key, AgainstLevel(level, no, no))
+
+    def step(self, key, state, action):
+        return self.env.step(key, state, action)
+
+    def get_level(self, state):
+        return self.env.get_level(state).game
+
+
+@pytest.mark.parametrize("settings", [{}, {"set_facings": True, "noise_dim": 0, "n_walls": 5}])
+def test_the_teacher_conforms(settings):
+    teacher = make_ued_env("LaserTag", settings, height=3, width=4, max_steps=8).teacher
+    check_teacher(UEDEnvironment(Alone(LaserTag(height=3, width=4, max_steps=8)), teacher), jax.random.key(0))
+
+
+def designed(teacher, actions):
+    state, _ = teacher.reset(jax.random.key(0), teacher.sample_level(jax.random.key(1)))
+    step = jax.jit(teacher.step)
+    for i, action in enumerate(actions):
+        state, ts = step(jax.random.key(i), state, action)
+        assert bool(ts.terminated) == (i + 1 >= teacher.max_steps)
+    return jax.device_get(teacher.to_level(state))
+
+
+def test_a_design_by_hand():
+    teacher = make_ued_env("LaserTag", {"n_walls": 3, "set_facings": True}, height=3, width=4).teacher
+    level = designed(teacher, [1, 1, 6, 6, 11, 3, 8])
+    assert level.walls.tolist() == [[False, True, False, False], [False] * 4, [False] * 4]
+    assert level.starts.tolist() == [[2, 1], [3, 2]]  # agent 0 takes the place of a wall
+    assert level.facings.tolist() == [1, 2]
+    level = designed(teacher, [0, 1, 2, 3, 3, 0, 11])  # agent 1 on agent 0
+    assert level.starts[0].tolist() == [3, 0]
+    assert bool(is_valid(level))
+    assert level.facings.tolist() == [0, 3]
+    open_starts = make_ued_env("LaserTag", {"n_walls": 2}, rules="lanctot", height=7, width=7).teacher
+    level = designed(open_starts, [0, 48, 5])
+    assert (level.starts == DRAWN).all()
+    assert level.walls.sum() == 2
+    assert bool(is_valid(level))
+    with pytest.raises(ValueError, match=r"design\.n_walls=11 could leave fewer than 2 of the 12 cells"):
+        make_ued_env("LaserTag", {"n_walls": 11}, height=3, width=4)
+
+
+# Pictures.
+
+
+def test_pictures_and_text():
+    env = make_held_out(LaserTag(), ["small2"]).env
+    assert isinstance(env, Drawable)
+    assert isinstance(env, Animated)
+    assert isinstance(env, Playable)
+    level = maps.load("small2").replace(
+        starts=jnp.array([[6, 0], [0, 0]], jnp.int32), facings=jnp.array([2, 1], jnp.int32)
+    )
+    number = jnp.zeros((), jnp.int32)
+    state, _ = env.reset(jax.random.key(0), AgainstLevel(level, number, number + 1))  # the learner is agent 1
+    fired = state.replace(game=state.game.replace(fired=jnp.array([True, False])))
+    states = jax.tree.map(lambda x, y: np.stack([x, y])[:, None], state, fired)
+    picture = env.draw_episodes(states, np.ones((2, 1), bool), ["a game"], 1)
+    assert picture.dtype == np.uint8
+    beam = (picture == np.array([255, 240, 120], np.uint8)).all(axis=-1)
+    assert beam.any()
+    assert np.ptp(np.argwhere(beam)[:, 1]) > 5 * 20  # across the map
+    only_first = env.draw_episodes(states, np.array([[True], [False]]), ["a game"], 1)
+    assert not (only_first == np.array([255, 240, 120], np.uint8)).all(axis=-1).any()
+    assert env.draw_state(fired).shape == env.draw_state(state).shape
+    scene = env.scene(state)
+    assert scene.place.tolist() == [1, 1]  # the learner
+    lines = painted(scene.whole, colours=False)
+    assert lines[1].startswith("##v ")
+    assert lines[1].endswith("< ##")
+    assert env.keys["f"] == env.game.actions.index("fire")
+    assert scene.keys == "f: fire   x: stand"

@@ -1,0 +1,356 @@
+"""`minimax-evaluate --opponents`: who meets whom, the figures in tables and files, and what is refused."""
+
+import csv
+import dataclasses
+import functools
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tiny_run import tiny_config, tiny_states
+
+from minimax_lib.config import save_yaml, to_dict
+from minimax_lib.config.evaluate import parse
+from minimax_lib.envs.lasertag import LaserTag
+from minimax_lib.envs.lasertag.bot import hunting_bot
+from minimax_lib.envs.matrix_game import UNEVEN_ROCK_PAPER_SCISSORS, MatrixGame
+from minimax_lib.envs.registry import register_env
+from minimax_lib.evaluate import found_runs, main
+from minimax_lib.evaluation.match_tables import Fare, Ranking, fare_table, matrix_table, wilson
+from minimax_lib.evaluation.matches import CrossTable
+from minimax_lib.evaluation.ratings import ratings
+from minimax_lib.experiment.checkpoint import Checkpoints
+from minimax_lib.experiment.meetings import planned
+from minimax_lib.experiment.metric_docs import GAMES, RESULTS
+from minimax_lib.opponents.bank import EMPTY
+from minimax_lib.runners.build import make_agent
+
+
+@dataclasses.dataclass(frozen=True)
+class GameWithBot(MatrixGame):
+    def bot(self, key, state, seat):
+        """Always the first action with the row, the last one with the column."""
+        return jnp.where(state.role[seat] == 0, 0, 2)
+
+
+register_env("MatrixGame", MatrixGame)
+register_env("GameWithBot", GameWithBot)
+GAME = {"name": "MatrixGame", "payoff": UNEVEN_ROCK_PAPER_SCISSORS}
+SELFPLAY = {"name": "selfplay", "capacity": 3, "every": 1, "n_opponents": 2}
+SERIALS = (7, EMPTY, 4)  # of the three slots
+PAYOFF = np.array(UNEVEN_ROCK_PAPER_SCISSORS)
+N = 200  # games in each seat
+DEVIATIONS = 4.5
+
+
+def save_run(folder: Path, runner=SELFPLAY, **settings):
+    """(configuration, the states of updates 2 and 4) of a run whose agents prefer some actions."""
+    config = tiny_config(folder, runner, **({"env": GAME} | settings))
+    states = [with_bank(louder(state)) for state in tiny_states(config, 2)]
+    folder.mkdir(parents=True)
+    save_yaml(config, folder / "config.yaml")
+    with Checkpoints(folder / "checkpoints", keep=2, config=to_dict(config)) as checkpoints:
+        for update, state in zip((2, 4), states, strict=True):
+            checkpoints.save(update, state)
+    return config, states
+
+
+def louder(state):
+    """All parameters are larger, so that the policies are far from uniform."""
+
+    def scaled(tree):
+        return jax.tree.map(lambda x: 8 * x, tree)
+
+    curriculum = state.curriculum
+    if hasattr(curriculum, "bank"):
+        curriculum = curriculum.replace(bank=curriculum.bank.replace(params=scaled(curriculum.bank.params)))
+    return state.replace(students=state.students.replace(params=scaled(state.students.params)), curriculum=curriculum)
+
+
+def with_bank(state):
+    if not hasattr(state.curriculum, "bank"):
+        return state
+    bank = state.curriculum.bank
+    serial = jnp.broadcast_to(jnp.asarray(SERIALS, jnp.int32), bank.record.serial.shape)
+    return state.replace(
+        curriculum=state.curriculum.replace(bank=bank.replace(record=bank.record.replace(serial=serial)))
+    )
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """a: two seeds; b: another one of the same method; c: without a bank; d: another game; e: the game has a bot."""
+    root = tmp_path_factory.mktemp("runs")
+    made = {"a": save_run(root / "a", n_seeds=2), "b": save_run(root / "b", seed=5)}
+    save_run(root / "c", {"name": "dr"})
+    save_run(root / "e", {"name": "dr"}, env=GAME | {"name": "GameWithBot"})
+    save_run(root / "d", env=GAME | {"payoff": ((1, -1), (-1, 1))})
+    return root, made
+
+
+def evaluate(root, monkeypatch, *words) -> int:
+    monkeypatch.chdir(root)
+    return main([str(word) for word in words])
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@functools.cache
+def probabilities(config):
+    """A function of parameters: the probabilities of the actions. The game shows nothing but a constant."""
+    agent = make_agent(config).agent
+    one = jnp.ones(1, bool)
+    return jax.jit(
+        lambda params: agent.policy(params, jnp.ones((1, 1), jnp.float32), agent.init_carry((1,)), one)[0].probs[0]
+    )
+
+
+def expected(own, other) -> dict[str, float]:
+    both = np.outer(own, other)
+    return {"win": both[PAYOFF > 0].sum(), "draw": both[PAYOFF == 0].sum(), "loss": both[PAYOFF < 0].sum()}
+
+
+def check(row, own, other) -> None:
+    """The shares of a row of a file are those of two policies."""
+    for name, share in expected(np.asarray(own, float), np.asarray(other, float)).items():
+        bound = DEVIATIONS * np.sqrt(share * (1 - share) / int(row["n_games"])) + 1e-6
+        assert abs(float(row[name]) - share) < bound, (name, row)
+
+
+RANDOM = np.full(3, 1 / 3)
+
+
+def test_the_bank_is_met_copy_by_copy(runs, monkeypatch, capsys):
+    """Each seed meets its own copies, the oldest first, and an empty slot is nobody."""
+    root, made = runs
+    config, states = made["a"]
+    assert evaluate(root, monkeypatch, "--run", "a", "--opponents", "bank", "random", "--n-episodes", N) == 0
+    rows = read(root / "a/evaluations/matches/update4-against-bank-random.csv")
+    found = [(row["seed"], row["opponent"], row["opponent_seed"], row["opponent_copy"]) for row in rows]
+    assert found == [
+        line
+        for seed in "01"
+        for line in ((seed, "random", "", ""), (seed, "bank", seed, "4"), (seed, "bank", seed, "7"))
+    ]
+    policy, students, bank = probabilities(config), states[1].students.params, states[1].curriculum.bank.params
+    spread = []
+    for row in rows:
+        seed = int(row["seed"])
+        own = policy(jax.tree.map(lambda x, seed=seed: x[seed, 0], students))
+        other = RANDOM
+        if row["opponent"] == "bank":
+            slot = SERIALS.index(int(row["opponent_copy"]))
+            other = policy(jax.tree.map(lambda x, seed=seed, slot=slot: x[seed, slot], bank))
+        check(row, own, other)
+        spread += [np.max(own), np.max(other)]
+        assert (row["n_games"], row["length"], row["update"], row["task"]) == (
+            str(2 * N),
+            "1.0",
+            "4",
+            "TrainingDistribution",
+        )
+    assert max(spread) > 0.6  # else any policy would do
+    printed = capsys.readouterr().out
+    assert f"6 pairs, {6 * 2 * N:,} games, at most {6 * 2 * N:,} environment steps" in printed
+    assert printed.index("random") < printed.index("copy 4") < printed.index("copy 7")
+    assert "Elo" not in printed  # of two players
+
+
+def test_all_meet_all_where_there_are_several(runs, monkeypatch, capsys):
+    root, made = runs
+    words = ("--run", "a", "--opponents", "random", "b", "a/checkpoints/2", "--n-episodes", N)
+    for _ in range(2):  # the same games are the same files
+        assert evaluate(root, monkeypatch, *words) == 0
+    printed = capsys.readouterr().out
+    folder = root / "a/evaluations/matches"
+    assert [path.name for path in sorted(folder.glob("*-b-a*"))] == [
+        "update4-against-random-b-a-matrix.csv",
+        "update4-against-random-b-a.csv",
+    ]
+    rows = read(folder / "update4-against-random-b-a.csv")
+    (config, states), (_, others) = made["a"], made["b"]
+    policy = probabilities(config)
+    assert len(rows) == 2 * (1 + 1 + 2)
+    for row in rows:
+        own = policy(jax.tree.map(lambda x, row=row: x[int(row["seed"]), 0], states[1].students.params))
+        state = {"b": others[1], "a/checkpoints/2": states[0]}.get(row["opponent"])
+        place = 0 if row["opponent"] == "b" else int(row["opponent_seed"] or 0)
+        other = RANDOM
+        if state:
+            other = policy(jax.tree.map(lambda x, place=place: x[place, 0], state.students.params))
+        check(row, own, other)
+    assert {(row["opponent"], row["opponent_seed"], row["opponent_update"]) for row in rows} == {
+        ("random", "", ""),
+        ("b", "5", "4"),
+        ("a/checkpoints/2", "0", "2"),
+        ("a/checkpoints/2", "1", "2"),
+    }
+    matrix = read(folder / "update4-against-random-b-a-matrix.csv")
+    # Every column has its line in docs/metrics.md.
+    assert set(rows[0]) | set(matrix[0]) == set(GAMES.metrics) | set(rows[0]) & set(RESULTS.metrics)
+    names = ["a", "random", "b", "a/checkpoints/2"]
+    assert [(row["player"], row["opponent"]) for row in matrix] == [(p, o) for p in names for o in names if p != o]
+    won, drawn = np.zeros((2, 4, 4))
+    for row in matrix:
+        i, j = names.index(row["player"]), names.index(row["opponent"])
+        won[i, j], drawn[i, j] = (float(row[name]) * int(row["n_games"]) for name in ("win", "draw"))
+        assert float(row["elo_low"]) <= float(row["elo"]) <= float(row["elo_high"])
+    elo = {row["player"]: float(row["elo"]) for row in matrix}
+    np.testing.assert_allclose([elo[name] for name in names], ratings(won.round(), drawn.round(), 1), atol=1e-6)
+    assert elo["random"] == 0
+    assert all(text in printed for text in ("All against all", "log-odds", "Elo of random is 0", f"{elo['b']:.0f}"))
+
+
+def test_the_bot_of_the_game_plays_its_seat(runs, monkeypatch):
+    """With the row it plays the first action, with the column the last: half and half."""
+    root, _ = runs
+    assert evaluate(root, monkeypatch, "--run", "e", "--opponents", "bot", "random", "--n-episodes", N) == 0
+    rows = read(root / "e/evaluations/matches/update4-against-bot-random-matrix.csv")
+    (row,) = [row for row in rows if (row["player"], row["opponent"]) == ("random", "bot")]
+    check(row, RANDOM, np.array([0.5, 0, 0.5]))
+
+
+def test_methods_are_put_side_by_side(runs, monkeypatch, capsys):
+    root, _ = runs
+    words = ("--compare", "a", "b", "c", "--opponents", "random", "--n-episodes", 20, "--out", "all.csv")
+    assert evaluate(root, monkeypatch, *words) == 0
+    printed = capsys.readouterr().out
+    assert "selfplay: 20 sampled games on each task in each seat" in printed
+    assert "dr: 20 sampled games on each task in each seat" in printed
+    assert [row["opponent"] for row in read(root / "c/evaluations/matches/update4-against-random.csv")] == [
+        *("selfplay",) * 3,
+        "random",
+    ]
+    matrix = read(root / "all.csv")
+    assert {row["player"] for row in matrix} == {"selfplay", "dr", "random"}
+    games = {(row["player"], row["opponent"]): int(row["n_games"]) for row in matrix}
+    assert games["selfplay", "dr"] == games["dr", "selfplay"] == games["selfplay", "random"] == 3 * 40
+    assert games["dr", "random"] == 40
+
+
+def test_pairs_are_left_out_above_the_limit(runs, monkeypatch, capsys):
+    root, _ = runs
+    words = ("--run", "a", "--opponents", "random", "b", "--n-episodes", 10, "--most-steps", 65)
+    assert evaluate(root, monkeypatch, *words) == 0
+    printed = capsys.readouterr().out
+    assert "3 of 5 pairs, drawn at random (--most-steps 65)" in printed
+    assert "3 pairs, 60 games, at most 60 environment steps" in printed
+
+
+REFUSED = {
+    ("--opponents",): "--opponents is empty: it must be random, bot, bank or folders of runs",
+    ("--opponents", "radom"): "unknown opponent 'radom': choose from random, bot, bank",
+    ("--opponents", "bot"): "--opponents is bot: MatrixGame has none, choose from random, bank or runs",
+    ("--opponents", "a"): "--opponents is 'a', which is evaluated itself: name another one",
+    ("--opponents", "random", "random"): "--opponents is 'random' twice: name it once",
+    ("--opponents", "a/checkpoints/3"): "opponent 'a/checkpoints/3' does not exist: choose from a/checkpoints/2, a/",
+    ("--opponents", "./ab"): "unknown run 'ab': choose from ",
+    ("--opponents", "ab"): "unknown opponent 'ab': choose from random, bot, bank, maze/sfl, a, b, c, d, e",
+    ("--opponents", "d"): "a and d cannot play together: observation space is ",
+    ("--opponents", "maze/sfl"): "AMaze has 1 agent: opponents need a game for 2, as LaserTag",
+    ("--opponents", "random", "--robust"): "--robust is True, which means nothing with --opponents",
+    ("--opponents", "random", "--n-levels", "5"): "--n-levels is '5', which is for --robust only",
+    ("--opponents", "random", "--out", "x.csv"): "--out is 'x.csv', which is for --compare only",
+    ("--most-steps", "5"): "--most-steps is '5', which is for --opponents only: add that, or leave it out",
+    ("--opponents", "random", "--most-steps", "0"): "--most-steps is 0: it must be at least 1",
+    ("--opponents", "random", "--most-steps", "5"): "--most-steps is 5: the games of one pair alone may take 200",
+    ("--opponents", "random", "--tasks", "Cross"): "unknown held-out task 'Cross': choose from",
+    ("--opponents", "random", "--student", "1"): "--student is 1: a has 1, counted from 0",
+}
+
+
+@pytest.mark.parametrize("words", REFUSED, ids=" ".join)
+def test_what_is_refused(words, runs, monkeypatch, capsys):
+    root, _ = runs
+    before = sorted(root.rglob("*"))
+    assert evaluate(root, monkeypatch, "--run", "a", *words) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {REFUSED[words]}")
+    assert error.count("\n") == 1
+    assert sorted(root.rglob("*")) == before
+
+
+def test_a_run_without_a_bank_is_refused(runs, monkeypatch, capsys):
+    root, _ = runs
+    assert evaluate(root, monkeypatch, "--run", "c", "--opponents", "bank") == 2
+    assert "c keeps no copies of its student, its runner is 'dr'" in capsys.readouterr().err
+
+
+def test_tasks_that_differ_in_the_bot_are_one(tmp_path, monkeypatch):
+    """LaserTag has each map twice, against a random player and against a script."""
+    save_run(tmp_path / "tag", env={"name": "LaserTag"})
+    monkeypatch.chdir(tmp_path)
+
+    def meeting(*words):
+        settings = parse(["--run", "tag", "--opponents", *words])
+        return planned(settings, {"": found_runs(settings)})
+
+    for words, tasks, n_left_out in (
+        (["random", "--tasks", "Cross", "CrossBot", "Star"], ("Cross", "Star"), 1),
+        (["random", "--tasks", "CrossBot"], ("CrossBot",), 0),
+        (["bot", "--tasks", "Cross"], ("Cross",), 0),
+    ):
+        found = meeting(*words)
+        assert (found.tasks, found.n_left_out) == (tasks, n_left_out)
+        assert isinstance(found.held_out.env, LaserTag)
+        assert found.bot is (hunting_bot if "bot" in words else None)
+    assert not any(name.endswith("Bot") for name in meeting("random").tasks)
+    save_run(tmp_path / "blind", env={"name": "LaserTag", "actions": ["left", "forward", "fire"]})
+    assert evaluate(tmp_path, monkeypatch, "--run", "blind", "--opponents", "bot") == 2
+
+
+# Tables
+
+
+def cells_of(table) -> list[list[str]]:
+    return [list(column.cells) for column in table.columns]
+
+
+def test_a_table_of_fares():
+    won, drawn = np.array([[8, 1], [6, 3]]), np.array([[1, 2], [2, 0]])
+    fare = Fare("them", won, drawn, 10 - won - drawn)
+    table = fare_table("x", ("easy", "hard"), (0, 1), [fare, Fare("nobody", *np.zeros((3, 2, 2), int))])
+    # 18 of 40 games won: on average 70% of the easy ones and 20% of the hard ones.
+    low, high = wilson(18, 40)
+    assert [column[0] for column in cells_of(table)] == [
+        "them",
+        "40",
+        "45.0%",
+        "12.5%",
+        "42.5%",
+        f"{100 * low:.1f} to {100 * high:.1f}%",
+        " 45  45",
+        "hard 20.0%",
+    ]
+    assert [column[1] for column in cells_of(table)][:2] == ["nobody", "0"]
+    assert "in the order 0, 1" in str(table.caption)
+
+
+def test_five_seeds_have_an_interval():
+    won = np.arange(5)[:, None]
+    table = fare_table("x", ("only",), range(5), [Fare("them", won, 0 * won, 10 - won)])
+    assert [str(column.header) for column in table.columns][-2:] == ["IQM", "95% bootstrap\ninterval"]
+    assert cells_of(table)[-2] == ["20.0%"]
+    assert " to " in cells_of(table)[-1][0]
+
+
+@pytest.mark.parametrize(
+    ("won", "n", "low", "high"), [(0, 10, 0.0, 0.2775), (5, 10, 0.2366, 0.7634), (10, 10, 0.7225, 1)]
+)
+def test_the_interval_of_wilson(won, n, low, high):
+    """The textbook's numbers."""
+    assert wilson(won, n) == pytest.approx((low, high), abs=1e-4)
+
+
+def test_a_cycle_is_shown_beside_the_ratings():
+    won = np.array([[0, 80, 20], [20, 0, 80], [80, 20, 0]])[..., None]
+    ranking = Ranking.of(CrossTable(("x", "y", "z"), won, 0 * won, won + won.swapaxes(0, 1)), 0)
+    table = matrix_table(ranking)
+    assert cells_of(table)[2] == ["0", "0", "0"]
+    assert cells_of(table)[4:] == [["", "20.0%", "80.0%"], ["80.0%", "", "20.0%"], ["20.0%", "80.0%", ""]]
+    assert "100.0% of the log-odds" in str(table.caption)
