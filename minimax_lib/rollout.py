@@ -223,7 +223,7 @@ def transitions(recorded: Recorded, opening: jax.Array, restarts: bool) -> Trans
 
 
 def scan_restocked(env: Rows, one_step: Any, loop: tuple, keys: jax.Array) -> tuple[tuple, Any]:
-    """`lax.scan(one_step, loop, keys)` over keys [T, ...], where `loop[0]` is a state of `env`, kept filled with levels.
+    """`lax.scan(one_step, loop, keys)` over keys [T, ...], where `loop[0]` is a state of `env` kept full of levels.
 
     `one_step` calls `env.step_stocked`. Without a stock of levels, this is a plain scan. With one, it is a scan over
     segments: the stock is filled up between them, so that the inner loop has no branch.

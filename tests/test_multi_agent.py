@@ -14,6 +14,7 @@ from minimax_lib.curricula.dr import DR
 from minimax_lib.curricula.plr import PLR
 from minimax_lib.curricula.scores import episode_mean
 from minimax_lib.curricula.students import CurrentStudents
+from minimax_lib.curricula.tasks import TaskRunner
 from minimax_lib.envs.batch import BatchEnv, BatchMultiEnv, FreshLevels, SameLevel, batch_of
 from minimax_lib.envs.conformance import check_multi_agent
 from minimax_lib.envs.lasertag.lasertag import LaserTag
@@ -315,3 +316,15 @@ def test_lives_that_outlast_a_rollout_go_on():
 def test_what_is_an_environment_of_several():
     assert isinstance(FOUR, MultiAgentEnvironment)
     assert not isinstance(WALK, MultiAgentEnvironment)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (TaskRunner(n_levels=8), r"Islands has 4 agents: a curriculum that draws a level for each episode"),
+        (PLR(score="parameter_change"), r"Islands has 4 agents: the score 'parameter_change' looks at updates"),
+    ],
+)
+def test_what_needs_one_agent_is_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        trained_with(FOUR, agent_of(FOUR), settings)

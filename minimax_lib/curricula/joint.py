@@ -37,8 +37,8 @@ class Joining:
 
     def empty(self) -> Bank:
         """The bank before the first step, which puts the student as it begins into slot 0."""
-        # Not `banks.init`: it writes the first copy into zeros, which are zeros too here. XLA would compute that while it
-        # compiles, and take minutes for it.
+        # Not `banks.init`, which writes the first copy into zeros. Here the copy is zeros too, and XLA would compute it
+        # all while it compiles: that took minutes.
         slots = jax.tree.map(lambda x: jnp.zeros((self.capacity, *x.shape), x.dtype), self.params)
         record = banks.first_record(self.capacity, self.window)
         none = jnp.full(self.capacity, banks.EMPTY, jnp.int32)

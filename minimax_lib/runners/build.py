@@ -10,7 +10,7 @@ from minimax_lib.agents.base import Agent, MeasuresChange
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPOAgent
 from minimax_lib.curricula.accel import ACCEL
-from minimax_lib.curricula.base import Curriculum
+from minimax_lib.curricula.base import Curriculum, Plan
 from minimax_lib.curricula.designed import PAIRED
 from minimax_lib.curricula.dr import DR
 from minimax_lib.curricula.plr import PLR
@@ -19,6 +19,7 @@ from minimax_lib.curricula.settings import RolloutSettings
 from minimax_lib.curricula.students import batch_for
 from minimax_lib.envs.base import Environment
 from minimax_lib.envs.batch import FreshLevels, QueuedLevels
+from minimax_lib.envs.multi_agent import MultiAgentEnvironment
 from minimax_lib.models.network import check_network
 from minimax_lib.reward_normalization import RewardNormalization
 from minimax_lib.runners.devices import DeviceMesh, DeviceRunner
@@ -43,6 +44,7 @@ def runner_of(
     """
     plan = curriculum.plan
     check_scores(plan.scores, agent.agent, n_evals, rewards)
+    check_agents(env, plan)
     batch_env = batch_for(env, agent, plan, n_evals)
     agent.check_batch((plan.n_train_rows or plan.n_rows) * batch_env.rows_per_level, n_steps)
     return Runner(batch_env, agent, curriculum, n_steps, continues, n_rollouts, rewards)
@@ -67,6 +69,23 @@ def check_scores(scores: Sequence[Score], agent: Agent, n_evals: int, rewards: R
                 f"runner.normalize_rewards is True: the score {name!r} compares returns with values, which would then "
                 "be on two scales; choose another, such as positive_value_loss"
             )
+
+
+def check_agents(env: Any, plan: Plan) -> None:
+    """ValueError where a curriculum cannot do with several agents that share the policy."""
+    if not isinstance(env, MultiAgentEnvironment):
+        return
+    what = f"{type(env).__name__} has {env.n_agents} agents: "
+    if isinstance(plan.restart, QueuedLevels):
+        raise ValueError(
+            what + "a curriculum that draws a level for each episode knows one agent in an environment; choose one "
+            "with levels for a whole batch, as dr or plr"
+        )
+    if any(score.needs_update for score in plan.scores) and not plan.n_opponents:
+        raise ValueError(
+            what + "the score 'parameter_change' looks at updates in which every step counts, and the steps of an "
+            "agent that is dead do not; choose another, such as positive_value_loss"
+        )
 
 
 def trained_with(env: Environment, agent: AgentPop, settings: RolloutSettings) -> Runner:
