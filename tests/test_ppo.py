@@ -376,6 +376,34 @@ def test_minibatches_are_rows_with_memory_and_steps_without():
     np.testing.assert_array_equal(steps.steps.action[0], batch.steps.action.reshape(-1))
 
 
+@pytest.mark.parametrize(("model", "n_minibatches"), [("lstm", 4), ("ff", 8)])
+def test_rows_stay_together(model, n_minibatches):
+    class Seen(PPOAgent):
+        def _gradient_step(self, learnt, batch):
+            return learnt, {"rows": batch.advantage.reshape(-1)}
+
+    agent = make_agent(model, n_minibatches=n_minibatches, rows_together=4)
+    state, run = experience(agent)
+    batch = as_batch(agent, run)
+    batch = dataclasses.replace(batch, advantage=jnp.tile(jnp.arange(B, dtype=jnp.float32), (T, 1)))
+    seen = Seen(agent.model, agent.config)
+    _, parts = seen._epoch(jax.random.key(3), (state.params, state.opt_state), batch)
+    assert len(parts["rows"]) == n_minibatches
+    found = np.sort(np.asarray(parts["rows"]), axis=None)
+    np.testing.assert_array_equal(found, np.sort(np.tile(np.arange(B), len(found) // B)))
+    for rows in np.asarray(parts["rows"], int):
+        groups = np.bincount(rows, minlength=B).reshape(-1, 4)
+        assert (groups == groups[:, :1]).all()  # all four rows of a group, or none, equally often
+
+
+def test_rows_that_cannot_stay_together_are_refused():
+    message = (
+        "ppo.rows_together is 3: parts of so many rows must divide the 16 rows, and the 16 rows into 4 minibatches"
+    )
+    with pytest.raises(ValueError, match=re.escape(f"{message} (try 4)")):
+        make_agent("lstm", n_minibatches=4, rows_together=3).check_batch(B, T)
+
+
 def test_epochs_shuffle_anew():
     agent = make_agent("lstm", n_epochs=1, n_minibatches=4)
     state, run = experience(agent)

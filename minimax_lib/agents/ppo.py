@@ -37,6 +37,9 @@ class PPO:
     n_minibatches: int = 1
     """Number of parts of a rollout, with a gradient step on each. They are made of rows for a model with memory, of
     single steps for a model without."""
+    rows_together: int = 1
+    """Neighbouring rows that are always in the same minibatch. With the number of agents of an environment, minibatches
+    are made of whole environments."""
     n_chunks: int = 1
     """Number of parts of a minibatch. Its gradient is added up over them: the same gradient, in less memory."""
     entropy_coef: float = 1e-3
@@ -65,7 +68,7 @@ class PPO:
             _check(name, getattr(self, name), getattr(self, name) >= 0, "at least 0")
         for name in ("gamma", "gae_lambda"):
             _check(name, getattr(self, name), 0 <= getattr(self, name) <= 1, "between 0 and 1")
-        for name in ("n_epochs", "n_minibatches", "n_chunks"):
+        for name in ("n_epochs", "n_minibatches", "rows_together", "n_chunks"):
             _check(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
         if self.advantages_over not in get_args(Over):
             raise unknown_name("ppo.advantages_over", self.advantages_over, get_args(Over))
@@ -125,6 +128,12 @@ class PPOAgent:
         # Only equal parts: with unequal ones, the scan would need padding, and the mean over the parts weights.
         if count % n:
             raise ValueError(f"ppo.n_minibatches is {n}: it must divide the {count} {unit} (try {divisor(count, n)})")
+        together = self.config.rows_together
+        if n > 1 and (n_rows % together or count % (n * together)):
+            raise ValueError(
+                f"ppo.rows_together is {together}: so many rows must divide the {n_rows} rows, and the {count // n} "
+                f"{unit} of a minibatch (try {divisor(math.gcd(n_rows, count // n), together)})"
+            )
         # A batch that is not cut keeps its rows even without memory (see `_epoch`). So its chunks are made of rows.
         size, parts = n_rows if n == 1 else count // n, self.config.n_chunks
         if size % parts:
@@ -266,7 +275,11 @@ class PPOAgent:
             return self._gradient_step(learnt, batch)
         # With memory, a row stays in one piece, because its memory is computed again from step 0.
         batch = batch if self.is_recurrent else batch.single_steps()
-        order = jax.random.permutation(key, batch.advantage.shape[1]).reshape(n, -1)
+        k = self.config.rows_together
+        order = jax.random.permutation(key, batch.advantage.shape[1] // k)
+        if k > 1:
+            order = (order[:, None] * k + jnp.arange(k)[None]).reshape(-1)
+        order = order.reshape(n, -1)
         return jax.lax.scan(lambda learnt, rows: self._gradient_step(learnt, batch.rows(rows)), learnt, order)
 
     def _gradient_step(self, learnt: tuple[Any, Any], batch: Batch) -> tuple[tuple[Any, Any], dict[str, jax.Array]]:
