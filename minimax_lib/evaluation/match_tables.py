@@ -123,20 +123,22 @@ class Ranking:
 def matrix_table(ranking: Ranking) -> Table:
     """A row a player: its Elo with the interval, and what share of its games it won against each of the others."""
     names = ranking.table.names
-    table = Table("", "player", title="All against all: wins of the row, and Elo", title_justify="left")
+    table = Table(title="All against all: Elo, and the share of its games that the row won, in %", title_justify="left")
     table.caption_justify = "left"
     table.caption = (
         f"a draw is not a win, and half a win in Elo; Elo of {names[ranking.fixed]} is 0; 95% intervals over games. "
         f"Elo is one number for each player and hides cycles: they are {percent(ranking.cyclic)} of the log-odds here "
         "(chance looks like a cycle too)"
     )
+    table.padding = (0, 0, 0, 1)  # ten players should fit on a line
+    table.add_column("player", no_wrap=True)
     for column in ("Elo", "interval", *(str(i + 1) for i in range(len(names)))):
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", no_wrap=True)
     for i, name in enumerate(names):
         low, high = ranking.intervals[i]
         interval = "" if i == ranking.fixed else f"{low:.0f} to {high:.0f}"
         cells = [win_cell(ranking.table, i, j) for j in range(len(names))]
-        table.add_row(str(i + 1), name, f"{ranking.elo[i]:.0f}", interval, *cells)
+        table.add_row(f"{i + 1} {name}", f"{ranking.elo[i]:.0f}", interval, *cells)
     return table
 
 
@@ -144,7 +146,7 @@ def win_cell(table: CrossTable, i: int, j: int) -> str:
     if i == j:
         return ""
     games = table.n_games[i, j]
-    return percent(float(np.mean(table.won[i, j] / games))) if games.all() else NOTHING
+    return f"{100 * float(np.mean(table.won[i, j] / games)):.0f}" if games.all() else NOTHING
 
 
 def matrix_rows(ranking: Ranking, tasks: Sequence[str]) -> Iterator[dict[str, Any]]:
