@@ -11,10 +11,11 @@ import pytest
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, Batch, PPOAgent
 from minimax_lib.curricula.dr import DR
+from minimax_lib.curricula.episode_replay import EpisodePLR
 from minimax_lib.curricula.plr import PLR
 from minimax_lib.curricula.scores import episode_mean
 from minimax_lib.curricula.students import CurrentStudents
-from minimax_lib.curricula.tasks import TaskRunner
+from minimax_lib.curricula.tasks import TaskRunner, listed_levels
 from minimax_lib.envs.batch import BatchEnv, BatchMultiEnv, FreshLevels, SameLevel, batch_of
 from minimax_lib.envs.conformance import check_multi_agent
 from minimax_lib.envs.lasertag.lasertag import LaserTag
@@ -321,10 +322,55 @@ def test_what_is_an_environment_of_several():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (TaskRunner(n_levels=8), r"Islands has 4 agents: a curriculum that draws a level for each episode"),
+        (EpisodePLR(), r"runner is 'episode_plr', and Islands has 4 agents: it knows one agent"),
         (PLR(score="parameter_change"), r"Islands has 4 agents: the score 'parameter_change' looks at updates"),
     ],
 )
 def test_what_needs_one_agent_is_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         trained_with(FOUR, agent_of(FOUR), settings)
+
+
+def test_the_agents_of_an_environment_share_its_task():
+    """Results are those of every life, and an environment goes on to its next task when nobody lives."""
+    n_rows, n_steps = 3, 10
+    settings = TaskRunner(n_parallel=n_rows, n_steps=n_steps, n_levels=5)
+    runner = trained_with(FOUR, agent_of(FOUR), settings)
+    tasks, state = runner.curriculum, runner.init(KEY)
+    levels = np.asarray(listed_levels(FOUR, 5)[0])  # [5, G, 2]
+    step = jax.jit(lambda state: played_and_told(runner, state))
+    alive, length = np.ones((n_rows, 4), bool), np.zeros((n_rows, 4), int)
+    for _ in range(4):
+        state, steps, queue, results = jax.device_get(step(state))
+        place = np.zeros(n_rows, int)
+        for t in range(n_steps):
+            for b in range(n_rows):
+                task = queue[b, place[b]]
+                for g in range(4):
+                    row = 4 * b + g
+                    assert results.task[t, row] == task
+                    assert steps.valid[t, 0, row] == alive[b, g]
+                    if alive[b, g]:
+                        assert steps.obs[t, 0, row, 1] == levels[task, g, 1]  # the goal that it sees
+                        length[b, g] += 1
+                    assert results.valid[t, row] == steps.done[t, 0, row]
+                    if steps.done[t, 0, row]:
+                        assert results.length[t, row] == length[b, g]
+                        alive[b, g] = False
+                if not alive[b].any():
+                    alive[b], length[b] = True, 0
+                    place[b] += 1
+        np.testing.assert_array_equal(state.curriculum.current, [queue[b, place[b]] for b in range(n_rows)])
+    assert tasks.n_agents == 4
+
+
+def played_and_told(runner, state):
+    """(the next state, the steps, the queues, the results that the curriculum is told) of a step of the runner."""
+    clock, (shared_key, local) = state.clock, runner.keys(state)
+    k_propose, k_rollout, k_update, _ = jax.random.split(local, 4)
+    _, batch = runner.curriculum.propose(shared_key, k_propose, clock, state.curriculum, runner.students(state))
+    played = runner._play_on(k_rollout, k_update, state, batch)
+    results, _ = runner.curriculum.scoring.results(
+        played.outcome.steps(runner.curriculum.score), state.curriculum.unfinished
+    )
+    return runner.step(state)[0], played.outcome.runs.steps, batch.queue.numbers, results

@@ -12,7 +12,7 @@ from minimax_lib.agents.population import AgentPop
 from minimax_lib.curricula.base import Curriculum, LevelBatch, Plan, Students, level_batch
 from minimax_lib.curricula.box_cores import BOX_CURRICULA, Placing, UniformBoxSettings
 from minimax_lib.curricula.outcome import Outcome
-from minimax_lib.curricula.settings import RolloutSettings
+from minimax_lib.curricula.settings import RolloutSettings, check_one_agent
 from minimax_lib.curricula.tasks import begun_by
 from minimax_lib.envs.base import BoxLevels, Environment, Level
 from minimax_lib.envs.batch import LevelQueue, QueuedLevels
@@ -83,7 +83,7 @@ class BoxTasks(Curriculum):
         drawn, steps = batch.context, outcome.steps(None)
         nothing = jnp.zeros_like(steps.quantity)  # nobody reads scores, and NaN would stay in what is remembered
         own, unfinished = results_of(steps.replace(quantity=nothing), state.unfinished, "stitch")
-        begun, last = begun_by(batch.queue.numbers, steps)
+        begun, last = begun_by(batch.queue.numbers, steps.done)
         told = (drawn.task[begun], steps.done, own.replace(task=drawn.task[own.task]))
         tasks, ended, results = axes.all_devices(told, 1)
         core = self.core.started(state.core, tasks.reshape(-1, tasks.shape[-1]), ended.reshape(-1))
@@ -118,5 +118,6 @@ class BoxRunner(RolloutSettings):
                 f"runner is box, and the levels of {type(env).__name__} are no points of a box: it must be an "
                 "environment with ranges of parameters, as Pendulum, or Gymnax with --env.vary gravity=5:15"
             )
+        check_one_agent("box", env)
         core, placing = self.core.build(env.level_box)
         return BoxTasks(env, core, placing, n_rows, self.n_steps)

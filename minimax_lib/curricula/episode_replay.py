@@ -21,7 +21,7 @@ from minimax_lib.curricula.level_buffer.ages import saturated
 from minimax_lib.curricula.level_buffer.metrics import buffer_metrics
 from minimax_lib.curricula.outcome import Outcome
 from minimax_lib.curricula.scores import SCORES, Score
-from minimax_lib.curricula.settings import RolloutSettings
+from minimax_lib.curricula.settings import RolloutSettings, check_one_agent
 from minimax_lib.curricula.tasks import begun_by, best_returns, scored_by, with_best_returns
 from minimax_lib.envs.base import Environment, Level, sample_levels
 from minimax_lib.envs.batch import LevelQueue, QueuedLevels
@@ -97,7 +97,7 @@ class EpisodeReplay(Curriculum):
         steps = outcome.steps(self.score)
         results, unfinished = self.scoring.results(steps, state.unfinished)
         results = results.in_order()
-        begun, current = begun_by(batch.queue.numbers, steps)
+        begun, current = begun_by(batch.queue.numbers, steps.done)
         homes = self._homes(state.slots)
         if self.score.adds_best:
             results = self._with_best(results, state.buffer, homes)
@@ -194,5 +194,6 @@ class EpisodePLR(RolloutSettings, AttemptScoring, ReplaySettings):
         return ("n_parallel", "capacity")
 
     def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
+        check_one_agent("episode_plr", env)
         score = scored_by("runner.score", self.score, env, agent)
         return EpisodeReplay(env, self, score, n_rows, self.n_steps, self.n_fresh, self.scoring, identity_of(env))

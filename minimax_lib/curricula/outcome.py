@@ -85,8 +85,16 @@ class RolloutOutcome:
             episode_return=steps.episode_return,
             quantity=quantity,
             valid=steps.valid,
+            over=self._over(),
         )
         return jax.tree.map(lambda x: x.reshape(len(x), -1), rows)
+
+    def _over(self) -> jax.Array | None:
+        """bool[T, A, R], the episode of all agents ended with the step; None where each row is an environment."""
+        final = self.runs.final
+        if self.runs.steps.valid is None or final is None:
+            return None
+        return jnp.concatenate([self.runs.steps.first[1:], final.first[None]])
 
     def games(self, duel: Duel) -> Games:
         """See `Outcome`."""

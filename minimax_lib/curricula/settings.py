@@ -7,6 +7,7 @@ from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.curricula.base import Curriculum
 from minimax_lib.envs.base import Environment
+from minimax_lib.envs.multi_agent import MultiAgentEnvironment
 
 Settings = TypeVar("Settings")
 
@@ -27,6 +28,15 @@ class Divisible(Protocol):
     def divided(self) -> tuple[str, ...]:
         """The names of the counts that are divided among devices (rows, slots, levels)."""
         ...
+
+
+def check_one_agent(runner: str, env: Any) -> None:
+    """ValueError where a curriculum that knows one agent in an environment is given one with several."""
+    if isinstance(env, MultiAgentEnvironment):
+        raise ValueError(
+            f"runner is {runner!r}, and {type(env).__name__} has {env.n_agents} agents: it knows one agent in an "
+            "environment; choose another, as dr, plr or tasks"
+        )
 
 
 def divided_among(settings: Settings, n: int, name: str) -> Settings:

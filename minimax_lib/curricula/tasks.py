@@ -22,8 +22,9 @@ from minimax_lib.curricula.task_evaluation import EvaluationState, TaskEvaluatio
 from minimax_lib.envs.base import Environment, Level
 from minimax_lib.envs.batch import LevelQueue, QueuedLevels
 from minimax_lib.envs.levels import level_of_list, task_name
+from minimax_lib.envs.multi_agent import MultiAgentEnvironment
 from minimax_lib.registry import unknown_name
-from minimax_lib.tasks import Results, Steps, TaskCurriculum, Unfinished
+from minimax_lib.tasks import Results, TaskCurriculum, Unfinished
 from minimax_lib.tasks.core import episodes_needed
 
 MOST_BYTES = 2**28  # of a table of levels: it is a constant of the compiled program
@@ -64,6 +65,8 @@ class Tasks(Curriculum):
 
     Of several devices that share a batch, each has a core. If the list is `divided`, it is the core of the device's own
     part. Otherwise all devices have the whole list, are told the results of all rows, and so have the same state.
+
+    Several agents of an environment have its task in common. The life of each of them is an attempt at it.
     """
 
     env: Environment
@@ -75,6 +78,7 @@ class Tasks(Curriculum):
     share: str = ""
     divided: bool = True
     evaluation: TaskEvaluation | None = None
+    n_agents: int = 1
 
     @property
     def plan(self) -> Plan:
@@ -89,7 +93,7 @@ class Tasks(Curriculum):
         return TasksState(
             core=self.core.started(core, begun.reshape(-1), jnp.ones(begun.size, bool)),
             current=current,
-            unfinished=Unfinished.none(self.n_rows),
+            unfinished=Unfinished.none(self.n_rows * self.n_agents),
             evaluated=() if self.evaluation is None else EvaluationState.none(),
             best=jnp.full(self.core.n_tasks, -jnp.inf, jnp.float32) if self._adds_best else (),
         )
@@ -146,8 +150,10 @@ class Tasks(Curriculum):
         steps = outcome.steps(self.score)
         steps = steps.replace(task=steps.task - self._first())
         own, unfinished = self.scoring.results(steps, state.unfinished)
-        begun, current = begun_by(batch.queue.numbers - self._first(), steps)
-        tasks, ended, results = self._together((begun, steps.done, own))
+        # Of the rows of an environment, the first one says when its task is over.
+        over = steps.done if steps.over is None else steps.over[:, :: self.n_agents]
+        begun, current = begun_by(batch.queue.numbers - self._first(), over)
+        tasks, ended, results = self._together((begun, over, own))
         best = state.best
         if self._adds_best:
             best = best_returns(best, results)
@@ -155,7 +161,7 @@ class Tasks(Curriculum):
         core = self.core.started(state.core, tasks.reshape(-1), ended.reshape(-1))
         core = self.core.update(core, results.in_order())
         after = state.replace(core=core, current=current, unfinished=unfinished, best=best)
-        return after, self._metrics(core, begun, steps, own) | self._evaluation_metrics(clock, state)
+        return after, self._metrics(core, begun, over, own) | self._evaluation_metrics(clock, state)
 
     def _evaluation_metrics(self, clock: jax.Array, state: TasksState) -> dict[str, jax.Array]:
         if self.evaluation is None:
@@ -166,12 +172,10 @@ class Tasks(Curriculum):
             "evaluation/steps": jnp.where(self.evaluation.is_due(clock), steps, 0.0),
         }
 
-    def _metrics(self, core: Any, begun: jax.Array, steps: Steps, results: Results) -> dict[str, jax.Array]:
+    def _metrics(self, core: Any, begun: jax.Array, over: jax.Array, results: Results) -> dict[str, jax.Array]:
         _, facts = self._list()
         # A task's own facts: of the levels on which episodes have begun, and of those that the core prefers.
-        metrics = {
-            f"level/new/{name}": axes.mean_where(steps.done, x[self._first() + begun]) for name, x in facts.items()
-        }
+        metrics = {f"level/new/{name}": axes.mean_where(over, x[self._first() + begun]) for name, x in facts.items()}
         mine = jax.tree.map(lambda x: jax.lax.dynamic_slice(x, (self._first(),), (self.core.n_tasks,)), facts)
         weights = self.core.weights(core)
         entropy = -jnp.where(weights > 0, weights * jnp.log(jnp.where(weights > 0, weights, 1.0)), 0.0).sum()
@@ -190,12 +194,12 @@ class Tasks(Curriculum):
         return sorted({int(value) for value in facts[self.share]})
 
 
-def begun_by(queues: jax.Array, steps: Steps) -> tuple[jax.Array, jax.Array]:
-    """(i32[T, N], the task that follows after each step if the attempt ended there; i32[N], the tasks after the last).
+def begun_by(queues: jax.Array, ended: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(i32[T, N], the task that follows after each step, if one `ended` there (bool[T, N]); i32[N], those at the end).
 
     `queues` i32[N, Q] are the tasks of N rows, in their order.
     """
-    place = jnp.cumsum(steps.done, axis=0, dtype=jnp.int32)  # the entry that the row is on after each step
+    place = jnp.cumsum(ended, axis=0, dtype=jnp.int32)  # the entry that the row is on after each step
     following = jnp.take_along_axis(queues, place.T, axis=1).T
     return following, following[-1]
 
@@ -258,7 +262,8 @@ class TaskRunner(RolloutSettings, TaskSettings):
         self._check_list(env)
         evaluation = self._evaluation(env, n_rows, episodes_needed(core)) if episodes_needed(core) else None
         divided = self.core.divides
-        return Tasks(env, core, n_rows, self.n_steps, score, self.scoring, self.share, divided, evaluation)
+        n = env.n_agents if isinstance(env, MultiAgentEnvironment) else 1
+        return Tasks(env, core, n_rows, self.n_steps, score, self.scoring, self.share, divided, evaluation, n)
 
     def _evaluation(self, env: Any, n_rows: int, n_needed: int) -> TaskEvaluation:
         if self.evaluate_episodes < n_needed:

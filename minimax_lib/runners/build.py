@@ -72,19 +72,13 @@ def check_scores(scores: Sequence[Score], agent: Agent, n_evals: int, rewards: R
 
 
 def check_agents(env: Any, plan: Plan) -> None:
-    """ValueError where a curriculum cannot do with several agents that share the policy."""
-    if not isinstance(env, MultiAgentEnvironment):
-        return
-    what = f"{type(env).__name__} has {env.n_agents} agents: "
-    if isinstance(plan.restart, QueuedLevels):
+    """ValueError where a score cannot do with several agents that share the policy."""
+    several = isinstance(env, MultiAgentEnvironment) and not plan.n_opponents
+    if several and any(score.needs_update for score in plan.scores):
         raise ValueError(
-            what + "a curriculum that draws a level for each episode knows one agent in an environment; choose one "
-            "with levels for a whole batch, as dr or plr"
-        )
-    if any(score.needs_update for score in plan.scores) and not plan.n_opponents:
-        raise ValueError(
-            what + "the score 'parameter_change' looks at updates in which every step counts, and the steps of an "
-            "agent that is dead do not; choose another, such as positive_value_loss"
+            f"{type(env).__name__} has {env.n_agents} agents: the score 'parameter_change' looks at updates in which "
+            "every step counts, and the steps of an agent that is dead do not; choose another, such as "
+            "positive_value_loss"
         )
 
 

@@ -21,6 +21,7 @@ class Steps(struct.PyTreeNode):
     episode_return: jax.Array  # f32, of the episode so far
     quantity: jax.Array  # f32, what the score is the mean of; NaN where nobody computes it
     valid: jax.Array | None = None  # bool, the step counts: its agent was alive; None: all steps do
+    over: jax.Array | None = None  # bool, the task of all agents of the environment ended; None: it has one agent
 
 
 class Unfinished(struct.PyTreeNode):
