@@ -9,6 +9,7 @@ from pathlib import Path
 from minimax_lib.commands import carried_out, nothing_drawn, say, without_sweeps
 from minimax_lib.config.plot import FIGURES, Settings, parse
 from minimax_lib.pictures import curves, held_out, lines, scores
+from minimax_lib.pictures.opponents import have_met, wins_against_opponents
 from minimax_lib.pictures.output import FigureFolder
 from minimax_lib.pictures.relative import relative_curve
 from minimax_lib.pictures.replay import replay_by_difficulty
@@ -118,6 +119,12 @@ def _profiles(settings: Settings, groups: Sequence[Group]) -> Iterator[Request]:
     yield "performance profiles", lambda: held_out.performance_profiles(_scores(settings, groups))
 
 
+def _opponents(settings: Settings, groups: Sequence[Group]) -> Iterator[Request]:
+    # Few environments have opponents. Where they were not asked for by name, nothing is said of them.
+    if have_met(groups) or settings.figures != tuple(FIGURES):
+        yield "wins against opponents", lambda: wins_against_opponents(groups)
+
+
 def _gap(settings: Settings, groups: Sequence[Group]) -> Iterator[Request]:
     how = (settings.score, settings.x, settings.smooth, settings.tasks)
     yield "generalisation gap", partial(curves.generalisation_gap, groups, *how)
@@ -144,6 +151,7 @@ REQUESTS: dict[str, Callable[[Settings, Sequence[Group]], Iterator[Request]]] = 
     "aggregates": _aggregates,
     "improvement": _improvement,
     "profiles": _profiles,
+    "opponents": _opponents,
     "gap": _gap,
     "relative": _relative,
     "replay": _replay,

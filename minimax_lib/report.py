@@ -12,6 +12,7 @@ from minimax_lib.config.train import import_plugins
 from minimax_lib.experiment.folder import RunFolder
 from minimax_lib.pictures import report_tables
 from minimax_lib.pictures.html import Html, page, write_page
+from minimax_lib.pictures.opponents import have_met
 from minimax_lib.pictures.runs import Group, find_groups
 from minimax_lib.plot import check_matplotlib
 
@@ -92,6 +93,8 @@ def parts(settings: Settings, groups: Sequence[Group]) -> Iterator[tuple[str, st
     yield "configuration", "Configuration", report_tables.configuration_part(groups)
     say("drawing figures")
     yield "held-out", "Held-out tasks", report_tables.held_out_part(groups)
+    if have_met(groups):
+        yield "opponents", "Opponents", report_tables.opponents_part(groups)
     yield "curves", "Curves", report_tables.curves_part(groups, settings.x)
     if settings.n_levels:
         from minimax_lib.pictures.report_levels import levels_part  # slow to import, as what follows

@@ -737,3 +737,42 @@ def test_the_page_about_plotting_runs(tmp_path):
     names = run_blocks(ROOT / "docs" / "plotting.md", tmp_path)
     assert [group.label for group in names["groups"]] == ["PLR", "dr"]
     assert (tmp_path / "curve.pdf").exists()
+
+
+# ----------------------------------------------------------------------------------------------------------- opponents
+
+
+def games(path, update, win, tasks=("Cross", "Star"), opponents=("random", "bot"), n_games=10):
+    """A file of games: win(seed, opponent, task) is the share of wins. A copy of the own bank always wins."""
+    rows = [
+        {"seed": seed, "task": task, "opponent": who, "opponent_seed": "", "opponent_update": "", "opponent_copy": copy}
+        | {"n_games": n, "win": 0.0 if copy != "" else win(seed, who, task) + 0.1 * (n != n_games), "update": update}
+        for seed in (0, 1)
+        for who, copy, n in [*((who, "", n) for who in opponents for n in (n_games, 30)), ("bank", 0, n_games)]
+        for task in tasks
+    ]
+    table(path, rows)
+
+
+def test_wins_against_opponents_are_means_over_tasks_and_games(elsewhere, capsys):
+    for name in ("a", "b"):
+        make_run(f"runs/{name}")
+    games(Path("runs/a/evaluations/matches/update20-against-bot.csv"), 20, lambda *_: 0.9)
+    wins = lambda seed, who, task: 0.2 * seed + 0.1 * (who == "bot") + 0.2 * (task == "Star")  # noqa: E731
+    games(Path("runs/a/evaluations/matches/update40-against-random-bot.csv"), 40, wins)
+    games(Path("runs/b/evaluations/matches/update40-against-bot.csv"), 40, lambda *_: 0.5, opponents=("bot",))
+    table(Path("runs/a/evaluations/matches/update40-against-bot-matrix.csv"), [{"player": "a", "opponent": "b"}])
+    assert main(["--label", "A=runs/a", "B=runs/b", "--figures", "opponents"]) == 0
+    rows = written("plots/opponents.csv")
+    assert [(row["label"], row["opponent"]) for row in rows] == [("A", "bot"), ("B", "bot")]  # b has not met random
+    # 10 games at the share, 30 at the share and a tenth more; two tasks; two seeds.
+    assert float(rows[0]["mean"]) == pytest.approx(0.1 + (0.0 + 0.2) / 2 + (0.0 + 0.2) / 2 + 0.075)
+    assert float(rows[0]["low"]) == pytest.approx(0.275)
+    assert float(rows[1]["mean"]) == pytest.approx(0.575)
+    assert "a draw is not a win" in capsys.readouterr().out
+
+
+def test_runs_that_have_met_nobody(elsewhere, capsys):
+    make_run("runs/a")
+    assert main(["runs/a", "--figures", "opponents"]) == 1
+    assert "runs/a has met no opponents: minimax-evaluate --run runs/a --opponents random" in capsys.readouterr().out

@@ -23,6 +23,7 @@ FIGURES = {
     "aggregates": "mean, median, IQM and optimality gap over tasks",
     "improvement": "probability of improvement between methods",
     "profiles": "performance profiles",
+    "opponents": "wins against opponents that minimax-evaluate --opponents has played",
     "gap": "training levels against held-out tasks",
     "relative": "return minus that of the --baseline",
     "replay": "how replay is spread over the difficulty of levels",

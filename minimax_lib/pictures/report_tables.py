@@ -15,6 +15,7 @@ from minimax_lib.messages import one_line, shortened
 from minimax_lib.pictures import curves, held_out, style
 from minimax_lib.pictures.html import Html, data_url, joined, svg, swatch, table, tag
 from minimax_lib.pictures.lines import X, level_metrics
+from minimax_lib.pictures.opponents import wins_against_opponents
 from minimax_lib.pictures.runs import NOT_SET, Group, RunTables, numbers
 from minimax_lib.pictures.scores import Evaluated, evaluated
 from minimax_lib.pictures.style import Picture
@@ -310,6 +311,11 @@ def best_score(groups: Sequence[Group]) -> str:
         return ""
     each = [f"{group.label} {percent(group.values.mean())}" for group in scores.groups]
     return f"solved rate on {len(scores.tasks)} held-out tasks: {', '.join(each)}"
+
+
+def opponents_part(groups: Sequence[Group]) -> Html:
+    """The share of games won against opponents."""
+    return figures([("Wins against opponents", partial(wins_against_opponents, groups))])
 
 
 # --------------------------------------------------------------------------------------------------------------- speed

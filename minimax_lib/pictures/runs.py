@@ -53,6 +53,12 @@ class RunTables:
         return {path.stem: by_seed(path) for path in sorted((self.path / "evaluations").glob("*.csv"))}
 
     @functools.cached_property
+    def matches(self) -> dict[str, dict[int, Cells]]:
+        """The games of each seed against opponents, by the names of their files."""
+        files = sorted((self.path / "evaluations" / "matches").glob("*.csv"))
+        return {path.stem: by_seed(path) for path in files if not path.stem.endswith("-matrix")}
+
+    @functools.cached_property
     def origins(self) -> list[Origin]:
         """What it was trained with, one after another; empty for a run of an earlier version."""
         return read_origins(RunFolder(self.path).origin)
