@@ -23,6 +23,7 @@ from minimax_lib.opponents.bank import Bank, Games, Keep
 from minimax_lib.opponents.cores import Opponents, SelfPlay
 from minimax_lib.opponents.duel import Duel
 from minimax_lib.opponents.settings import OPPONENTS, FictitiousSelfPlaySettings
+from minimax_lib.trees import tree_where
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +51,11 @@ class Joining:
 
     def joined(self, clock: jax.Array, bank: Bank, student: Any) -> Bank:
         """The bank after a copy of `student` has joined it, where one is due."""
-        return jax.lax.cond(self.is_due(clock), lambda: banks.add(bank, student, self.keep), lambda: bank)
+        due, slot = self.is_due(clock), banks.KEEP[self.keep](bank.record)
+        # One slot is written in any case, with what it holds if nobody is due. A branch would have to copy all of them.
+        params = jax.tree.map(lambda x, new: x.at[slot].set(jnp.where(due, new, x[slot])), bank.params, student)
+        added = banks.add(Bank((), bank.record), (), self.keep)
+        return Bank(params, tree_where(due, added.record, bank.record))
 
 
 class JointState(struct.PyTreeNode):

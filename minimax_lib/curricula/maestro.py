@@ -82,15 +82,15 @@ class Maestro(Curriculum):
 
     def _vacated(self, clock: jax.Array, state: MaestroState) -> LevelBuffer:
         """The buffers after that of a co-player which leaves now is emptied: its scores are of games against it."""
-        slot = banks.KEEP[self.joining.keep](state.bank.record)
+        due, slot = self.joining.is_due(clock), banks.KEEP[self.joining.keep](state.bank.record)
         none = level_buffer.init(zeros(jax.eval_shape(self.plr.env.sample_level, jax.random.key(0))), self.capacity)
 
-        def emptied() -> LevelBuffer:
-            # The levels themselves may stay: nobody looks into a slot that is not filled.
-            fields = {name: getattr(state.buffers, name).at[slot].set(getattr(none, name)) for name in BOOKS}
-            return state.buffers.replace(**fields)
+        def emptied(name: str) -> jax.Array:
+            old = getattr(state.buffers, name)
+            return old.at[slot].set(jnp.where(due, getattr(none, name), old[slot]))
 
-        return jax.lax.cond(self.joining.is_due(clock), emptied, lambda: state.buffers)
+        # The levels themselves may stay: nobody looks into a slot that is not filled.
+        return state.buffers.replace(**{name: emptied(name) for name in BOOKS})
 
     @property
     def capacity(self) -> int:
