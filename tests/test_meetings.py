@@ -16,7 +16,7 @@ from minimax_lib.config.evaluate import parse
 from minimax_lib.envs.lasertag import LaserTag
 from minimax_lib.envs.lasertag.bot import hunting_bot
 from minimax_lib.envs.matrix_game import UNEVEN_ROCK_PAPER_SCISSORS, MatrixGame
-from minimax_lib.envs.registry import register_env
+from minimax_lib.envs.registry import FAMILIES, register_env
 from minimax_lib.evaluate import found_runs, main
 from minimax_lib.evaluation.match_tables import Fare, Ranking, fare_table, matrix_table, wilson
 from minimax_lib.evaluation.matches import CrossTable
@@ -40,15 +40,22 @@ class GameWithBot(MatrixGame):
         return jnp.where(state.role[seat] == 0, 0, 2)
 
 
-# Not `MatrixGame` itself: other tests take what is registered of the package's own for its shipped environments.
-register_env("PlainGame", PlainGame)
-register_env("GameWithBot", GameWithBot)
 GAME = {"name": "PlainGame", "payoff": UNEVEN_ROCK_PAPER_SCISSORS}
 SELFPLAY = {"name": "selfplay", "capacity": 3, "every": 1, "n_opponents": 2}
 SERIALS = (7, EMPTY, 4)  # of the three slots
 PAYOFF = np.array(UNEVEN_ROCK_PAPER_SCISSORS)
 N = 200  # games in each seat
 DEVIATIONS = 4.5
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered():
+    """The two games, while the tests of this file run: other tests go through all that are registered."""
+    for cls in (PlainGame, GameWithBot):
+        register_env(cls.__name__, cls)
+    yield
+    for cls in (PlainGame, GameWithBot):
+        FAMILIES.pop(cls)
 
 
 def save_run(folder: Path, runner=SELFPLAY, **settings):
