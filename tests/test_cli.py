@@ -2,7 +2,6 @@
 
 import os
 import re
-import resource
 import subprocess
 import sys
 import types
@@ -197,17 +196,15 @@ def test_a_file_that_is_not_there_is_compared_with_its_neighbours(capsys, elsewh
 @pytest.mark.parametrize(
     "words", [("--runner", "drr"), ("--env.n_walls", "500"), ("--ppo.n-minibatches=5",), ("--eval.tasks", "Labyrnth")]
 )
-def test_the_program_refuses_within_two_seconds_and_writes_nothing(words, elsewhere):
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+def test_the_program_refuses_before_anything_is_compiled_or_written(words, elsewhere, monkeypatch):
+    monkeypatch.setenv("JAX_LOG_COMPILES", "1")  # lines on stderr for all that is traced, and all that is compiled
     finished = run(*words)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert finished.returncode == 2
     assert finished.stdout == ""
-    assert finished.stderr.startswith("error: ")
-    assert finished.stderr.count("\n") == 1
+    # Shapes may be traced: that takes milliseconds.
+    (line,) = [line for line in finished.stderr.splitlines() if not line.startswith("Finished tracing")]
+    assert line.startswith("error: ")
     assert not list(elsewhere.iterdir())
-    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    assert seconds < 2  # of processor time: the wall clock of a busy machine says nothing
 
 
 def test_help_shows_every_group_with_what_is_chosen_and_its_values(elsewhere):
