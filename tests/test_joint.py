@@ -19,9 +19,17 @@ from minimax_lib.curricula.maestro import MaestroRunner
 from minimax_lib.curricula.plr import PLRSettings
 from minimax_lib.curricula.sfl import SFLSettings
 from minimax_lib.curricula.students import CurrentStudents, facing
-from minimax_lib.envs.batch import BatchMultiEnv, FreshLevels, batch_of
-from minimax_lib.envs.multi_agent import MultiAgentEnvironment, agents_opening, agents_transition
+from minimax_lib.envs.batch import FreshLevels
+from minimax_lib.envs.multi_agent import (
+    BatchMultiEnv,
+    MultiAgentEnvironment,
+    agents_opening,
+    agents_transition,
+    batch_of,
+)
+from minimax_lib.envs.registry import make_held_out
 from minimax_lib.envs.spaces import Box, Discrete
+from minimax_lib.evaluation.held_out import EvalRunner
 from minimax_lib.models.settings import LSTM, FeedForward
 from minimax_lib.opponents import bank as banks
 from minimax_lib.opponents.duel import BatchDuel, Duel
@@ -181,6 +189,20 @@ def test_opponents_forget_when_a_game_opens():
             np.testing.assert_allclose(np.asarray(x)[rows], np.asarray(y)[rows], atol=1e-6)
         opened += rows.sum()
     assert opened > 8
+
+
+def test_without_held_out_tasks_a_random_player_is_met():
+    agent = agent_of()
+    runner = EvalRunner(make_held_out(GAME, ["TrainingDistribution"]), agent.agent, 200)
+    one = jax.tree.map(lambda x: x[0], params_of(agent))
+    evaluate = jax.jit(runner.evaluate)
+    waiting, running = (jax.device_get(evaluate(KEY, biased(one, action))) for action in (0, 2))
+    assert not waiting.solved.any()
+    assert waiting.facts["lost"].mean() > 0.4
+    assert running.solved.mean() > 0.6
+    # Who wins, loses or draws: each episode is one of these.
+    ended = running.solved + running.facts["lost"] + running.facts["drawn"]
+    np.testing.assert_array_equal(ended, np.ones((1, 200)))
 
 
 def test_a_duel_needs_two_agents_and_one_student():

@@ -16,11 +16,13 @@ from minimax_lib.curricula.plr import PLR
 from minimax_lib.curricula.scores import episode_mean
 from minimax_lib.curricula.students import CurrentStudents
 from minimax_lib.curricula.tasks import TaskRunner, listed_levels
-from minimax_lib.envs.batch import BatchEnv, BatchMultiEnv, FreshLevels, SameLevel, batch_of
+from minimax_lib.envs.batch import BatchEnv, FreshLevels, SameLevel
 from minimax_lib.envs.conformance import check_multi_agent
 from minimax_lib.envs.lasertag.lasertag import LaserTag
 from minimax_lib.envs.matrix_game import MATCHING_PENNIES, UNEVEN_ROCK_PAPER_SCISSORS, MatrixGame
-from minimax_lib.envs.multi_agent import MultiAgentEnvironment
+from minimax_lib.envs.multi_agent import BatchMultiEnv, MultiAgentEnvironment, batch_of
+from minimax_lib.envs.registry import make_held_out
+from minimax_lib.evaluation.held_out import EvalRunner, Evaluation
 from minimax_lib.models.settings import LSTM, FeedForward
 from minimax_lib.reward_normalization import RewardNormalization
 from minimax_lib.rollout import Rollout, rollout
@@ -300,6 +302,21 @@ def test_whole_lives_on_a_level():
     won = attempts.episodes.solved
     lost = attempts.episodes.returns - attempts.episodes.lengths * -0.1
     np.testing.assert_allclose(lost, jnp.where(won, 1.1, 0.0), atol=1e-5)  # a solved life has one step of 1, not -.1
+
+
+def test_an_evaluation_is_of_the_lives_of_all_agents():
+    """Where the wolf takes everybody in the first step, a life is worth 1 at the goal, and -.1 elsewhere."""
+    env = Islands(island=Walk(wolf=1.0))
+    runner = EvalRunner(make_held_out(env, ["TrainingDistribution"]), agent_of(env).agent, 40)
+    params = jax.tree.map(lambda x: x[0], agent_of(env).init(KEY, jnp.zeros(3)).params)
+    result = jax.device_get(jax.jit(runner.evaluate)(KEY, params))
+    n_won = (result.returns + 0.1) / 1.1 * 4
+    np.testing.assert_allclose(n_won, np.round(n_won), atol=1e-4)
+    assert len(set(np.round(n_won).ravel().tolist())) > 1
+    np.testing.assert_array_equal(result.solved, np.round(n_won) == 4)
+    assert (result.lengths == 1).all()
+    with pytest.raises(ValueError, match=r"eval.greedy is True: it must be False, as Islands has 4 agents"):
+        Evaluation(tasks=("TrainingDistribution",), greedy=True).build(env, agent_of(env).agent)
 
 
 def test_lives_that_outlast_a_rollout_go_on():

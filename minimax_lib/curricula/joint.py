@@ -104,7 +104,8 @@ class Joint(Curriculum):
         levels, report = self.levels.observe(key, clock, state.levels, batch, outcome)
         games = outcome.games(batch.duel)
         bank = booked(state.bank, games)
-        metrics = game_metrics(games) | bank_metrics(bank, self.opponents.weights(bank.record))
+        metrics = game_metrics(games) | bank_metrics(bank)
+        metrics |= {"opponents/effective": effective_number(self.opponents.weights(bank.record))}
         return JointState(levels, bank), report | metrics
 
 
@@ -136,14 +137,18 @@ def game_metrics(games: Games) -> dict[str, jax.Array]:
     }
 
 
-def bank_metrics(bank: Bank, weights: jax.Array) -> dict[str, jax.Array]:
-    """What the bank holds, how evenly it is drawn from, and against which copy the student fares worst."""
+def effective_number(weights: jax.Array) -> jax.Array:
+    """f32[]: the number of copies that would have this entropy if all had the same weight; 0 where none is drawn."""
+    entropy = -jnp.where(weights > 0, weights * jnp.log(jnp.where(weights > 0, weights, 1.0)), 0.0).sum()
+    return jnp.where(weights.sum() > 0, jnp.exp(entropy), 0.0)
+
+
+def bank_metrics(bank: Bank) -> dict[str, jax.Array]:
+    """What the bank holds, and how the student fares against it."""
     there = banks.filled(bank.record)
     rates, met = banks.win_rates(bank.record)
-    entropy = -jnp.where(weights > 0, weights * jnp.log(jnp.where(weights > 0, weights, 1.0)), 0.0).sum()
     return {
         "opponents/copies": there.sum(dtype=jnp.float32),
-        "opponents/effective": jnp.where(weights.sum() > 0, jnp.exp(entropy), 0.0),
         "opponents/win_rate": jnp.where(met, rates, 0.0).sum() / met.sum(dtype=jnp.float32),
         "opponents/lowest_win_rate": jnp.where(met.any(), jnp.where(met, rates, jnp.inf).min(), jnp.nan),
     }

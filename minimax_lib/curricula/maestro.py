@@ -116,7 +116,7 @@ class Maestro(Curriculum):
         buffers = jax.tree.map(lambda x, new: x.at[slot].set(new), state.buffers, own.buffer)
         games = outcome.games(batch.duel)
         bank = booked(state.bank, games)
-        metrics = game_metrics(games) | bank_metrics(bank, banks.filled(bank.record).astype(jnp.float32))
+        metrics = game_metrics(games) | bank_metrics(bank)
         metrics |= {
             "maestro/levels": buffers.filled.sum(dtype=jnp.float32),
             "maestro/age": (bank.record.n_added - 1 - bank.record.serial[slot]).astype(jnp.float32),

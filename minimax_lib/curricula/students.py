@@ -12,7 +12,8 @@ from minimax_lib.agents.population import AgentPop
 from minimax_lib.curricula.base import Attempts, LevelBatch, Plan
 from minimax_lib.curricula.outcome import RolloutOutcome
 from minimax_lib.envs.base import HoldsAttempts, Level
-from minimax_lib.envs.batch import BatchEnv, BatchMultiEnv, Rows, batch_of
+from minimax_lib.envs.batch import BatchEnv, Rows
+from minimax_lib.envs.multi_agent import BatchMultiEnv, batch_of
 from minimax_lib.episodes import Played, WholeEpisodes
 from minimax_lib.opponents.duel import BatchDuel
 from minimax_lib.rollout import Rollout, Start, begin, go_on, queued

@@ -1,4 +1,4 @@
-"""Many copies of an environment, over students x levels x evaluations of a level: `BatchEnv` and `BatchMultiEnv`."""
+"""`BatchEnv`: many copies of an environment, over students x levels x evaluations of a level."""
 
 import dataclasses
 from collections.abc import Callable
@@ -20,11 +20,8 @@ from minimax_lib.envs.base import (
     TimeStep,
     progress_of,
 )
-from minimax_lib.envs.multi_agent import AgentTimeStep, MultiAgentEnvironment
 from minimax_lib.envs.spaces import within
 from minimax_lib.trees import tree_size, tree_where
-
-LIFETIME = "lifetime"  # the fact that says how many steps an agent has lived
 
 
 class EpisodeStats(struct.PyTreeNode):
@@ -439,6 +436,11 @@ class BatchEnv:
         return 1
 
     def _emit(self, ts: TimeStep, obs: Any, stats: EpisodeStats) -> BatchTimeStep:
+        return self._rows_of(ts, obs, stats, opens=ts.over)
+
+    def _rows_of(
+        self, ts: Any, obs: Any, stats: EpisodeStats, opens: jax.Array, valid: jax.Array | None = None
+    ) -> BatchTimeStep:
         out = BatchTimeStep(
             obs=obs,
             last_obs=ts.obs,
@@ -449,56 +451,7 @@ class BatchEnv:
             progress=progress_of(ts, stats.returns),
             facts=ts.facts,
             attempt=ts.attempt,
-            opens=ts.over,
+            opens=opens,
+            valid=valid,
         )
         return jax.tree.map(self._from_rows, out)
-
-
-@dataclasses.dataclass(frozen=True)
-class BatchMultiEnv(BatchEnv):
-    """The same for environments of G agents that share a policy: each agent is a row. R = B * n_evals * G.
-
-    Row (b * n_evals + e) * G + g is agent g in evaluation e of level b. The rows of an environment begin and end its
-    episode together. A row whose agent is dead is not `valid` until then. Statistics are those of the agents' lives:
-    after a death they stay as they were.
-    """
-
-    env: MultiAgentEnvironment  # type: ignore[assignment]
-
-    @property
-    def rows_per_level(self) -> int:
-        return self.n_evals * self.env.n_agents
-
-    def one_obs(self, key: jax.Array, level: Level) -> Any:
-        return jax.tree.map(lambda x: x[0], self.env.reset(key, level)[1].obs)
-
-    def _from_rows(self, x: jax.Array) -> jax.Array:
-        return x.reshape(self.n_students, -1, *x.shape[2:])
-
-    def _of_agents(self, x: jax.Array) -> jax.Array:
-        return self._from_rows(jnp.repeat(x[:, None], self.env.n_agents, axis=1))
-
-    def _counts(self, ts: AgentTimeStep) -> jax.Array:  # type: ignore[override]
-        return ts.playing.astype(jnp.int32)
-
-    def _emit(self, ts: AgentTimeStep, obs: Any, stats: EpisodeStats) -> BatchTimeStep:  # type: ignore[override]
-        out = BatchTimeStep(
-            obs=obs,
-            last_obs=ts.obs,
-            reward=ts.reward,
-            terminated=ts.terminated,
-            truncated=ts.truncated,
-            stats=stats,
-            progress=progress_of(ts, stats.returns),
-            facts=ts.facts | {LIFETIME: stats.lengths.astype(jnp.float32)},
-            attempt=ts.attempt,
-            opens=jnp.broadcast_to(ts.over[:, None], ts.reward.shape),
-            valid=ts.playing,
-        )
-        return jax.tree.map(self._from_rows, out)
-
-
-def batch_of(env: Any, n_students: int = 1, n_evals: int = 1, restart: Any = SameLevel()) -> BatchEnv:
-    """`BatchMultiEnv` for an environment of several agents, `BatchEnv` for any other."""
-    kind = BatchMultiEnv if isinstance(env, MultiAgentEnvironment) else BatchEnv
-    return kind(env, n_students, n_evals, restart)

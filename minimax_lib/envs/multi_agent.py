@@ -1,5 +1,6 @@
-"""Environments in which several agents act at once, and share one policy or play against each other."""
+"""Environments in which several agents act at once, and their batch: `MultiAgentEnvironment` and `BatchMultiEnv`."""
 
+import dataclasses
 from typing import Any, Protocol, runtime_checkable
 
 import jax
@@ -7,7 +8,11 @@ import jax.numpy as jnp
 from flax import struct
 
 from minimax_lib.envs.base import Attempt, EnvState, Level
+from minimax_lib.envs.batch import BatchEnv, BatchTimeStep, EpisodeStats, SameLevel
 from minimax_lib.envs.spaces import Space
+
+SAME_LEVEL = SameLevel()
+LIFETIME = "lifetime"  # the fact that says how many steps an agent has lived
 
 
 class AgentTimeStep(struct.PyTreeNode):
@@ -146,3 +151,42 @@ class Relabels(Protocol):
         A step with the same key and the actions in that order then gives the same, in that order.
         """
         ...
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchMultiEnv(BatchEnv):
+    """`BatchEnv` for environments of G agents that share a policy: each agent is a row. R = B * n_evals * G.
+
+    Row (b * n_evals + e) * G + g is agent g in evaluation e of level b. The rows of an environment begin and end its
+    episode together. A row whose agent is dead is not `valid` until then. Statistics are those of the agents' lives:
+    after a death they stay as they were.
+    """
+
+    env: MultiAgentEnvironment  # type: ignore[assignment]
+
+    @property
+    def rows_per_level(self) -> int:
+        return self.n_evals * self.env.n_agents
+
+    def one_obs(self, key: jax.Array, level: Level) -> Any:
+        return jax.tree.map(lambda x: x[0], self.env.reset(key, level)[1].obs)
+
+    def _from_rows(self, x: jax.Array) -> jax.Array:
+        return x.reshape(self.n_students, -1, *x.shape[2:])
+
+    def _of_agents(self, x: jax.Array) -> jax.Array:
+        return self._from_rows(jnp.repeat(x[:, None], self.env.n_agents, axis=1))
+
+    def _counts(self, ts: AgentTimeStep) -> jax.Array:  # type: ignore[override]
+        return ts.playing.astype(jnp.int32)
+
+    def _emit(self, ts: AgentTimeStep, obs: Any, stats: EpisodeStats) -> BatchTimeStep:  # type: ignore[override]
+        ts = ts.replace(facts=ts.facts | {LIFETIME: stats.lengths.astype(jnp.float32)})
+        opens = jnp.broadcast_to(ts.over[:, None], ts.reward.shape)
+        return self._rows_of(ts, obs, stats, opens, valid=ts.playing)
+
+
+def batch_of(env: Any, n_students: int = 1, n_evals: int = 1, restart: Any = SAME_LEVEL) -> BatchEnv:
+    """`BatchMultiEnv` for an environment of several agents, `BatchEnv` for any other."""
+    kind = BatchMultiEnv if isinstance(env, MultiAgentEnvironment) else BatchEnv
+    return kind(env, n_students, n_evals, restart)

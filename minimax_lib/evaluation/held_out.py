@@ -12,8 +12,7 @@ from minimax_lib.agents.base import Agent
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.curricula.students import CurrentStudents
 from minimax_lib.envs.base import Environment, HeldOut, Level
-from minimax_lib.envs.batch import batch_of
-from minimax_lib.envs.multi_agent import MultiAgentEnvironment
+from minimax_lib.envs.multi_agent import MultiAgentEnvironment, batch_of
 from minimax_lib.envs.registry import make_held_out
 from minimax_lib.envs.training_list import OF_RUN, list_called
 from minimax_lib.episodes import Choose, Played, WholeEpisodes, mode, sample

@@ -22,7 +22,7 @@ from minimax_lib.envs.base import HeldOut, Level
 from minimax_lib.envs.multi_agent import MultiAgentEnvironment
 from minimax_lib.envs.spaces import sample_allowed, within
 from minimax_lib.episodes import Choose, sample, smaller_batches
-from minimax_lib.opponents.duel import taken
+from minimax_lib.opponents.duel import seated, taken
 from minimax_lib.trees import mapped, tree_size, tree_where
 
 N_ROWS = 8192  # games in one dispatch; bounds the memory
@@ -252,9 +252,7 @@ class Match:
             action, carry = player.act(keys[:, i], params[i], turn, games.carries[i])
             acted.append((within(self.env.action_space, action), carry))
         (one, one_carry), (other, other_carry) = acted
-        # By seat: seat 0 is the first player's where that sits there, else the second player's.
-        by_seat = [tree_where(games.seats[0] == seat, one, other) for seat in range(SEATS)]
-        action = jax.tree.map(lambda *xs: jnp.stack(xs, axis=1), *by_seat)
+        action = seated(games.seats[0], one, other)
         state, ts = jax.vmap(self.env.step)(keys[:, 2], games.state, action)
         result = GameResult(returns=games.result.returns + ts.reward, lengths=time + 1)
         return games.replace(

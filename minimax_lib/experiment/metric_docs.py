@@ -186,7 +186,7 @@ TRAINING: tuple[Section, ...] = (
             "games/ended": "games that have ended in the batch",
             "games/live": "share of them against the student as it is now",
             "opponents/copies": "copies of the student in the bank",
-            "opponents/effective": "number of copies that would have this entropy if all had the same chance",
+            "opponents/effective": "copies that would have this entropy if all had the same chance (`selfplay`)",
             "opponents/win_rate": "mean over the copies of the student's rate of wins in the window; a draw is half",
             "opponents/lowest_win_rate": "the lowest of these rates: a fall shows that something is forgotten",
             "maestro/levels": "levels in the buffers of all co-players",

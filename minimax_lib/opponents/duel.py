@@ -9,9 +9,9 @@ from flax import struct
 
 from minimax_lib.agents.base import Agent
 from minimax_lib.envs.base import Level
-from minimax_lib.envs.batch import BatchMultiEnv, BatchState, BatchTimeStep, LevelQueue, NoRestart
-from minimax_lib.envs.multi_agent import MultiAgentEnvironment
-from minimax_lib.trees import mapped
+from minimax_lib.envs.batch import BatchState, BatchTimeStep, LevelQueue, NoRestart
+from minimax_lib.envs.multi_agent import BatchMultiEnv, MultiAgentEnvironment
+from minimax_lib.trees import mapped, tree_where
 
 OPPONENT_RETURN = "opponent_return"  # the fact that says what the other seat has got so far
 
@@ -122,7 +122,8 @@ class BatchDuel:
         k_games, k_opponent, k_seat = jax.random.split(key, 3)
         answer, carry = self._act(k_opponent, state)
         own = jax.tree.map(lambda x: x[0], action)
-        games, ts = self.games.step_stocked(k_games, state.games, self._seated(state.seat, own, answer))
+        joint = jax.tree.map(lambda x: x.reshape(1, -1, *x.shape[2:]), seated(state.seat, own, answer))
+        games, ts = self.games.step_stocked(k_games, state.games, joint)
         both, opens = self._pairs(ts), ts.opens[0, ::2]
         # The next observation may open another game, in which the student may sit in the other seat.
         seat = jnp.where(opens, self._seats(k_seat, len(opens)), state.seat)
@@ -141,15 +142,6 @@ class BatchDuel:
         # One product for all rows of an opponent. With an opponent for each row, nothing could be batched.
         acted = mapped(one)(state.opponents, jax.random.split(key, p), *rows)
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), acted)
-
-    def _seated(self, seat: jax.Array, own: Any, answer: Any) -> Any:
-        """The actions of both seats as rows [1, 2 N, ...]."""
-
-        def place(x: jax.Array, y: jax.Array) -> jax.Array:
-            mine = jnp.stack([seat == 0, seat == 1], axis=1).reshape(-1, 2, *(1,) * (x.ndim - 1))
-            return jnp.where(mine, x[:, None], y[:, None]).reshape(1, -1, *x.shape[1:])
-
-        return jax.tree.map(place, own, answer)
 
     def _pairs(self, ts: BatchTimeStep) -> BatchTimeStep:
         """The rows of both seats [1, 2 N, ...] as [N, 2, ...]."""
@@ -185,3 +177,9 @@ def taken(tree: Any, seat: jax.Array) -> Any:
     """[N, ...]: of leaves [N, 2, ...], the seat of each game (i32[N])."""
     # A choice, not a gather: there are only two, and XLA fuses it with what comes before.
     return jax.tree.map(lambda x: jnp.where(seat.reshape(-1, *(1,) * (x.ndim - 2)) == 0, x[:, 0], x[:, 1]), tree)
+
+
+def seated(seat: jax.Array, own: Any, other: Any) -> Any:
+    """[N, 2, ...]: what belongs to each seat, of `own` [N, ...], which sits in `seat` (i32[N]), and `other`."""
+    by_seat = [tree_where(seat == i, own, other) for i in range(2)]
+    return jax.tree.map(lambda *xs: jnp.stack(xs, axis=1), *by_seat)

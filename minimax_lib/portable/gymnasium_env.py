@@ -12,7 +12,7 @@ import numpy as np
 from flax import struct
 from gymnasium.utils import seeding
 
-from minimax_lib.envs.base import Drawable, Environment, EnvState, Level, TimeStep, progress_of
+from minimax_lib.envs.base import Drawable, Environment, EnvState, Level, progress_of
 from minimax_lib.envs.levels import fitted_level
 from minimax_lib.envs.spaces import within
 from minimax_lib.portable.gymnasium_spaces import from_gymnasium, gymnasium_space, to_gymnasium
@@ -25,12 +25,12 @@ class Row(struct.PyTreeNode):
     seed: jax.Array  # key[]
     n_episodes: jax.Array  # i32[], begun since the seed was given
     time: jax.Array  # i32[], steps
-    episode_return: jax.Array  # f32[], undiscounted
+    episode_return: jax.Array  # f32[], undiscounted; f32[G] of several agents
     state: EnvState
 
 
 class Seen(struct.PyTreeNode):
-    """What is told of a step."""
+    """What is told of a step; of several agents, with a leading G."""
 
     obs: Any
     reward: jax.Array
@@ -44,8 +44,13 @@ class Seen(struct.PyTreeNode):
 class Rows:
     """Pure functions of one row; the vector environment maps them over many."""
 
-    env: Environment
+    env: Any  # an `Environment`
     sample_level: Callable[[jax.Array], Level] | None  # None: of the environment
+
+    def seen(self, ts: Any, episode_return: jax.Array) -> Seen:
+        """What is told of a time step; `episode_return` includes its reward."""
+        progress = progress_of(ts, episode_return)
+        return Seen(ts.obs, ts.reward, ts.terminated, ts.truncated, progress, ts.facts)
 
     def begin(self, seed: jax.Array, n_episodes: jax.Array) -> tuple[Row, Seen]:
         """Episode number `n_episodes` of a seed, on a level of its own."""
@@ -56,8 +61,8 @@ class Rows:
         """The same on a given level."""
         _, k_episode = self._keys(seed, n_episodes)
         state, ts = self.env.reset(jax.random.fold_in(k_episode, 0), level)
-        time, nothing = jnp.zeros((), jnp.int32), jnp.zeros((), jnp.float32)
-        return Row(seed, n_episodes, time, nothing, state), _seen(ts, nothing)
+        time, nothing = jnp.zeros((), jnp.int32), jnp.zeros_like(ts.reward)
+        return Row(seed, n_episodes, time, nothing, state), self.seen(ts, nothing)
 
     def step(self, row: Row, action: Any) -> tuple[Row, Seen]:
         """After `action`, which is clipped to a bounded box as it is in training."""
@@ -66,30 +71,26 @@ class Rows:
         state, ts = self.env.step(jax.random.fold_in(k_episode, time), row.state, within(self.env.action_space, action))
         episode_return = row.episode_return + ts.reward
         row = row.replace(time=time, episode_return=episode_return, state=state)
-        return row, _seen(ts, episode_return)
+        return row, self.seen(ts, episode_return)
 
     def _keys(self, seed: jax.Array, n_episodes: jax.Array) -> tuple[jax.Array, jax.Array]:
         k_level, k_episode = jax.random.split(jax.random.fold_in(seed, n_episodes))
         return k_level, k_episode
 
 
-def _seen(ts: TimeStep, episode_return: jax.Array) -> Seen:
-    return Seen(ts.obs, ts.reward, ts.terminated, ts.truncated, progress_of(ts, episode_return), ts.facts)
-
-
 # Compiled once for all environments that are equal.
 @functools.partial(jax.jit, static_argnums=0)
-def _begin(rows: Rows, seed: jax.Array, n_episodes: jax.Array) -> tuple[Row, Seen]:
+def begin_row(rows: Rows, seed: jax.Array, n_episodes: jax.Array) -> tuple[Row, Seen]:
     return rows.begin(seed, n_episodes)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _begin_on(rows: Rows, level: Level, seed: jax.Array, n_episodes: jax.Array) -> tuple[Row, Seen]:
+def begin_row_on(rows: Rows, level: Level, seed: jax.Array, n_episodes: jax.Array) -> tuple[Row, Seen]:
     return rows.begin_on(level, seed, n_episodes)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _step(rows: Rows, row: Row, action: Any) -> tuple[Row, Seen]:
+def step_row(rows: Rows, row: Row, action: Any) -> tuple[Row, Seen]:
     return rows.step(row, action)
 
 
@@ -131,9 +132,9 @@ class GymnasiumEnv(gymnasium.Env):
         start = self._seed, jnp.int32(self._n_episodes)
         self._n_episodes += 1
         if options and "level" in options:
-            self._row, seen = _begin_on(self._rows, fitted_level(self.env, options["level"]), *start)
+            self._row, seen = begin_row_on(self._rows, fitted_level(self.env, options["level"]), *start)
         else:
-            self._row, seen = _begin(self._rows, *start)
+            self._row, seen = begin_row(self._rows, *start)
         self._states = []
         obs, _, _, _, info = self._told(seen)
         return obs, info
@@ -141,7 +142,7 @@ class GymnasiumEnv(gymnasium.Env):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         if self._row is None:
             raise gymnasium.error.ResetNeeded("call reset before the first step")
-        self._row, seen = _step(self._rows, self._row, from_gymnasium(self.env.action_space, action))
+        self._row, seen = step_row(self._rows, self._row, from_gymnasium(self.env.action_space, action))
         return self._told(seen)
 
     def render(self) -> np.ndarray | None:

@@ -1,7 +1,6 @@
 """An environment of several agents as a `pettingzoo.ParallelEnv`."""
 
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -9,95 +8,30 @@ import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from gymnasium.utils import seeding
 from pettingzoo import ParallelEnv
 
 from minimax_lib.envs.base import Drawable, EnvState, Level
 from minimax_lib.envs.levels import fitted_level
-from minimax_lib.envs.multi_agent import AgentTimeStep, MultiAgentEnvironment
-from minimax_lib.envs.spaces import within
-from minimax_lib.portable.gymnasium_env import word
+from minimax_lib.envs.multi_agent import MultiAgentEnvironment
+from minimax_lib.portable.gymnasium_env import Row, Rows, Seen, begin_row, begin_row_on, step_row, word
 from minimax_lib.portable.gymnasium_spaces import from_gymnasium, gymnasium_space, to_gymnasium
 from minimax_lib.registry import unknown_name
 
 
-class Game(struct.PyTreeNode):
-    """An episode under way. All that is random in episode n of a seed follows from the two, and from the time."""
-
-    seed: jax.Array  # key[]
-    n_episodes: jax.Array  # i32[], begun since the seed was given
-    time: jax.Array  # i32[], steps
-    returns: jax.Array  # f32[G], undiscounted
-    state: EnvState
-
-
-class Told(struct.PyTreeNode):
+class SeenByAgents(Seen):
     """What is told of a step. All have a leading G."""
 
-    obs: Any
-    reward: jax.Array
     alive: jax.Array  # bool, before the step
-    terminated: jax.Array
-    truncated: jax.Array
-    progress: jax.Array
-    facts: dict[str, jax.Array]
 
 
 @dataclasses.dataclass(frozen=True)
-class Games:
-    """Pure functions of one episode."""
+class Games(Rows):
+    """The same for a `MultiAgentEnvironment`."""
 
-    env: Any  # a `MultiAgentEnvironment`
-    sample_level: Callable[[jax.Array], Level] | None  # None: of the environment
-
-    def begin(self, seed: jax.Array, n_episodes: jax.Array) -> tuple[Game, Told]:
-        """Episode number `n_episodes` of a seed, on a level of its own."""
-        k_level, _ = self._keys(seed, n_episodes)
-        return self.begin_on((self.sample_level or self.env.sample_level)(k_level), seed, n_episodes)
-
-    def begin_on(self, level: Level, seed: jax.Array, n_episodes: jax.Array) -> tuple[Game, Told]:
-        """The same on a given level."""
-        _, k_episode = self._keys(seed, n_episodes)
-        state, ts = self.env.reset(jax.random.fold_in(k_episode, 0), level)
-        nothing = jnp.zeros(self.env.n_agents, jnp.float32)
-        return Game(seed, n_episodes, jnp.zeros((), jnp.int32), nothing, state), _told(ts, nothing)
-
-    def step(self, game: Game, action: Any) -> tuple[Game, Told]:
-        """After `action` [G, ...], which is clipped to a bounded box as it is in training."""
-        _, k_episode = self._keys(game.seed, game.n_episodes)
-        time = game.time + 1
-        action = within(self.env.action_space, action)
-        state, ts = self.env.step(jax.random.fold_in(k_episode, time), game.state, action)
-        returns = game.returns + ts.reward
-        return game.replace(time=time, returns=returns, state=state), _told(ts, returns)
-
-    def _keys(self, seed: jax.Array, n_episodes: jax.Array) -> tuple[jax.Array, jax.Array]:
-        k_level, k_episode = jax.random.split(jax.random.fold_in(seed, n_episodes))
-        return k_level, k_episode
-
-
-def _told(ts: AgentTimeStep, returns: jax.Array) -> Told:
-    # The default is that of a single agent: solved where the life ends, not cut off, with a positive return.
-    default = (ts.terminated & (returns > 0)).astype(jnp.float32)
-    progress = default if ts.progress is None else ts.progress
-    return Told(ts.obs, ts.reward, ts.playing, ts.terminated, ts.truncated, progress, ts.facts)
-
-
-# Compiled once for all environments that are equal.
-@functools.partial(jax.jit, static_argnums=0)
-def _begin(games: Games, seed: jax.Array, n_episodes: jax.Array) -> tuple[Game, Told]:
-    return games.begin(seed, n_episodes)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _begin_on(games: Games, level: Level, seed: jax.Array, n_episodes: jax.Array) -> tuple[Game, Told]:
-    return games.begin_on(level, seed, n_episodes)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _step(games: Games, game: Game, action: Any) -> tuple[Game, Told]:
-    return games.step(game, action)
+    def seen(self, ts: Any, episode_return: jax.Array) -> SeenByAgents:
+        told = super().seen(ts, episode_return)
+        return SeenByAgents(**vars(told), alive=ts.playing)
 
 
 class MultiAgentParallelEnv(ParallelEnv):
@@ -128,7 +62,7 @@ class MultiAgentParallelEnv(ParallelEnv):
         self._games = Games(env, sample_level)
         self._seed: jax.Array | None = None
         self._n_episodes = 0
-        self._game: Game | None = None
+        self._game: Row | None = None
         self._states: list[EnvState] = []  # of the episode, where it is drawn
 
     def observation_space(self, agent: str) -> gymnasium.Space:
@@ -156,9 +90,9 @@ class MultiAgentParallelEnv(ParallelEnv):
         if options and "level" in options:
             # What a level must look like depends on `sample_level` alone.
             level = fitted_level(self.env, options["level"])  # type: ignore[arg-type]
-            self._game, told = _begin_on(self._games, level, *start)
+            self._game, told = begin_row_on(self._games, level, *start)
         else:
-            self._game, told = _begin(self._games, *start)
+            self._game, told = begin_row(self._games, *start)
         self._states = []
         self.agents = [name for name, alive in zip(self.possible_agents, np.asarray(told.alive), strict=True) if alive]
         obs, _, _, _, infos = self._told(told)
@@ -173,7 +107,7 @@ class MultiAgentParallelEnv(ParallelEnv):
         for name in self.agents:
             if name not in actions:
                 raise ValueError(f"step is given no action of {name}: it must be given those of {self.agents}")
-        self._game, told = _step(self._games, self._game, self._joint(actions))
+        self._game, told = step_row(self._games, self._game, self._joint(actions))
         result = self._told(told)
         _, _, terminated, truncated, _ = result
         self.agents = [name for name in self.agents if not (terminated[name] or truncated[name])]
@@ -197,7 +131,7 @@ class MultiAgentParallelEnv(ParallelEnv):
         each = [from_gymnasium(space, actions[name] if name in self.agents else some) for name in self.possible_agents]
         return jax.tree.map(lambda *xs: jnp.stack(xs), *each)
 
-    def _told(self, told: Told) -> tuple[dict[str, Any], ...]:
+    def _told(self, told: SeenByAgents) -> tuple[dict[str, Any], ...]:
         """(observations, rewards, terminations, truncations, infos) of the `agents`."""
         if self.render_mode is not None:
             assert self._game is not None
@@ -221,7 +155,7 @@ class MultiAgentParallelEnv(ParallelEnv):
             infos,
         )
 
-    def _row(self, told: Told, name: str) -> Told:
+    def _row(self, told: SeenByAgents, name: str) -> SeenByAgents:
         """What is told to one agent."""
         number = self.possible_agents.index(name)
         return jax.tree.map(lambda x: x[number], told)

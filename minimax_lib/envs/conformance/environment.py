@@ -91,10 +91,10 @@ def play_one(env: Environment, key: jax.Array) -> Play:
     )
 
 
-def play_of(env: Environment, key: jax.Array, n_rows: int) -> Play:
-    """`play_one` on `n_rows` keys, traced anew at every call."""
+def play_of(env: Any, key: jax.Array, n_rows: int, one: Callable[[Any, jax.Array], Any] = play_one) -> Any:
+    """A `Play` of `n_rows` keys, by `one` on each, traced anew at every call."""
     # A new lambda at every call: jit would not trace the same function again.
-    play = jax.jit(jax.vmap(lambda key: play_one(env, key)))(jax.random.split(key, n_rows))
+    play = jax.jit(jax.vmap(lambda key: one(env, key)))(jax.random.split(key, n_rows))
     return jax.tree.map(np.asarray, jax.device_get(play))
 
 

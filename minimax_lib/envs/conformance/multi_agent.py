@@ -13,6 +13,7 @@ from minimax_lib.envs.conformance.environment import (
     check_levels,
     check_purity_of,
     check_settings,
+    play_of,
 )
 from minimax_lib.envs.conformance.parts import at, check_fits, check_same_types, check_strong, kind_of, require
 from minimax_lib.envs.multi_agent import AgentTimeStep, MultiAgentEnvironment, Relabels, ZeroSum
@@ -26,14 +27,14 @@ def check_multi_agent(env: MultiAgentEnvironment, key: jax.Array, n_rows: int = 
     """
     check_settings(env)
     check_types(env, key)
-    play = play_of(env, key, n_rows)
+    play = play_of(env, key, n_rows, play_one)
     check_spaces(env, play)
     check_lives(env, play)
     check_levels(env, play)
     check_deaf(env, play)
     check_rewards(env, play)
     check_relabelling(env, play)
-    check_purity_of(lambda: play_of(env, key, n_rows), play)
+    check_purity_of(lambda: play_of(env, key, n_rows, play_one), play)
     check_level_metrics(env, key)
 
 
@@ -111,12 +112,6 @@ def as_numbers(x: jax.Array) -> jax.Array:
 def in_order(ts: AgentTimeStep, order: jax.Array) -> AgentTimeStep:
     """The time step with the agents in another order."""
     return jax.tree.map(lambda x: x[order], ts.replace(over=())).replace(over=ts.over)
-
-
-def play_of(env: MultiAgentEnvironment, key: jax.Array, n_rows: int) -> Play:
-    """`play_one` on `n_rows` keys, traced anew at every call."""
-    play = jax.jit(jax.vmap(lambda key: play_one(env, key)))(jax.random.split(key, n_rows))
-    return jax.tree.map(np.asarray, jax.device_get(play))
 
 
 def check_types(env: MultiAgentEnvironment, key: jax.Array) -> None:

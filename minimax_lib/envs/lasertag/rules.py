@@ -1,13 +1,14 @@
 """The two published games, as settings of `LaserTag`, and what the actions mean."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 
 from minimax_lib.registry import unknown_name
 
 Rules = Literal["maestro", "lanctot"]
+# In the order of Lanctot et al. (2017). Steps keep the facing. The last two moves turn after the step.
 Action = Literal[
     "left",
     "right",
@@ -20,19 +21,7 @@ Action = Literal[
     "forward_right",
     "fire",
 ]
-# In the order of Lanctot et al. (2017). Steps keep the facing. The last two moves turn after the step.
-ACTIONS: tuple[Action, ...] = (
-    "left",
-    "right",
-    "forward",
-    "backward",
-    "step_left",
-    "step_right",
-    "stand",
-    "forward_left",
-    "forward_right",
-    "fire",
-)
+ACTIONS: tuple[Action, ...] = get_args(Action)
 RANDOM = "random"  # the layout of random levels
 # What the settings are that nobody has set. lanctot: the game of OpenSpiel's `laser_tag`, seen partially.
 PRESETS: dict[str, dict[str, Any]] = {
