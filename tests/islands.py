@@ -105,3 +105,13 @@ class Islands(MultiAgentEnvironment):
 
     def relabelled(self, state, order):
         return jax.tree.map(lambda x: x[order], state)
+
+
+@dataclasses.dataclass(frozen=True)
+class IslandsWithGoals(Islands):
+    """The task of an agent is the place of its goal."""
+
+    n_tasks: int = 7
+
+    def with_tasks(self, level, tasks):
+        return level.at[:, 1].set(tasks)

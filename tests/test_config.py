@@ -23,7 +23,7 @@ from minimax_lib.curricula.finite import FiniteList
 from minimax_lib.curricula.plr import PLR
 from minimax_lib.curricula.registry import RUNNERS
 from minimax_lib.curricula.task_cores import SFLSettings, StratifiedSettings
-from minimax_lib.curricula.tasks import TaskRunner
+from minimax_lib.curricula.task_runner import TaskRunner
 from minimax_lib.envs.registry import ENVS
 from minimax_lib.experiment.folder import differences
 from minimax_lib.messages import UNPRINTABLE

@@ -12,10 +12,12 @@ from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, Batch, PPOAgent
 from minimax_lib.curricula.dr import DR
 from minimax_lib.curricula.episode_replay import EpisodePLR
+from minimax_lib.curricula.outcome import RolloutOutcome
 from minimax_lib.curricula.plr import PLR
-from minimax_lib.curricula.scores import episode_mean
+from minimax_lib.curricula.scores import SCORES, episode_mean, over_agents
 from minimax_lib.curricula.students import CurrentStudents
-from minimax_lib.curricula.tasks import TaskRunner, listed_levels
+from minimax_lib.curricula.task_runner import TaskRunner
+from minimax_lib.curricula.tasks import listed_levels
 from minimax_lib.envs.batch import BatchEnv, FreshLevels, SameLevel
 from minimax_lib.envs.conformance import check_multi_agent
 from minimax_lib.envs.lasertag.lasertag import LaserTag
@@ -273,6 +275,38 @@ def test_scores_are_means_over_the_steps_of_the_living():
     valid = jnp.array([[1, 1], [1, 0], [1, 0], [1, 1]], bool)[:, None]
     found = episode_mean(values, done, 1, valid)[0]
     np.testing.assert_allclose(found, [(2.0 + 4.0) / 2, (1.0 + 5.0) / 2])
+
+
+@pytest.mark.parametrize("how", ["max", "min", "mean"])
+@pytest.mark.parametrize("name", ["l1_value_loss", "return", "max_mc", "learnability"])
+def test_a_score_may_be_of_each_agent_alone(name, how):
+    """As if each agent were a level of its own, in a rollout that is put together by hand."""
+    agent, params, run = played(n_rows=6)
+    best = jnp.array([0.1, 0.9, 0.4])
+    outcome = RolloutOutcome(agent, params, run, n_evals=8, n_agents=4)
+    found = jax.jit(lambda: outcome.score(over_agents(SCORES[name], how), best))()
+    pooled = jax.jit(lambda: outcome.score(SCORES[name], best))()
+    for b in range(3):
+        alone = []
+        for g in range(4):
+            rows = np.array([8 * b + g, 8 * b + 4 + g])  # its two evaluations
+            own = run.replace(steps=jax.tree.map(lambda x, rows=rows: x[:, :, rows], run.steps), final=None)
+            own = own.replace(last_value=run.last_value[:, rows])
+            alone.append(float(RolloutOutcome(agent, params, own, n_evals=2).score(SCORES[name], best[b : b + 1])[0]))
+        alone = [x for x in alone if np.isfinite(x)]
+        np.testing.assert_allclose(found[b], getattr(np, how)(alone) if alone else -np.inf, rtol=1e-5)
+    assert how == "mean" or not np.allclose(found, pooled)
+
+
+def test_the_pooled_score_is_that_of_one_agent():
+    agent, params, run = played(n_rows=6)
+    outcome = RolloutOutcome(agent, params, run, n_evals=8)
+    one, other = (outcome.score(score, jnp.zeros(3)) for score in (SCORES["gae"], over_agents(SCORES["gae"], "max")))
+    np.testing.assert_array_equal(one, other)
+    with pytest.raises(ValueError, match=r"a score that looks at updates"):
+        over_agents(SCORES["parameter_change"], "max")
+    with pytest.raises(ValueError, match=r"unknown reduction over agents 'maximum'.*did you mean 'max'"):
+        over_agents(SCORES["gae"], "maximum")
 
 
 def test_normalised_rewards_count_the_living_alone():

@@ -11,7 +11,7 @@ from flax import struct
 
 from minimax_lib.curricula.base import Curriculum
 from minimax_lib.curricula.conformance import small_agent
-from minimax_lib.curricula.tasks import TaskRunner
+from minimax_lib.curricula.task_runner import TaskRunner
 from minimax_lib.envs.base import Attempt, opening, transition
 from minimax_lib.envs.conformance import check_environment
 from minimax_lib.envs.spaces import Box, Discrete

@@ -19,7 +19,7 @@ from minimax_lib.curricula.task_cores import (
     TSCLSettings,
     UniformSettings,
 )
-from minimax_lib.curricula.tasks import TaskRunner
+from minimax_lib.curricula.task_runner import TaskRunner
 from minimax_lib.envs.base import opening, transition
 from minimax_lib.envs.batch import BatchEnv, LevelQueue, QueuedLevels
 from minimax_lib.envs.maze.amaze import AMaze

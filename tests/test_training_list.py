@@ -16,7 +16,7 @@ from minimax_lib.config.trials import Trial
 from minimax_lib.curricula.accel import ACCEL, ACCELSettings
 from minimax_lib.curricula.finite import FiniteList
 from minimax_lib.curricula.plr import PLR, PLRSettings
-from minimax_lib.curricula.tasks import TaskRunner
+from minimax_lib.curricula.task_runner import TaskRunner
 from minimax_lib.envs.base import Environment, opening, transition
 from minimax_lib.envs.grid import GridWorld
 from minimax_lib.envs.grid.generators.crossings import LavaGap

@@ -22,7 +22,8 @@ from minimax_lib.curricula.level_buffer.metrics import buffer_metrics
 from minimax_lib.curricula.outcome import Outcome
 from minimax_lib.curricula.scores import SCORES, Score
 from minimax_lib.curricula.settings import RolloutSettings, check_one_agent
-from minimax_lib.curricula.tasks import begun_by, best_returns, scored_by, with_best_returns
+from minimax_lib.curricula.task_runner import scored_by
+from minimax_lib.curricula.tasks import begun_by, best_returns, with_best_returns
 from minimax_lib.envs.base import Environment, Level, sample_levels
 from minimax_lib.envs.batch import LevelQueue, QueuedLevels
 from minimax_lib.envs.registry import identity_of

@@ -147,11 +147,17 @@ def bank_metrics(bank: Bank) -> dict[str, jax.Array]:
     """What the bank holds, and how the student fares against it."""
     there = banks.filled(bank.record)
     rates, met = banks.win_rates(bank.record)
+    oldest = jnp.argmin(jnp.where(met, bank.record.serial, jnp.iinfo(jnp.int32).max))
+    newest = jnp.argmax(jnp.where(met, bank.record.serial, banks.EMPTY))
+    known = {
+        "opponents/lowest_win_rate": jnp.where(met, rates, jnp.inf).min(),
+        "opponents/oldest_win_rate": rates[oldest],
+        "opponents/newest_win_rate": rates[newest],
+    }
     return {
         "opponents/copies": there.sum(dtype=jnp.float32),
         "opponents/win_rate": jnp.where(met, rates, 0.0).sum() / met.sum(dtype=jnp.float32),
-        "opponents/lowest_win_rate": jnp.where(met.any(), jnp.where(met, rates, jnp.inf).min(), jnp.nan),
-    }
+    } | {name: jnp.where(met.any(), rate, jnp.nan) for name, rate in known.items()}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -55,6 +55,7 @@ class RolloutOutcome:
     runs: Rollout
     parts: Rollout | None = None  # the K rollouts that `runs` is made of, if several: every leaf leads with K
     n_evals: int = 1  # rows of each level
+    n_agents: int = 1  # of an environment, whose rows these are
 
     @property
     def episodes(self) -> EpisodeReturns:
@@ -114,8 +115,8 @@ class RolloutOutcome:
 
     def _experience(self, score: Score, best_return: jax.Array) -> Experience:
         logits, values = self._look() if score.needs_network else (None, None)
-        agent = self.agent
-        return experience(self.runs, best_return, agent.gamma, agent.gae_lambda, logits, values, self.n_evals)
+        discounts = self.agent.gamma, self.agent.gae_lambda
+        return experience(self.runs, best_return, *discounts, logits, values, self.n_evals, self.n_agents)
 
     def _look(self) -> tuple[jax.Array, jax.Array]:
         if self.parts is None:

@@ -14,7 +14,7 @@ from minimax_lib.curricula.maestro import MaestroRunner
 from minimax_lib.curricula.plr import PLR, PLRSettings
 from minimax_lib.curricula.settings import CurriculumSettings, RolloutSettings, with_rollouts
 from minimax_lib.curricula.sfl import SFL, SFLSettings
-from minimax_lib.curricula.tasks import TaskRunner
+from minimax_lib.curricula.task_runner import TaskRunner
 from minimax_lib.registry import Registry
 
 RUNNERS: Registry[Any] = Registry(

@@ -11,7 +11,7 @@ out. A score that compares returns takes the return that they have so far.
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ from minimax_lib.envs.spaces import Discrete, Space
 from minimax_lib.loops import steps_at_once
 from minimax_lib.messages import shown
 from minimax_lib.registry import Registry, unknown_name
-from minimax_lib.rollout import EpisodeReturns, Rollout, by_level, episode_returns
+from minimax_lib.rollout import EpisodeReturns, Rollout, Transition, by_level, episode_returns
 from minimax_lib.trees import assert_shape
 
 
@@ -38,6 +38,7 @@ class Experience(struct.PyTreeNode):
     best_return: jax.Array  # f32[R], the highest return ever reached on the row's level, these rollouts included
     change: jax.Array | None = None  # f32[A, B], what an update on the level alone would change, for those that need it
     valid: jax.Array | None = None  # bool[T, A, R], the step counts (see `Transition.valid`); None: all steps do
+    by_agent: EpisodeReturns | None = None  # [A, B * G], of each of G agents: entry b * G + g; None: G is 1
 
     @property
     def n_evals(self) -> int:
@@ -53,10 +54,11 @@ def experience(
     logits: jax.Array | None = None,
     values: jax.Array | None = None,
     n_evals: int = 1,
+    n_agents: int = 1,
 ) -> Experience:
     """The experience of rollouts [T, A, B * n_evals] on levels with a `best_return` (f32[B]).
 
-    `gamma` and `gae_lambda` are those of the students.
+    `gamma` and `gae_lambda` are those of the students. `n_evals` counts the rows of all `n_agents`.
     """
     steps = runs.steps
     # With lambda 0, an advantage is the TD error of its step. So bootstrapping is decided in one place.
@@ -71,7 +73,20 @@ def experience(
         episodes=episode_returns(steps, n_evals),
         best_return=jnp.repeat(best_return, n_evals),
         valid=steps.valid,
+        by_agent=returns_by_agent(steps, n_evals, n_agents) if n_agents > 1 else None,
     )
+
+
+def returns_by_agent(steps: Transition, n_evals: int, n_agents: int) -> EpisodeReturns:
+    """[A, B * G], the episodes of each of G agents on each of B levels, whose rows are [..., B * n_evals]."""
+    told = steps.replace(obs=(), action=())
+    return episode_returns(jax.tree.map(lambda x: agents_apart(x, 2, n_evals, n_agents), told), n_evals // n_agents)
+
+
+def agents_apart(x: jax.Array, axis: int, n_evals: int, n_agents: int) -> jax.Array:
+    """The same rows in another order: the rows of an agent on a level lie together, as if the agent were the level."""
+    parts = x.reshape(*x.shape[:axis], -1, n_evals // n_agents, n_agents, *x.shape[axis + 1 :])
+    return parts.swapaxes(axis + 1, axis + 2).reshape(x.shape)
 
 
 def episode_mean(values: jax.Array, done: jax.Array, n_evals: int = 1, valid: jax.Array | None = None) -> jax.Array:
@@ -244,6 +259,40 @@ def per_step(quantity: Quantity, **needs: Any) -> Score:
     `needs` are what a `Score` says that it needs.
     """
     return Score(step_mean(quantity), quantity=quantity, **needs)
+
+
+OVER_AGENTS: dict[str, tuple[Callable[..., jax.Array], float | None]] = {
+    "max": (jnp.max, -jnp.inf),
+    "min": (jnp.min, jnp.inf),
+    "mean": (jnp.mean, None),
+}
+
+
+def over_agents(score: Score, how: Literal["max", "min", "mean"]) -> Score:
+    """`score` of each agent by itself, and then the highest, the lowest or the mean of them.
+
+    Agents that have finished no episode on the level do not count. Without this, the lives of all agents are pooled.
+    ValueError for a score of updates, which are of all agents.
+    """
+    if how not in OVER_AGENTS:
+        raise unknown_name("reduction over agents", how, list(OVER_AGENTS))
+    if score.needs_update:
+        raise ValueError("over_agents is given a score that looks at updates: these are of all agents together")
+
+    def function(x: Experience) -> jax.Array:
+        if x.by_agent is None:
+            return score(x)
+        n_agents = x.by_agent.count.shape[-1] // x.episodes.count.shape[-1]
+        alone = x.replace(episodes=None, by_agent=None)
+        apart = jax.tree.map(lambda y: agents_apart(y, min(y.ndim - 1, 2), x.n_evals, n_agents), alone)
+        scores = score(apart.replace(episodes=x.by_agent)).reshape(-1, n_agents)
+        counts = jnp.isfinite(scores)
+        reduce, initial = OVER_AGENTS[how]
+        start = {} if initial is None else {"initial": initial}
+        found = reduce(jnp.where(counts, scores, 0.0), axis=1, where=counts, **start)
+        return jnp.where(counts.any(axis=1), found, -jnp.inf)
+
+    return dataclasses.replace(score, function=function, quantity=None)
 
 
 OF_POLICY = {"needs_network": True, "needs_discrete": True}

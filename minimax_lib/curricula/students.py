@@ -63,7 +63,8 @@ class CurrentStudents:
         start = prepared(self.env, begin(k_reset, self.env, self.agent, batch.levels), batch)
         bootstraps = self.agent.bootstrap_truncated
         runs = go_on(k_steps, self.env, self.agent, self.params, start, self.n_steps, bootstraps)
-        return RolloutOutcome(self.agent, self.params, self.rescale(runs), n_evals=self.env.rows_per_level)
+        rows = self.env
+        return RolloutOutcome(self.agent, self.params, self.rescale(runs), None, rows.rows_per_level, rows.n_agents)
 
     def attempts(self, key: jax.Array, levels: Level, n_episodes: int) -> Attempts:
         alone = isinstance(self.env, BatchEnv) and not isinstance(self.env, BatchMultiEnv)

@@ -2,32 +2,23 @@
 
 import dataclasses
 import functools
-from typing import Annotated, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import struct
 
 from minimax_lib import axes
-from minimax_lib.agents.population import AgentPop
 from minimax_lib.counts import Count
 from minimax_lib.curricula.attempt_scoring import AttemptScoring
 from minimax_lib.curricula.base import Curriculum, LevelBatch, Plan, Students, level_batch
 from minimax_lib.curricula.outcome import Outcome
-from minimax_lib.curricula.scores import SCORES, Score, check_score
-from minimax_lib.curricula.settings import RolloutSettings
-from minimax_lib.curricula.task_cores import TASK_CURRICULA, ListedPLRSettings, core_of
+from minimax_lib.curricula.scores import Score
 from minimax_lib.curricula.task_evaluation import EvaluationState, TaskEvaluation
 from minimax_lib.envs.base import Environment, Level
 from minimax_lib.envs.batch import LevelQueue, QueuedLevels
-from minimax_lib.envs.levels import level_of_list, task_name
-from minimax_lib.envs.multi_agent import MultiAgentEnvironment
-from minimax_lib.registry import unknown_name
-from minimax_lib.tasks import Results, TaskCurriculum, Unfinished
-from minimax_lib.tasks.core import episodes_needed
-
-MOST_BYTES = 2**28  # of a table of levels: it is a constant of the compiled program
+from minimax_lib.envs.levels import level_of_list
+from minimax_lib.tasks import Results, Steps, TaskCurriculum, Unfinished
 
 
 @functools.lru_cache(maxsize=4)
@@ -50,7 +41,7 @@ class TasksState(struct.PyTreeNode):
     """What is remembered from one rollout to the next. Of several devices, each has its own."""
 
     core: Any
-    current: jax.Array  # i32[R], the task that each row is on
+    current: jax.Array  # i32[R], the task that each environment is on; of agents with tasks of their own, each agent
     unfinished: Unfinished  # the attempts that the rows are in the middle of
     evaluated: Any = ()  # `EvaluationState`; () for a core that needs no evaluations
     best: Any = ()  # f32[n_tasks], the highest return on each task, -inf: none; () if the score does not need it
@@ -88,7 +79,7 @@ class Tasks(Curriculum):
     def init(self, key: jax.Array) -> TasksState:
         k_core, k_rows = jax.random.split(key)
         core = self.core.init(k_core if self.divided else axes.of_first_device(k_core))
-        current = self.core.sample(k_rows, core, self.n_rows)
+        current = self.core.sample(k_rows, core, self.n_queues)
         begun = self._together(current[None])
         return TasksState(
             core=self.core.started(core, begun.reshape(-1), jnp.ones(begun.size, bool)),
@@ -97,6 +88,11 @@ class Tasks(Curriculum):
             evaluated=() if self.evaluation is None else EvaluationState.none(),
             best=jnp.full(self.core.n_tasks, -jnp.inf, jnp.float32) if self._adds_best else (),
         )
+
+    @property
+    def n_queues(self) -> int:
+        """Who is given tasks, one after another: the environments."""
+        return self.n_rows
 
     @property
     def _adds_best(self) -> bool:
@@ -108,17 +104,28 @@ class Tasks(Curriculum):
     def propose(
         self, shared_key: jax.Array, key: jax.Array, clock: jax.Array, state: TasksState, students: Students
     ) -> tuple[TasksState, LevelBatch]:
-        k_draw, k_evaluate = jax.random.split(key)
-        table, _ = self._list()
+        k_draw, k_evaluate, k_levels = jax.random.split(key, 3)
         if self.evaluation is not None:
-            due = self.evaluation.is_due(clock)
+            due, table = self.evaluation.is_due(clock), self._measured()
             state = jax.lax.cond(due, lambda: self._evaluated(k_evaluate, state, table, students), lambda: state)
         # An episode has one step or more. So no row can come to the end of its queue, and few rows get far into it.
-        drawn = self.core.sample(k_draw, state.core, self.n_rows * self.n_steps).reshape(self.n_rows, -1)
-        tasks = jnp.concatenate([state.current[:, None], drawn], axis=1)
+        drawn = self.core.sample(k_draw, state.core, self.n_queues * self.n_steps).reshape(self.n_queues, -1)
+        return state, self._batch(k_levels, jnp.concatenate([state.current[:, None], drawn], axis=1))
+
+    def _batch(self, key: jax.Array, tasks: jax.Array) -> LevelBatch:
+        """The levels of these tasks, i32[n_queues, Q], one after another."""
+        table, _ = self._list()
         numbers = self._first() + tasks
         levels = jax.tree.map(lambda x: x[numbers[:, 0]], table)
-        return state, level_batch(levels).replace(queue=LevelQueue(table=table, numbers=numbers))
+        return level_batch(levels).replace(queue=LevelQueue(table=table, numbers=numbers))
+
+    def _drawn(self, queue: LevelQueue) -> jax.Array:
+        """i32[n_queues, Q], the tasks that `_batch` has made the queue of."""
+        return queue.numbers - self._first()
+
+    def _measured(self) -> Level:
+        """[n_tasks, ...], the level on which each task is evaluated."""
+        return self._list()[0]
 
     def _evaluated(self, key: jax.Array, state: TasksState, table: Level, students: Students) -> TasksState:
         """The state after an evaluation of the tasks."""
@@ -150,9 +157,8 @@ class Tasks(Curriculum):
         steps = outcome.steps(self.score)
         steps = steps.replace(task=steps.task - self._first())
         own, unfinished = self.scoring.results(steps, state.unfinished)
-        # Of the rows of an environment, the first one says when its task is over.
-        over = steps.done if steps.over is None else steps.over[:, :: self.n_agents]
-        begun, current = begun_by(batch.queue.numbers - self._first(), over)
+        over = self._over(steps)
+        begun, current = begun_by(self._drawn(batch.queue), over)
         tasks, ended, results = self._together((begun, over, own))
         best = state.best
         if self._adds_best:
@@ -162,6 +168,11 @@ class Tasks(Curriculum):
         core = self.core.update(core, results.in_order())
         after = state.replace(core=core, current=current, unfinished=unfinished, best=best)
         return after, self._metrics(core, begun, over, own) | self._evaluation_metrics(clock, state)
+
+    def _over(self, steps: Steps) -> jax.Array:
+        """bool[T, n_queues], the next task follows."""
+        # Of the rows of an environment, the first one says when its task is over.
+        return steps.done if steps.over is None else steps.over[:, :: self.n_agents]
 
     def _evaluation_metrics(self, clock: jax.Array, state: TasksState) -> dict[str, jax.Array]:
         if self.evaluation is None:
@@ -173,18 +184,23 @@ class Tasks(Curriculum):
         }
 
     def _metrics(self, core: Any, begun: jax.Array, over: jax.Array, results: Results) -> dict[str, jax.Array]:
-        _, facts = self._list()
-        # A task's own facts: of the levels on which episodes have begun, and of those that the core prefers.
-        metrics = {f"level/new/{name}": axes.mean_where(over, x[self._first() + begun]) for name, x in facts.items()}
-        mine = jax.tree.map(lambda x: jax.lax.dynamic_slice(x, (self._first(),), (self.core.n_tasks,)), facts)
         weights = self.core.weights(core)
         entropy = -jnp.where(weights > 0, weights * jnp.log(jnp.where(weights > 0, weights, 1.0)), 0.0).sum()
-        metrics |= {"tasks/effective": jnp.exp(entropy) / self.core.n_tasks}
-        metrics |= {"tasks/score": axes.mean_where(jnp.isfinite(results.score), results.score)}
-        metrics |= {"tasks/length": axes.mean_where(results.valid, results.length.astype(jnp.float32))}
+        metrics = {
+            "tasks/effective": jnp.exp(entropy) / self.core.n_tasks,
+            "tasks/score": axes.mean_where(jnp.isfinite(results.score), results.score),
+            "tasks/length": axes.mean_where(results.valid, results.length.astype(jnp.float32)),
+        }
+        return metrics | self._level_metrics(begun, over, weights) | self.core.report(core)
+
+    def _level_metrics(self, begun: jax.Array, over: jax.Array, weights: jax.Array) -> dict[str, jax.Array]:
+        """A task's own facts: of the levels on which episodes have begun, and of those that the core prefers."""
+        _, facts = self._list()
+        metrics = {f"level/new/{name}": axes.mean_where(over, x[self._first() + begun]) for name, x in facts.items()}
+        mine = jax.tree.map(lambda x: jax.lax.dynamic_slice(x, (self._first(),), (self.core.n_tasks,)), facts)
         for value in self._shared_values():
             metrics[f"tasks/share/{self.share}_{value}"] = jnp.where(mine[self.share] == value, weights, 0.0).sum()
-        return metrics | self.core.report(core)
+        return metrics
 
     def _shared_values(self) -> list[int]:
         """The values of the level metric `share` that occur in the list."""
@@ -213,97 +229,3 @@ def with_best_returns(results: Results, best: jax.Array) -> Results:
     """The results, with the best returns of their tasks (f32[K]) in their scores; NaN where there is none yet."""
     score = results.score + best[results.task]
     return results.replace(score=jnp.where(jnp.isfinite(score), score, jnp.nan))
-
-
-@dataclasses.dataclass(frozen=True)
-class TaskSettings(AttemptScoring):
-    """A fixed list of levels, from which a task curriculum draws one for every episode."""
-
-    core: Annotated[Any, TASK_CURRICULA] = ListedPLRSettings()
-    """What decides which levels come next."""
-    n_levels: int = 4000
-    """Levels of the list. Level i is drawn with seed i, and is the same in every run. With the cores plr, tscl and
-    uniform, each of several devices has a part of the list."""
-    share: str = ""
-    """A level metric of whole numbers, such as difficulty. What weight the levels of each value have is reported."""
-    evaluate_every: int = 25
-    """Updates between two evaluations of the tasks. Only for a core that decides by how often each task is solved."""
-    evaluate_episodes: int = 4
-    """Whole episodes on each task in an evaluation. Their steps count as environment steps."""
-    evaluate_where: str = ""
-    """A level metric. Only tasks where it is above 0 are evaluated; the others count as never solved. Empty: all."""
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.n_levels < 2**31:
-            raise ValueError(f"runner.n_levels is {self.n_levels}: it must be at least 1 and less than {2**31}")
-        for name in ("evaluate_every", "evaluate_episodes"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"runner.{name} is {getattr(self, name)}: it must be at least 1")
-        super().__post_init__()
-
-    @property
-    def divided(self) -> tuple[str, ...]:
-        """Each device has a part of the list, if the core can do with a part."""
-        return ("n_levels",) if self.core.divides else ()
-
-
-@dataclasses.dataclass(frozen=True)
-class TaskRunner(RolloutSettings, TaskSettings):
-    """A fixed list of levels. At the end of every episode, a task curriculum draws the next one."""
-
-    @property
-    def n_listed(self) -> int:  # type: ignore[override]
-        """Levels of the list, of all devices together."""
-        return self.n_levels
-
-    def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
-        core = core_of(self.core, self.n_levels, functools.partial(task_name, env))
-        score = scored_by("runner.core.score", self.core.score, env, agent) if core.reads_scores else None
-        self._check_list(env)
-        evaluation = self._evaluation(env, n_rows, episodes_needed(core)) if episodes_needed(core) else None
-        divided = self.core.divides
-        n = env.n_agents if isinstance(env, MultiAgentEnvironment) else 1
-        return Tasks(env, core, n_rows, self.n_steps, score, self.scoring, self.share, divided, evaluation, n)
-
-    def _evaluation(self, env: Any, n_rows: int, n_needed: int) -> TaskEvaluation:
-        if self.evaluate_episodes < n_needed:
-            raise ValueError(
-                f"runner.evaluate_episodes is {self.evaluate_episodes}: with fewer than {n_needed}, this core "
-                "cannot tell tasks apart"
-            )
-        measured: tuple[int, ...] = tuple(range(self.n_levels))
-        if self.evaluate_where:
-            _, facts = listed_levels(env, self.n_levels)
-            measured = tuple(int(i) for i in np.flatnonzero(facts[self.evaluate_where] > 0))
-            if not measured:
-                where = f"runner.evaluate_where is {self.evaluate_where}"
-                raise ValueError(f"{where}: it is above 0 on none of the {self.n_levels} levels")
-        return TaskEvaluation(self.evaluate_every, self.evaluate_episodes, measured, min(n_rows, len(measured)))
-
-    def _check_list(self, env: Environment) -> None:
-        level = jax.eval_shape(env.sample_level, jax.random.key(0))
-        n_bytes = self.n_levels * sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(level))
-        if n_bytes > MOST_BYTES:
-            most = MOST_BYTES * self.n_levels // n_bytes
-            raise ValueError(f"runner.n_levels is {self.n_levels}: it must be at most {most} for levels of this size")
-        known = list(jax.eval_shape(env.level_metrics, level))
-        for name in ("share", "evaluate_where"):
-            if getattr(self, name) and getattr(self, name) not in known:
-                raise unknown_name(f"runner.{name}", getattr(self, name), known)
-
-
-def scored_by(setting: str, name: str, env: Environment, agent: AgentPop) -> Score:
-    """The score called `name`, the value of `setting`. ValueError if it cannot be computed step by step."""
-    check_score(setting, name, env.action_space, agent.n, agent.n_values)
-    score = SCORES[name]
-    if not _is_of_attempts(score):
-        able = [other for other in SCORES.names() if _is_of_attempts(SCORES[other])]
-        raise ValueError(
-            f"{setting} is {name!r}: it must be a mean over the steps of one attempt, choose from {', '.join(able)}"
-        )
-    return score
-
-
-def _is_of_attempts(score: Score) -> bool:
-    """Whether the score can be computed of a single attempt."""
-    return score.quantity is not None and (score.adds_best or not score.mixes_scales)

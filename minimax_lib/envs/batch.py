@@ -153,6 +153,7 @@ class LevelQueue(struct.PyTreeNode):
 
     table: Level  # [K, ...]
     numbers: jax.Array  # i32[N, Q], which of the table
+    tasks: Any = ()  # i32[N, Q, G], the task of each agent, if they have tasks of their own (`HasAgentTasks`)
 
 
 class QueueInUse(struct.PyTreeNode):
@@ -163,12 +164,24 @@ class QueueInUse(struct.PyTreeNode):
 
     def number(self) -> jax.Array:
         """i32[N], which level of the table each row is on."""
-        return jnp.take_along_axis(self.queue.numbers, self.place[:, None], axis=1)[:, 0]
+        return self._entry(self.queue.numbers)
+
+    def tasks(self, rows: jax.Array | None = None) -> Any:
+        """i32[N, G], the tasks of the agents of the rows (i32[g]; None: all of them); () where they have none."""
+        return jax.tree.map(lambda x: self._of_rows(self._entry(x), rows), self.queue.tasks)
 
     def levels(self, rows: jax.Array | None = None) -> Level:
         """The levels that the rows (i32[g]; None: all of them) are on."""
-        numbers = self.number() if rows is None else self.number().at[rows].get(mode="clip")
+        numbers = self._of_rows(self.number(), rows)
         return jax.tree.map(lambda x: x[numbers], self.queue.table)
+
+    def _entry(self, queues: jax.Array) -> jax.Array:
+        """[N, ...], where each row is in its queue, of [N, Q, ...]."""
+        place = self.place.reshape(-1, *(1,) * (queues.ndim - 1))
+        return jnp.take_along_axis(queues, place, axis=1)[:, 0]
+
+    def _of_rows(self, x: jax.Array, rows: jax.Array | None) -> jax.Array:
+        return x if rows is None else x.at[rows].get(mode="clip")
 
     def after(self, ended: jax.Array) -> "QueueInUse":
         """The queues after each row that has `ended` (bool[N]) has gone on to its next entry."""
@@ -192,12 +205,16 @@ class QueuedLevels:
 
     def next_levels(self, stock: QueueInUse, levels: Level, done: jax.Array) -> tuple[QueueInUse, Level]:
         after = self.used(stock, done)
-        return after, tree_where(done, after.levels(), levels)
+        return after, tree_where(done, self.levels(after), levels)
 
     def group_levels(self, stock: QueueInUse, places: jax.Array, rows: jax.Array, levels: Level) -> Level:
         """The next levels of a group of rows (i32[g])."""
         everywhere = jnp.ones(stock.place.shape, bool)
-        return self.used(stock, everywhere).levels(rows)
+        return self.levels(self.used(stock, everywhere), rows)
+
+    def levels(self, stock: QueueInUse, rows: jax.Array | None = None) -> Level:
+        """The levels that the rows (i32[g]; None: all of them) are on."""
+        return stock.levels(rows)
 
     def used(self, stock: QueueInUse, done: jax.Array) -> QueueInUse:
         """The queues after each row that is `done` (bool[N]) has gone on to its next level."""
@@ -232,6 +249,9 @@ class Rows(Protocol):
 
     @property
     def rows_per_level(self) -> int: ...
+
+    @property
+    def n_agents(self) -> int: ...
 
     def one_obs(self, key: jax.Array, level: Level) -> Any: ...
 
@@ -283,6 +303,11 @@ class BatchEnv:
     def rows_per_level(self) -> int:
         """The number of rows on each level, for each student."""
         return self.n_evals
+
+    @property
+    def n_agents(self) -> int:
+        """The number of rows of each environment."""
+        return 1
 
     def one_obs(self, key: jax.Array, level: Level) -> Any:
         """What one row sees at the start of an episode on `level`."""
@@ -405,7 +430,8 @@ class BatchEnv:
 
     def with_queue(self, state: BatchState, queue: LevelQueue) -> BatchState:
         """`state` with a queue of levels [B, Q] for its rows. Each row is on the first of its entries."""
-        rows = LevelQueue(table=queue.table, numbers=self._to_rows(queue.numbers))
+        numbers, tasks = jax.tree.map(self._to_rows, (queue.numbers, queue.tasks))
+        rows = LevelQueue(table=queue.table, numbers=numbers, tasks=tasks)
         place = jnp.zeros(len(rows.numbers), jnp.int32)
         return dataclasses.replace(state, stock=QueueInUse(queue=rows, place=place))
 
@@ -414,8 +440,14 @@ class BatchEnv:
         return dataclasses.replace(state, stock=())
 
     def numbers(self, state: BatchState) -> jax.Array | None:
-        """i32[A, R], which level of the queue's table each row is on; None without queues."""
-        return self._of_agents(state.stock.number()) if isinstance(state.stock, QueueInUse) else None
+        """i32[A, R], which level of the queue's table each row is on; None without queues.
+
+        Where agents have tasks of their own, it is the number of the row's task.
+        """
+        stock = state.stock
+        if not isinstance(stock, QueueInUse):
+            return None
+        return self._of_agents(stock.number()) if isinstance(stock.tasks(), tuple) else self._from_rows(stock.tasks())
 
     def levels(self, state: BatchState) -> Level:
         """The level that each row is on, [A, R, ...]."""

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from minimax_lib.envs.base import Attempt, EnvState, Level
-from minimax_lib.envs.batch import BatchEnv, BatchTimeStep, EpisodeStats, SameLevel
+from minimax_lib.envs.batch import BatchEnv, BatchTimeStep, EpisodeStats, QueuedLevels, QueueInUse, SameLevel
 from minimax_lib.envs.spaces import Space
 
 SAME_LEVEL = SameLevel()
@@ -153,6 +153,31 @@ class Relabels(Protocol):
         ...
 
 
+@runtime_checkable
+class HasAgentTasks(Protocol):
+    """A `MultiAgentEnvironment` in which each agent has a task of its own, which is a part of the level.
+
+    A task is a number below `n_tasks`; the environment knows what it means. `sample_level` gives each agent some task.
+    """
+
+    @property
+    def n_tasks(self) -> int: ...
+
+    def with_tasks(self, level: Level, tasks: jax.Array) -> Level:
+        """`level` with these tasks of its agents (i32[G]) in place of its own."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class QueuedTasks(QueuedLevels):
+    """`QueuedLevels` for agents with tasks of their own: an entry of a queue is a level, and a task for each agent."""
+
+    env: HasAgentTasks
+
+    def levels(self, stock: QueueInUse, rows: jax.Array | None = None) -> Level:
+        return jax.vmap(self.env.with_tasks)(stock.levels(rows), stock.tasks(rows))
+
+
 @dataclasses.dataclass(frozen=True)
 class BatchMultiEnv(BatchEnv):
     """`BatchEnv` for environments of G agents that share a policy: each agent is a row. R = B * n_evals * G.
@@ -167,6 +192,10 @@ class BatchMultiEnv(BatchEnv):
     @property
     def rows_per_level(self) -> int:
         return self.n_evals * self.env.n_agents
+
+    @property
+    def n_agents(self) -> int:
+        return self.env.n_agents
 
     def one_obs(self, key: jax.Array, level: Level) -> Any:
         return jax.tree.map(lambda x: x[0], self.env.reset(key, level)[1].obs)

@@ -78,6 +78,11 @@ class BatchDuel:
         return self.games.n_evals
 
     @property
+    def n_agents(self) -> int:
+        """The student alone."""
+        return 1
+
+    @property
     def restart(self) -> Any:
         return self.games.restart
 

@@ -154,7 +154,7 @@ class Runner:
         start = prepared(self.batch_env, begin(k_begin, self.batch_env, self.agent, batch.levels), batch)
         runs = self._go_on(k_steps, state.students, start)
         rewards, runs = self._normalized(self._opening(state.rewards), runs)
-        outcome = RolloutOutcome(self.agent, params, runs, n_evals=self.batch_env.rows_per_level)
+        outcome = self._outcome(params, runs)
         students, losses = self._update(k_update, state.students, runs, batch.train)
         metrics = self._level_game_metrics(batch, outcome)
         return Played(outcome, students, losses, metrics, self._closing(rewards))
@@ -176,7 +176,7 @@ class Runner:
         keys = jax.random.split(k_rest, self.n_rollouts), jax.random.split(k_updates, self.n_rollouts)
         loop = (state.students, start, self._opening(state.rewards))
         (students, _, rewards), (parts, params, losses) = jax.lax.scan(one, loop, keys)
-        outcome = RolloutOutcome(self.agent, params, joined_in_time(parts), parts, self.batch_env.rows_per_level)
+        outcome = self._outcome(params, joined_in_time(parts), parts)
         losses = jax.tree.map(lambda x: x.mean(axis=0), losses)
         metrics = self._level_game_metrics(batch, outcome)
         return Played(outcome, students, losses, metrics, self._closing(rewards))
@@ -196,11 +196,15 @@ class Runner:
         start = prepared(self.batch_env, start, batch)
         rewards, runs = self._normalized(state.rewards, self._go_on(k_steps, state.students, start))
         students, losses = self._update(k_update, state.students, runs, batch.train)
-        outcome = RolloutOutcome(self.agent, state.students.params, runs, n_evals=self.batch_env.rows_per_level)
+        outcome = self._outcome(state.students.params, runs)
         metrics = ended_metrics(outcome.episodes)
         if isinstance(self.batch_env.restart, FreshLevels):  # others are described by their curriculum
             metrics |= self._handed_out_metrics(start, runs)
         return Played(outcome, students, losses, metrics, rewards)
+
+    def _outcome(self, params: Any, runs: Rollout, parts: Rollout | None = None) -> RolloutOutcome:
+        rows = self.batch_env
+        return RolloutOutcome(self.agent, params, runs, parts, rows.rows_per_level, rows.n_agents)
 
     def _go_on(self, key: jax.Array, students: TrainState, start: Start) -> Rollout:
         bootstraps = self.agent.bootstrap_truncated

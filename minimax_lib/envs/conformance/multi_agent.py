@@ -16,7 +16,7 @@ from minimax_lib.envs.conformance.environment import (
     play_of,
 )
 from minimax_lib.envs.conformance.parts import at, check_fits, check_same_types, check_strong, kind_of, require
-from minimax_lib.envs.multi_agent import AgentTimeStep, MultiAgentEnvironment, Relabels, ZeroSum
+from minimax_lib.envs.multi_agent import AgentTimeStep, HasAgentTasks, MultiAgentEnvironment, Relabels, ZeroSum
 from minimax_lib.envs.spaces import sample_allowed
 
 
@@ -34,6 +34,7 @@ def check_multi_agent(env: MultiAgentEnvironment, key: jax.Array, n_rows: int = 
     check_deaf(env, play)
     check_rewards(env, play)
     check_relabelling(env, play)
+    check_tasks(env, key)
     check_purity_of(lambda: play_of(env, key, n_rows, play_one), play)
     check_level_metrics(env, key)
 
@@ -202,3 +203,19 @@ def check_relabelling(env: MultiAgentEnvironment, play: Play) -> None:
         bool(play.relabelled[running].all()),
         "with the agents in another order, a step gives something else: see `Relabels`",
     )
+
+
+def check_tasks(env: MultiAgentEnvironment, key: jax.Array) -> None:
+    """Tasks of agents fit into a level, take the place of others, and a state tells them again."""
+    if not isinstance(env, HasAgentTasks):
+        return
+    n, name = env.n_tasks, type(env).__name__
+    require(isinstance(n, int) and n > 0, f"{name}.n_tasks is {n!r}: it must be a positive int")
+    own = env.sample_level(key)
+    first, last = (env.with_tasks(own, jnp.full(env.n_agents, task, jnp.int32)) for task in (0, n - 1))
+    check_same_types("the level with other tasks", own, first)
+    again = env.with_tasks(last, jnp.zeros(env.n_agents, jnp.int32))
+    require(bool(equal(first, again)), "with_tasks keeps something of the tasks that were there before")
+    require(n == 1 or not equal(first, last), "with_tasks makes the same level of task 0 and of the last one")
+    kept = env.get_level(env.reset(key, last)[0])
+    require(bool(equal(last, kept)), "get_level tells other tasks than the level had")

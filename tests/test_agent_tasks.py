@@ -1,0 +1,157 @@
+"""A task for each agent: a plain account of who is on what, one agent is the list of tasks, devices, refusals."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from minimax_lib.agents.population import AgentPop
+from minimax_lib.agents.ppo import PPO, PPOAgent
+from minimax_lib.curricula.agent_tasks import AgentTasks
+from minimax_lib.curricula.task_cores import LearningProgressSettings
+from minimax_lib.curricula.task_runner import TaskRunner
+from minimax_lib.envs.conformance import check_multi_agent
+from minimax_lib.envs.multi_agent import HasAgentTasks
+from minimax_lib.models.settings import FeedForward
+from minimax_lib.runners.build import trained_with
+from minimax_lib.runners.devices import DeviceMesh, DeviceRunner
+from tests.islands import Islands, IslandsWithGoals, Walk
+
+KEY = jax.random.key(3)
+FOUR = IslandsWithGoals()
+
+
+@dataclasses.dataclass(frozen=True)
+class FromTheMiddle(Walk):
+    """Level number i of the list has goal i. All levels begin in the middle."""
+
+    def sample_level(self, key):
+        return super().sample_level(key).at[0].set(3)
+
+    def sample_listed(self, key, number):
+        return jnp.stack([jnp.int32(3), number.astype(jnp.int32)])
+
+
+def trained(env, **settings):
+    network = FeedForward(dense_width=8, head_width=8).build(env.observation_space, env.action_space)
+    agent = AgentPop(PPOAgent(network, PPO(n_epochs=1, lr=1e-2), 10), 1)
+    return trained_with(env, agent, TaskRunner(n_parallel=3, n_steps=10, **settings))
+
+
+def test_environments_conform_and_each_fault_is_found():
+    assert isinstance(FOUR, HasAgentTasks)
+    assert not isinstance(Islands(), HasAgentTasks)
+    check_multi_agent(FOUR, KEY, 2)
+    for change, sentence in (
+        (lambda level, tasks: level.at[:, 1].max(tasks), "keeps something of the tasks that were there before"),
+        (lambda level, tasks: level.at[:, 1].set(0), "the same level of task 0 and of the last one"),
+        (lambda level, tasks: level.astype(jnp.float32), "the level with other tasks"),
+    ):
+        broken = type("Broken", (IslandsWithGoals,), {"with_tasks": lambda self, *of, change=change: change(*of)})
+        with pytest.raises(AssertionError, match=sentence):
+            check_multi_agent(broken(), KEY, 2)
+
+
+def test_each_agent_has_its_task_until_nobody_lives():
+    """The goal that an agent sees is its task, and its result is that of its life."""
+    n_rows, n_steps = 3, 10
+    runner = trained(FOUR, n_levels=5)
+    state, step = runner.init(KEY), jax.jit(lambda state: told_and_played(runner, state))
+    alive, length = np.ones((n_rows, 4), bool), np.zeros((n_rows, 4), int)
+    seen = set()
+    for _ in range(4):
+        queue, steps, results, (state, _) = jax.device_get(step(state))
+        place = np.zeros(n_rows, int)
+        for t in range(n_steps):
+            for b in range(n_rows):
+                tasks = queue.tasks[b, place[b]]
+                seen.add(tuple(tasks))
+                for g in range(4):
+                    row = 4 * b + g
+                    assert results.task[t, row] == tasks[g]
+                    assert steps.valid[t, 0, row] == alive[b, g]
+                    if alive[b, g]:
+                        assert steps.obs[t, 0, row, 1] == tasks[g]
+                        length[b, g] += 1
+                    assert results.valid[t, row] == steps.done[t, 0, row]
+                    if steps.done[t, 0, row]:
+                        assert results.length[t, row] == length[b, g]
+                        alive[b, g] = False
+                if not alive[b].any():
+                    alive[b], length[b] = True, 0
+                    place[b] += 1
+        now = [queue.tasks[b, place[b], g] for b in range(n_rows) for g in range(4)]
+        np.testing.assert_array_equal(state.curriculum.current, now)
+    assert any(len(set(tasks)) > 1 for tasks in seen)  # agents that live together have different tasks
+
+
+def told_and_played(runner, state):
+    """(the queue, the steps, the results that the curriculum is told, what `step` gives) of a step of the runner."""
+    _, (shared_key, local) = state.clock, runner.keys(state)
+    k_propose, k_rollout, k_update, _ = jax.random.split(local, 4)
+    _, batch = runner.curriculum.propose(shared_key, k_propose, state.clock, state.curriculum, runner.students(state))
+    played = runner._play_on(k_rollout, k_update, state, batch)
+    steps = played.outcome.steps(runner.curriculum.score)
+    results, _ = runner.curriculum.scoring.results(steps, state.curriculum.unfinished)
+    return batch.queue, played.outcome.runs.steps, results, runner.step(state)
+
+
+def test_one_agent_draws_tasks_as_from_a_list():
+    island = FromTheMiddle()
+    several = trained(IslandsWithGoals(island=island, n_agents=1), n_levels=3)
+    listed = trained(island, n_levels=7)
+    assert type(several.curriculum) is AgentTasks
+    one, other = several.init(KEY), listed.init(KEY)
+    step, other_step = jax.jit(several.step), jax.jit(listed.step)
+    for _ in range(3):
+        (one, _), (other, told) = step(one), other_step(other)
+        np.testing.assert_array_equal(one.curriculum.current, other.curriculum.current)
+        for x, y in zip(jax.tree.leaves(one.curriculum.core), jax.tree.leaves(other.curriculum.core), strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5)
+    assert np.isfinite(told["loss"])
+    weights = several.curriculum.core.weights(one.curriculum.core)
+    assert weights.shape == (7,)
+    assert float(weights.max()) > 1.2 / 7  # it has learnt something about tasks
+
+
+def test_an_evaluation_is_of_agents_that_all_have_the_task():
+    """Each agent solves it as often as a single one does: of n episodes, within four standard errors."""
+    island, n = FromTheMiddle(max_steps=5), 200
+    settings = {"core": LearningProgressSettings(), "evaluate_episodes": n}
+    rates = []
+    for env, n_levels in ((IslandsWithGoals(island=island), 2), (island, 7)):
+        runner = trained(env, n_levels=n_levels, **settings)
+        state, tasks = runner.init(KEY), runner.curriculum
+        rates.append(rates_of(tasks, runner.students(state)))
+    several, alone = map(np.asarray, rates)
+    error = np.sqrt(alone * (1 - alone) / n * 1.25)
+    assert (np.abs(several - alone) <= 4 * error + 1e-6).all()
+    assert alone.max() - alone.min() > 0.3
+
+
+def rates_of(tasks, students):
+    return jax.jit(lambda key: tasks.evaluation.rates(key, tasks._measured(), students)[0])(KEY)
+
+
+def test_on_four_devices_all_know_the_results_of_all():
+    settings = TaskRunner(n_parallel=8, n_steps=10, n_levels=8).per_device(4)
+    assert settings.n_levels == 2
+    network = FeedForward(dense_width=8, head_width=8).build(FOUR.observation_space, FOUR.action_space)
+    agent = AgentPop(PPOAgent(network, PPO(n_epochs=1), 10), 1)
+    program = DeviceRunner(trained_with(FOUR, agent, settings), 1, DeviceMesh(n_rows=4))
+    state, _ = program.run(program.init(0), 4)
+    scores, current = (np.asarray(x)[0] for x in (state.curriculum.core.scores, state.curriculum.current))
+    assert np.isfinite(scores).all()
+    assert (scores == scores[0]).all()
+    assert scores[0].any()
+    assert len({tuple(tasks) for tasks in current}) == 4  # each device has drawn its own tasks
+
+
+def test_what_means_nothing_is_refused():
+    with pytest.raises(ValueError, match=r"unknown runner.share 'walls': there is none to choose from"):
+        trained(FOUR, share="walls")
+    named = type("Named", (IslandsWithGoals,), {"level_metrics": lambda self, level: {"walls": jnp.float32(0)}})
+    with pytest.raises(ValueError, match=r"runner.share is 'walls': it must be empty, as the tasks of Named belong"):
+        trained(named(), share="walls")
