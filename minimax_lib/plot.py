@@ -125,6 +125,14 @@ def _opponents(settings: Settings, groups: Sequence[Group]) -> Iterator[Request]
         yield "wins against opponents", lambda: wins_against_opponents(groups)
 
 
+def _bank(settings: Settings, groups: Sequence[Group]) -> Iterator[Request]:
+    if curves.has_bank(groups) or settings.figures != tuple(FIGURES):
+        yield (
+            "wins against the bank",
+            partial(curves.wins_against_the_bank, groups, settings.x, settings.smooth),
+        )
+
+
 def _gap(settings: Settings, groups: Sequence[Group]) -> Iterator[Request]:
     how = (settings.score, settings.x, settings.smooth, settings.tasks)
     yield "generalisation gap", partial(curves.generalisation_gap, groups, *how)
@@ -152,6 +160,7 @@ REQUESTS: dict[str, Callable[[Settings, Sequence[Group]], Iterator[Request]]] = 
     "improvement": _improvement,
     "profiles": _profiles,
     "opponents": _opponents,
+    "bank": _bank,
     "gap": _gap,
     "relative": _relative,
     "replay": _replay,

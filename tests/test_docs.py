@@ -25,6 +25,7 @@ from minimax_lib.config.flag_docs import COMMAND, commands
 from minimax_lib.config.flags import as_typed
 from minimax_lib.curricula.generators import GENERATORS
 from minimax_lib.curricula.registry import RUNNERS
+from minimax_lib.curricula.scores import SCORES
 from minimax_lib.envs import registry
 from minimax_lib.envs.conformance import check_environment, check_teacher
 from minimax_lib.envs.registry import FAMILIES
@@ -468,9 +469,12 @@ def test_the_python_of_the_page_on_opponents_is_that_of_its_file(monkeypatch):
     # The page registers an environment, which must not stay.
     monkeypatch.setattr(registry, "FAMILIES", {cls: f for cls, f in registry.FAMILIES.items() if f.name != "Race"})
     source = (DOCS / "examples" / "race.py").read_text(encoding="utf-8")
-    game, check = [text for _, text in python_blocks(DOCS / "opponents.md")]
+    score, game, check = [text for _, text in python_blocks(DOCS / "opponents.md")]
     assert game.strip() in source
     names: dict[str, Any] = {}
+    monkeypatch.setattr(SCORES, "_table", dict(SCORES._table))
+    exec(compile(score, "opponents.md", "exec"), names)
+    assert "best_agent_return" in SCORES
     exec(compile(game, "opponents.md", "exec"), names)
     exec(compile(check, "opponents.md", "exec"), names)
 

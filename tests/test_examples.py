@@ -26,10 +26,13 @@ def test_every_block_of_the_page_on_loading_runs(tmp_path, capsys):
     pytest.importorskip("gymnasium")
     pytest.importorskip("gymnax")
     save_tiny_run(tmp_path / "runs" / "my-run", {"name": "plr", "capacity": 8})
+    tag = {"name": "LaserTag", "height": 7, "width": 7, "max_side": 7, "max_steps": 8}
+    save_tiny_run(tmp_path / "runs" / "my-tag", {"name": "selfplay", "capacity": 2}, env=tag)
     names = run_blocks(ROOT / "docs" / "loading.md", tmp_path)
     assert names["episode"].length <= names["episode"].env.max_steps
     assert (tmp_path / "levels.png").stat().st_size > 1000
     assert "params/params/value/bias float32 (1,)" in capsys.readouterr().out
+    assert names["oldest"].copy_number == min(names["tag"].copies)
 
 
 def test_every_block_of_the_page_on_task_curricula_elsewhere_runs(tmp_path):

@@ -8,13 +8,17 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 import pytest
 
+import minimax_lib
+from minimax_lib.envs.matrix_game import MatrixGame
+from minimax_lib.envs.registry import FAMILIES, register_env
 from minimax_lib.experiment.files import saved_updates
 from minimax_lib.experiment.writers.csv import read_table
 from minimax_lib.runners.hosts import (
@@ -43,13 +47,32 @@ CONFIG = {
     "checkpoint_every": 4,
     "report": False,
 }
+SELF_PLAY = CONFIG | {
+    "plugins": ["game_for_two"],
+    "env": {"name": "MatrixGame"},
+    "model": {"name": "ff", "dense_width": 8},
+    "runner": {"name": "selfplay", "n_parallel": 16, "n_steps": 2, "capacity": 2, "every": 2, "n_opponents": 2},
+    "eval": {"every": 0},
+    "n_updates": 6,
+}
+GAME_FOR_TWO = """
+from minimax_lib.envs.matrix_game import MatrixGame
+from minimax_lib.envs.registry import register_env
+
+register_env("MatrixGame", MatrixGame)
+"""
 
 
 class Pair:
     """The command on two processes with two devices each; `output[i]` is what process i said."""
 
     def __init__(
-        self, folder: Path, *flags: str, lost_timeout: int = 60, own: tuple[Sequence[str], Sequence[str]] = ((), ())
+        self,
+        folder: Path,
+        *flags: str,
+        lost_timeout: int = 60,
+        own: tuple[Sequence[str], Sequence[str]] = ((), ()),
+        config: Mapping[str, Any] = CONFIG,
     ):
         """`own[i]` are flags of process i alone."""
         with socket.socket() as free:
@@ -57,7 +80,8 @@ class Pair:
             port = free.getsockname()[1]
         joined = ["--distributed", "--hosts.coordinator", f"localhost:{port}", "--hosts.n-processes", "2"]
         joined += ["--hosts.lost-timeout", str(lost_timeout)]
-        self.processes = [start(folder, 2, *flags, *own[i], *joined, "--hosts.process", str(i)) for i in (0, 1)]
+        flags = (*flags, *joined)
+        self.processes = [start(folder, 2, *flags, *own[i], "--hosts.process", str(i), config=config) for i in (0, 1)]
 
     def finish(self) -> list[int]:
         """The statuses of both; neither is left behind."""
@@ -69,12 +93,12 @@ class Pair:
         return [process.returncode for process in self.processes]
 
 
-def start(folder: Path, n_devices: int | None, *flags: str) -> subprocess.Popen:
+def start(folder: Path, n_devices: int | None, *flags: str, config: Mapping[str, Any] = CONFIG) -> subprocess.Popen:
     """The command in a process of its own, with `n_devices` devices; None: it has to see to that itself."""
     xla = [flag for flag in os.environ["XLA_FLAGS"].split() if "device_count" not in flag]
     xla += [f"--xla_force_host_platform_device_count={n_devices}"] if n_devices else []
     file = folder / "config.json"  # JSON is YAML
-    file.write_text(json.dumps(CONFIG))
+    file.write_text(json.dumps(config))
     command = [sys.executable, str(ROOT / "train.py"), "--config", str(file), "--log-dir", str(folder), *flags]
     environment = os.environ | {"XLA_FLAGS": " ".join(xla), "PYTHONPATH": str(ROOT)}
     return subprocess.Popen(
@@ -82,9 +106,9 @@ def start(folder: Path, n_devices: int | None, *flags: str) -> subprocess.Popen:
     )
 
 
-def alone(folder: Path, *flags: str, n_devices: int | None = 4) -> tuple[int, str]:
+def alone(folder: Path, *flags: str, n_devices: int | None = 4, config: Mapping[str, Any] = CONFIG) -> tuple[int, str]:
     """(status, output) of the command in one process."""
-    process = start(folder, n_devices, *flags)
+    process = start(folder, n_devices, *flags, config=config)
     try:
         output, _ = process.communicate(timeout=LIMIT)
     finally:
@@ -133,6 +157,35 @@ def test_what_two_processes_saved_goes_on_in_one(done):
     assert status == 0, output
     assert "goes on from update 8" in output
     assert updates(done / "copy") == [2, 4, 6, 8, 10]
+
+
+def test_a_bank_of_opponents_goes_on_in_two_processes_as_in_one(tmp_path):
+    """Two processes go on from the checkpoint before the last one. Another copy joins, and another one leaves."""
+    (tmp_path / "game_for_two.py").write_text(GAME_FOR_TWO)
+    named = ("--plugins", "game_for_two")
+    status, output = alone(tmp_path, "--name", "alone", *named, config=SELF_PLAY)
+    assert status == 0, output
+    shutil.copytree(tmp_path / "alone", tmp_path / "pair")
+    shutil.rmtree(tmp_path / "pair" / "checkpoints" / "6")
+    pair = Pair(tmp_path, "--name", "pair", "--resume", *named, config=SELF_PLAY)
+    assert pair.finish() == [0, 0], pair.output
+    assert "goes on from update 4" in pair.output[0]
+    together, single = (read_table(tmp_path / name / "metrics.csv")[1] for name in ("pair", "alone"))
+    assert [row["update"] for row in together] == [row["update"] for row in single] == ["2", "4", "6"]
+    assert float(single[-1]["games/ended"]) == 32
+    for name in set(single[-1]) - {"seconds", "steps_per_second"}:
+        one, other = float(together[-1][name]), float(single[-1][name])
+        np.testing.assert_allclose(one, other, rtol=1e-2, atol=1e-4, err_msg=name)
+    register_env("MatrixGame", MatrixGame)
+    try:
+        runs = [minimax_lib.load_run(tmp_path / name, plugins=()) for name in ("pair", "alone")]
+        assert [(run.update, run.copies) for run in runs] == 2 * [(6, (1, 2))]
+        for of in (lambda run: run, lambda run: run.copy(1), lambda run: run.copy(2)):
+            jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-5), *[of(run).params for run in runs])
+        records = [run.curriculum.bank.record for run in runs]
+        jax.tree.map(np.testing.assert_array_equal, *records)
+    finally:
+        FAMILIES.pop(MatrixGame)
 
 
 def test_a_run_that_is_there_is_refused_by_both(done):

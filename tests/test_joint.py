@@ -14,7 +14,7 @@ from minimax_lib.agents.ppo import PPO, PPOAgent
 from minimax_lib.curricula.accel import ACCELSettings
 from minimax_lib.curricula.base import level_batch
 from minimax_lib.curricula.dr import RandomLevels
-from minimax_lib.curricula.joint import SelfPlayRunner, duel_of
+from minimax_lib.curricula.joint import SelfPlayRunner, bank_metrics, duel_of
 from minimax_lib.curricula.maestro import MaestroRunner
 from minimax_lib.curricula.plr import PLRSettings
 from minimax_lib.curricula.sfl import SFLSettings
@@ -259,6 +259,31 @@ def test_games_are_booked():
     assert n >= 16  # the window holds games of the last batch alone
     rate = (outcomes == banks.WIN).mean() + 0.5 * (outcomes == banks.DRAW).mean()
     assert rate == pytest.approx(float(last["opponents/win_rate"]), abs=1e-6)
+
+
+def test_the_rates_of_a_bank_are_those_of_its_record():
+    """Slots in no order of age, one of them empty; the oldest copy and the newest one have no games."""
+    none, loss, draw, win = banks.NONE, banks.LOSS, banks.DRAW, banks.WIN
+    games = {
+        5: [win, win],
+        1: [none, none],
+        9: [none, none],
+        2: [loss, draw],
+        7: [win, loss],
+        banks.EMPTY: [none, none],
+    }
+    record = banks.Record(
+        serial=jnp.array(list(games), jnp.int32),
+        n_added=jnp.int32(10),
+        outcomes=jnp.array(list(games.values()), jnp.uint8),
+        n_games=jnp.array([2, 0, 0, 2, 2, 0], jnp.int32),
+    )
+    expected = {"copies": 5, "win_rate": (1 + 0.25 + 0.5) / 3, "lowest_win_rate": 0.25}
+    expected |= {"oldest_win_rate": 0.25, "newest_win_rate": 0.5}
+    expected = {f"opponents/{name}": rate for name, rate in expected.items()}
+    assert {name: float(rate) for name, rate in bank_metrics(banks.Bank((), record)).items()} == pytest.approx(expected)
+    unmet = bank_metrics(banks.Bank((), record.replace(outcomes=jnp.zeros_like(record.outcomes))))
+    assert {name for name, rate in unmet.items() if np.isnan(rate)} == set(expected) - {"opponents/copies"}
 
 
 def test_self_play_meets_the_student_as_it_is_now():

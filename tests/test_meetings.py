@@ -22,8 +22,12 @@ from minimax_lib.evaluation.match_tables import Fare, Ranking, fare_table, matri
 from minimax_lib.evaluation.matches import CrossTable
 from minimax_lib.evaluation.ratings import ratings
 from minimax_lib.experiment.checkpoint import Checkpoints
+from minimax_lib.experiment.folder import RunFolder
+from minimax_lib.experiment.loaded import LoadedRun, load_run
 from minimax_lib.experiment.meetings import planned
 from minimax_lib.experiment.metric_docs import GAMES, RESULTS
+from minimax_lib.experiment.parameters import about_params, load_params
+from minimax_lib.experiment.saved import Run
 from minimax_lib.opponents.bank import EMPTY
 from minimax_lib.runners.build import make_agent
 
@@ -319,6 +323,64 @@ def test_tasks_that_differ_in_the_bot_are_one(tmp_path, monkeypatch):
     assert not any(name.endswith("Bot") for name in meeting("random").tasks)
     save_run(tmp_path / "blind", env={"name": "LaserTag", "actions": ["left", "forward", "fire"]})
     assert evaluate(tmp_path, monkeypatch, "--run", "blind", "--opponents", "bot") == 2
+
+
+def test_a_copy_is_an_agent_of_its_own(runs, tmp_path):
+    """It acts, plays and is exported with its own parameters, which are those in its slot of its seed's bank."""
+    root, made = runs
+    config, states = made["a"]
+    policy, (run, other) = probabilities(config), [load_run(root / "a", seed=seed) for seed in (0, 1)]
+    assert run.copies == (4, 7)
+    for loaded, place in ((run, 0), (other, 1)):
+        for number in run.copies:
+            copy, slot = loaded.copy(number), SERIALS.index(number)
+            bank = states[1].curriculum.bank.params
+            own = jax.tree.map(lambda x, place=place, slot=slot: x[place, slot], bank)
+            jax.tree.map(np.testing.assert_array_equal, copy.params, own)
+            action, _ = copy.act(np.ones(1, np.float32))
+            assert action == np.argmax(policy(own))
+    copy = run.copy(7)
+    assert repr(copy).endswith("update 4, seed 0 of 0 to 1, student 0 of 0, copy 7)")
+    rows, _ = copy.act(np.ones((2, 1), np.float32))  # what both agents see
+    assert rows.tolist() == 2 * [int(copy.act(np.ones(1, np.float32))[0])]
+    for episode in (copy.play(), copy.play(jnp.zeros((), jnp.int32)), copy.play("TrainingDistribution")):
+        assert episode.length == 1
+        assert abs(episode.episode_return) in set(np.abs(PAYOFF).flat)
+        assert episode.solved == (episode.episode_return > 0)
+    exported = load_params(copy.export(tmp_path / "copy.npz"))
+    jax.tree.map(np.testing.assert_array_equal, exported, jax.device_get(copy.params))
+    assert about_params(tmp_path / "copy.npz")["copy"] == 7
+    # From a copy to the student, to another seed and to another copy.
+    jax.tree.map(np.testing.assert_array_equal, copy.of().params, run.params)
+    jax.tree.map(np.testing.assert_array_equal, copy.of(1).copy(4).params, other.copy(4).params)
+    assert copy.copy(4).copies == run.copies
+
+
+def test_copies_that_are_not_there_are_named(runs):
+    root, _ = runs
+    run = load_run(root / "a")
+    with pytest.raises(ValueError, match=f"^copy is 5: the bank of {root}/a, seed 0, has 4, 7$"):
+        run.copy(5)
+    for ask in (lambda run: run.copies, lambda run: run.copy(0)):
+        with pytest.raises(ValueError, match=f"^{root}/c keeps no copies of its student, its runner is 'dr'$"):
+            ask(load_run(root / "c"))
+        with pytest.raises(ValueError, match=r"parameters alone: the bank of opponents is in checkpoints$"):
+            ask(load_run("lasertag/small2"))
+
+
+def test_of_several_devices_the_bank_is_one(tmp_path):
+    """Each has the same; the kept numbers may have fewer bits than those of the student."""
+    config = tiny_config(tmp_path / "run", SELFPLAY | {"n_parallel": 8}, env=GAME, n_devices=2, n_seeds=2)
+    (state,) = map(with_bank, tiny_states(config))
+    bank = state.curriculum.bank
+    bank = bank.replace(params=jax.tree.map(lambda x: x.astype(jnp.bfloat16), bank.params))
+    assert bank.record.serial.shape == (2, 2, 3)
+    state = state.replace(curriculum=state.curriculum.replace(bank=bank))
+    run = LoadedRun(Run(RunFolder(tmp_path / "run"), config, None), 4, state, seed=1)
+    assert run.copies == (4, 7)
+    own = jax.tree.map(lambda x: np.asarray(x)[1, 0, SERIALS.index(7)].astype(np.float32), bank.params)
+    jax.tree.map(np.testing.assert_array_equal, run.copy(7).params, own)
+    assert {x.dtype for x in jax.tree.leaves(run.copy(7).params)} == {np.dtype("float32")}
 
 
 # Tables

@@ -25,7 +25,7 @@ from minimax_lib.pictures.output import FigureFolder
 from minimax_lib.pictures.relative import Difference, differences_in_words, relative_curve
 from minimax_lib.pictures.runs import find_groups, phrase
 from minimax_lib.pictures.style import NotDrawn
-from minimax_lib.plot import main
+from minimax_lib.plot import main, requests
 
 ROOT = Path(__file__).parent.parent
 SETTINGS = {"runner": {"name": "plr", "robust": True, "replay_prob": 0.5}, "ppo": {"lr": 1e-4}, "seed": 0, "n_seeds": 2}
@@ -770,6 +770,38 @@ def test_wins_against_opponents_are_means_over_tasks_and_games(elsewhere, capsys
     assert float(rows[0]["low"]) == pytest.approx(0.275)
     assert float(rows[1]["mean"]) == pytest.approx(0.575)
     assert "a draw is not a win" in capsys.readouterr().out
+
+
+BANK = {
+    "opponents/newest_win_rate": lambda seed, i: 0.5,
+    "opponents/win_rate": lambda seed, i: 0.6,
+    "opponents/oldest_win_rate": lambda seed, i: 0.9 - 0.1 * i if i > 1 else math.nan,
+    "opponents/lowest_win_rate": lambda seed, i: 0.1 * seed,
+}
+
+
+def test_wins_against_the_bank_are_one_figure(capsys):
+    """Of a run with a bank it is drawn with all others; where it is asked for and there is none, a line says so."""
+    pytest.importorskip("matplotlib")
+    make_run("a", 0, 2, columns=BANK, runner={"name": "selfplay"})
+    make_run("b", 2, 1)
+    assert main(["a", "b", "--x", "env_steps", "--figures", "bank"]) == 0
+    assert "note: plr: no opponents/oldest_win_rate in metrics.csv" in capsys.readouterr().out
+    rows = written("plots/bank.csv")
+    assert list(dict.fromkeys(row["copy"] for row in rows)) == [
+        "newest copy",
+        "all copies",
+        "oldest copy",
+        "hardest copy",
+    ]
+    oldest = [(int(row["env_steps"]), float(row["mean"])) for row in rows if row["copy"] == "oldest copy"]
+    assert oldest == [(2000, pytest.approx(0.7)), (3000, pytest.approx(0.6)), (4000, pytest.approx(0.5))]
+    assert {(float(row["low"]), float(row["high"])) for row in rows if row["copy"] == "hardest copy"} == {(0.0, 0.1)}
+    assert main(["b", "--figures", "bank"]) == 1
+    assert "not drawn: wins against the bank: no opponents/newest_win_rate in metrics.csv" in capsys.readouterr().out
+    groups = find_groups(["a"])
+    assert [what for what, _ in requests(parse(["a"]), groups) if "bank" in what] == ["wins against the bank"]
+    assert not [what for what, _ in requests(parse(["b"]), find_groups(["b"])) if "bank" in what]
 
 
 def test_runs_that_have_met_nobody(elsewhere, capsys):

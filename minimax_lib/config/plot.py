@@ -24,6 +24,7 @@ FIGURES = {
     "improvement": "probability of improvement between methods",
     "profiles": "performance profiles",
     "opponents": "wins against opponents that minimax-evaluate --opponents has played",
+    "bank": "wins against the copies in the bank over training",
     "gap": "training levels against held-out tasks",
     "relative": "return minus that of the --baseline",
     "replay": "how replay is spread over the difficulty of levels",

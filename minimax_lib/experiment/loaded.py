@@ -17,10 +17,13 @@ from minimax_lib.config.files import read_yaml
 from minimax_lib.config.shipped import located_run, shipped_agents
 from minimax_lib.config.train import import_plugins
 from minimax_lib.config.values import convert
+from minimax_lib.curricula.joint import check_game
 from minimax_lib.curricula.level_buffer import LevelBuffer
 from minimax_lib.curricula.sfl import SFLState
+from minimax_lib.envs.against import Against, AgainstLevel, random_seat
 from minimax_lib.envs.base import Environment, HeldOut, Level
 from minimax_lib.envs.levels import fitted_level
+from minimax_lib.envs.multi_agent import MultiAgentEnvironment
 from minimax_lib.envs.registry import make_held_out
 from minimax_lib.episodes import WholeEpisodes, mode, sample
 from minimax_lib.evaluation.held_out import tasks_of_run
@@ -28,12 +31,14 @@ from minimax_lib.experiment.acting import Episode, act, drawn, episode_of, form_
 from minimax_lib.experiment.archive import archived
 from minimax_lib.experiment.files import saved_updates
 from minimax_lib.experiment.folder import RunFolder
+from minimax_lib.experiment.kept_copies import bank_of_seed, copy_in, slots_of
 from minimax_lib.experiment.kept_levels import KeptLevels
 from minimax_lib.experiment.origin import Origin, read_origins
 from minimax_lib.experiment.parameters import save_params
 from minimax_lib.experiment.saved import Run, archived_params, damage, find_run, no_such_run, restored_state
 from minimax_lib.experiment.writers.csv import read_table
 from minimax_lib.messages import shown
+from minimax_lib.opponents.bank import Bank
 from minimax_lib.runners.build import make_agent
 from minimax_lib.runners.training import RunnerState
 from minimax_lib.trees import tree_size
@@ -109,11 +114,13 @@ class LoadedRun:
     state: RunnerState  # all of it: seeds, students, what the curriculum remembers
     seed: int
     student: int = 0
+    copy_number: int | None = None  # of the frozen copy in the bank whose parameters these are; None: the student's own
 
     def __repr__(self) -> str:
+        copy = "" if self.copy_number is None else f", copy {self.copy_number}"
         return (
             f"LoadedRun({self.run.name!r}, update {self.update}, seed {self.seed} of {_choice(self.seeds)}, "
-            f"student {self.student} of {_choice(range(self.n_students))})"
+            f"student {self.student} of {_choice(range(self.n_students))}{copy})"
         )
 
     def of(self, seed: int | None = None, student: int = 0) -> "LoadedRun":
@@ -123,7 +130,20 @@ class LoadedRun:
             raise ValueError(f"seed is {shown(seed)}: {self.run.name} has {_choice(self.seeds)}")
         if student not in range(self.n_students):
             raise ValueError(f"student is {shown(student)}: {self.run.name} has {_choice(range(self.n_students))}")
-        return dataclasses.replace(self, seed=int(seed), student=int(student))
+        return dataclasses.replace(self, seed=int(seed), student=int(student), copy_number=None)
+
+    def copy(self, number: int) -> "LoadedRun":
+        """The same run with the parameters of one of `copies`: it acts and plays as the student did when it joined.
+
+        Levels, tables and all else stay those of the run; `of` leads back to the student. ValueError where there is no
+        such copy.
+        """
+        if number not in self.copies:
+            raise ValueError(
+                f"copy is {shown(number)}: the bank of {self.run.name}, seed {self.seed}, has "
+                f"{', '.join(map(str, self.copies)) or 'none'}"
+            )
+        return dataclasses.replace(self, copy_number=int(number))
 
     # ------------------------------------------------------------------------------------------ what the run is
 
@@ -187,9 +207,24 @@ class LoadedRun:
     def params(self) -> Any:
         """The parameters of this seed's student: their average over the updates, if the run keeps one.
 
-        Those that training goes on with are in `state.students.params`.
+        Those that training goes on with are in `state.students.params`. Of a copy, they are the copy's.
         """
-        return jax.tree.map(lambda x: _at(x, self._place, self.student), self.state.students.evaluated)
+        own = jax.tree.map(lambda x: _at(x, self._place, self.student), self.state.students.evaluated)
+        if self.copy_number is None:
+            return own
+        return jax.tree.map(jnp.asarray, copy_in(self._bank, slots_of(self._bank)[self.copy_number], own))
+
+    @property
+    def copies(self) -> tuple[int, ...]:
+        """The numbers of the student's frozen copies in the bank of this seed, the oldest first.
+
+        The first copy that ever joined has the number 0. ValueError where the run keeps no bank.
+        """
+        return tuple(slots_of(self._bank))
+
+    @functools.cached_property
+    def _bank(self) -> Bank:
+        return bank_of_seed(self.run, self.state.curriculum, self._place)
 
     @functools.cached_property
     def curriculum(self) -> Any:
@@ -229,6 +264,7 @@ class LoadedRun:
         """
         config = to_dict(self.config)
         about = {"update": self.update, "seed": self.seed, "student": self.student, "config": config}
+        about |= {} if self.copy_number is None else {"copy": self.copy_number}
         return save_params(path, self.params, about)
 
     # ------------------------------------------------------------------------------------------ acting and playing
@@ -238,7 +274,8 @@ class LoadedRun:
 
         `carry` is the memory from the call before; None is an empty one, with which an episode begins. `first` (bool,
         or bool[R]) says that an observation opens an episode although memory is given, and clears that memory.
-        Without a `key` the action is the most likely one, with a key it is drawn from the policy.
+        Without a `key` the action is the most likely one, with a key it is drawn from the policy. Of an environment
+        with several agents, an observation is that of one agent, and those of all agents are rows.
         """
         obs, n_rows = self._rows(obs)
         shape = (1,) if n_rows is None else (n_rows,)
@@ -254,20 +291,26 @@ class LoadedRun:
 
     def _rows(self, obs: Any) -> tuple[Any, int | None]:
         """(obs [R, ...] in the types that the agent was trained on, R; None if `obs` was a single one)."""
-        forms = jax.eval_shape(lambda key: self.env.reset(key, self.env.sample_level(key))[1].obs, jax.random.key(0))
+        forms = jax.eval_shape(self._opening_obs, jax.random.key(0))
         leading = leading_axes(obs, forms)
         if leading is None or len(leading) > 1:
             raise ValueError(f"obs is {form_of(obs)}: it must be {form_of(forms)}, or rows of such")
         obs = jax.tree.map(lambda x, form: jnp.asarray(x, form.dtype), obs, forms)
         return (obs, leading[0]) if leading else (jax.tree.map(lambda x: x[None], obs), None)
 
+    def _opening_obs(self, key: jax.Array) -> Any:
+        """What one agent sees first."""
+        obs = self.env.reset(key, self.env.sample_level(key))[1].obs
+        return jax.tree.map(lambda x: x[0], obs) if isinstance(self.env, MultiAgentEnvironment) else obs
+
     def play(self, level: Level | str | None = None, key: jax.Array | None = None, greedy: bool = False) -> Episode:
         """An episode of the agent on `level`: one of the environment, the name of a held-out task, or a random one.
 
-        The same `key` gives the same episode; without one it is `jax.random.key(0)`.
+        The same `key` gives the same episode; without one it is `jax.random.key(0)`. In a game for two, a task says who
+        sits in the other seat. On any other level it is a random player, and the seats are drawn.
         """
         k_level, k_play = jax.random.split(jax.random.key(0) if key is None else key)
-        env = self.env
+        env = self._env_for_one()
         if level is None:
             level = env.sample_level(k_level)
         elif isinstance(level, str):
@@ -277,8 +320,17 @@ class LoadedRun:
             env, sampled = held_out.env, held_out.sample(k_level, 1)
             level = jax.tree.map(lambda x: x[0, 0], sampled)
         else:
-            level = fitted_level(env, level)
+            level = fitted_level(self.env, level)
+            if env is not self.env:
+                level = AgainstLevel(level, jnp.zeros((), jnp.int32), random_seat(k_level))
         return self._played(env, jax.tree.map(lambda x: x[None], level), k_play, greedy)[0]
+
+    def _env_for_one(self) -> Environment:
+        """The environment, with a random player in the other seat of a game; ValueError where there are more seats."""
+        if not isinstance(self.env, MultiAgentEnvironment):
+            return self.env
+        check_game(self.env)
+        return Against(self.env)
 
     def play_tasks(
         self, tasks: Sequence[str], key: jax.Array | None = None, greedy: bool = False

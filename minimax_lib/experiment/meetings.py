@@ -50,9 +50,10 @@ from minimax_lib.experiment.evaluations import as_csv, protocol_columns, write_n
 from minimax_lib.experiment.files import saved_updates
 from minimax_lib.experiment.folder import RunFolder
 from minimax_lib.experiment.hardware import say_hardware
+from minimax_lib.experiment.kept_copies import bank_in, bank_of_seed, copy_in, slots_of
 from minimax_lib.experiment.saved import Run, archived_params, damage, find_run, no_such_run, restored_state
 from minimax_lib.messages import shown
-from minimax_lib.opponents.bank import EMPTY, Bank
+from minimax_lib.opponents.bank import Bank
 from minimax_lib.registry import unknown_name
 from minimax_lib.runners.build import make_agent, make_runner, mesh_of
 from minimax_lib.runners.devices import whole_state
@@ -220,18 +221,11 @@ def checked_bot(run: Run, tasks: GameTasks) -> Bot:
 
 def check_bank(run: Run) -> None:
     """ValueError where the run keeps no copies of its students."""
-    if run.archive is not None:
-        raise ValueError(f"{run.parameters_alone}: the bank of opponents is in checkpoints")
     shape = whole_state(make_runner(run.config), run.config.n_seeds, mesh_of(run.config))
-    if not banks_in(shape.curriculum):
-        name = to_dict(run.config)["runner"]["name"]
-        raise ValueError(f"opponents is {BANK}: {run.name} keeps no copies of its student, its runner is {name!r}")
-
-
-def banks_in(curriculum: Any) -> list[Bank]:
-    """The banks in the state of a curriculum."""
-    leaves = jax.tree.leaves(curriculum, is_leaf=lambda part: isinstance(part, Bank))
-    return [part for part in leaves if isinstance(part, Bank)]
+    try:
+        bank_in(run, shape.curriculum)
+    except ValueError as error:
+        raise ValueError(f"opponents is {BANK}: {error}") from None
 
 
 # ------------------------------------------------------------------------------------------------------------ players
@@ -257,15 +251,16 @@ def members_of(meeting: Meeting, console: Console) -> list[Member]:
     copies: list[Member] = []
     for label, runs in meeting.methods.items():
         for run in runs:
-            update, params, bank = read(run, BANK in meeting.opponents, console)
+            update, params, curriculum = read(run, console)
             own = seeds_of(label, run, update, params, settings.student, players)
             found += own
-            if bank is not None:
-                copies += [copy for i, member in enumerate(own) for copy in copies_of(member, bank, i)]
+            if BANK in meeting.opponents:
+                banks = [bank_of_seed(run, curriculum, place) for place in range(len(own))]
+                copies += [copy for member, bank in zip(own, banks, strict=True) for copy in copies_of(member, bank)]
     env = meeting.held_out.env
     for word, other in meeting.opponents.items():
         if other is not None:
-            update, params, _ = read(other, False, console)
+            update, params, _ = read(other, console)
             found += seeds_of(word, other, update, params, 0, players)
         elif word == RANDOM:
             found.append(Member(Entrant(word, RandomPlayer(env)), word))  # type: ignore[arg-type]
@@ -274,19 +269,17 @@ def members_of(meeting: Meeting, console: Console) -> list[Member]:
     return [*found, *copies]
 
 
-def read(run: Run, with_bank: bool, console: Console) -> tuple[int, Any, Bank | None]:
-    """(number of updates, parameters [S, A, ...], the bank [S, ...] if it is asked for) of the run's checkpoint."""
+def read(run: Run, console: Console) -> tuple[int, Any, Any]:
+    """(number of updates, parameters [S, A, ...], what the curriculum remembers) in the run's checkpoint.
+
+    An archive holds nothing of the curriculum: that is None.
+    """
     if run.archive is not None:
         return *archived_params(run), None
     restored = restored_state(run)
     for update, why in restored.damaged.items():
         console.print(damage(restored, update, why), soft_wrap=True)
-    state, bank = restored.state, None
-    if with_bank:
-        (bank,) = banks_in(state.curriculum)
-        if mesh_of(run.config).n_rows > 1:
-            bank = jax.tree.map(lambda x: x[:, 0], bank)  # every device has the same
-    return restored.update, state.students.evaluated, bank
+    return restored.update, restored.state.students.evaluated, restored.state.curriculum
 
 
 def seeds_of(label: str, run: Run, update: int, params: Any, student: int, players: Players) -> list[Member]:
@@ -305,25 +298,19 @@ def seeds_of(label: str, run: Run, update: int, params: Any, student: int, playe
     ]
 
 
-def copies_of(member: Member, bank: Bank, place: int) -> list[Member]:
-    """The copies in the bank of one seed, the oldest first."""
-    serials = np.asarray(bank.record.serial[place])
-    slots = [slot for slot in np.argsort(serials, kind="stable") if serials[slot] != EMPTY]
-    entrant = member.entrant
+def copies_of(member: Member, bank: Bank) -> list[Member]:
+    """The copies in the bank [K, ...] of one seed, the oldest first."""
+    own = member.entrant
     return [
         Member(
-            Entrant(
-                f"{entrant.name} copy {serials[slot]}",
-                entrant.player,
-                jax.tree.map(lambda kept, now: kept.astype(now.dtype), at(bank.params, place, slot), entrant.params),
-            ),
+            Entrant(f"{own.name} copy {number}", own.player, copy_in(bank, slot, own.params)),
             BANK,
             member.run,
             member.seed,
-            copy=int(serials[slot]),
-            copy_of=entrant,
+            copy=number,
+            copy_of=own,
         )
-        for slot in slots
+        for number, slot in slots_of(bank).items()
     ]
 
 

@@ -189,6 +189,8 @@ TRAINING: tuple[Section, ...] = (
             "opponents/effective": "copies that would have this entropy if all had the same chance (`selfplay`)",
             "opponents/win_rate": "mean over the copies of the student's rate of wins in the window; a draw is half",
             "opponents/lowest_win_rate": "the lowest of these rates: a fall shows that something is forgotten",
+            "opponents/oldest_win_rate": "the rate against the oldest copy that was met: a fall likewise",
+            "opponents/newest_win_rate": "the rate against the newest copy that was met",
             "maestro/levels": "levels in the buffers of all co-players",
             "maestro/age": "copies that have joined the bank after the co-player of the batch",
             "facts/opponent_return": "mean return of the opponents",

@@ -1,4 +1,4 @@
-"""Curves over training: learning, complexity of levels, the generalisation gap.
+"""Curves over training: learning, complexity of levels, the generalisation gap, wins against the own bank.
 
 Each function gives a `Picture`: its numbers as `rows`, and how they are drawn.
 """
@@ -14,6 +14,7 @@ from minimax_lib.pictures.lines import (
     curves_of,
     curves_of_metric,
     gap_lines,
+    metric_names,
     trained_on_lines,
 )
 from minimax_lib.pictures.runs import Group
@@ -22,6 +23,13 @@ from minimax_lib.pictures.words import HELD_OUT, X_LABELS, file_name, is_share, 
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+OF_THE_BANK = {  # win rates, and against whom
+    "opponents/newest_win_rate": "newest copy",
+    "opponents/win_rate": "all copies",
+    "opponents/oldest_win_rate": "oldest copy",
+    "opponents/lowest_win_rate": "hardest copy",
+}
 
 
 def learning_curve(
@@ -86,6 +94,37 @@ def generalisation_gap(
         return drawn
 
     return Picture(f"gap-{file_name(measure)}", rows, draw, list(dict.fromkeys([*notes, *more])))
+
+
+def has_bank(groups: Sequence[Group]) -> bool:
+    """Whether some run has met copies of its own student in training."""
+    return set(OF_THE_BANK) <= set(metric_names(groups))
+
+
+def wins_against_the_bank(groups: Sequence[Group], x: X = "updates", smooth: int = 1) -> Picture:
+    """The rate of wins against copies of the student over training, a panel for each kind of copy.
+
+    That against old copies falls where the student forgets what it could do.
+    """
+    curves, notes = {}, []
+    for metric in OF_THE_BANK:
+        curves[metric], more = curves_of_metric(groups, metric, x, smooth)
+        notes += more
+    rows = [row for metric, own in curves.items() for curve in own for row in curve.rows(x, copy=OF_THE_BANK[metric])]
+
+    def draw() -> Any:
+        drawn, panels = style.figure(2.6 * style.PANEL, len(curves), sharex=True, sharey=True)
+        for (axes,), (metric, own) in zip(panels, curves.items(), strict=True):
+            handles = [_draw_curve(axes, curve) for curve in own]
+            axes.set_ylabel(OF_THE_BANK[metric])
+        style.share_axis(panels[0][0])
+        panels[-1][0].set_xlabel(X_LABELS[x])
+        style.count_axis(panels[-1][0].xaxis)
+        labels, note = seeds_in_words(own)
+        style.legend(drawn, handles, labels, smoothed(f"rate of wins against copies of the student; {note}", smooth))
+        return drawn
+
+    return Picture("bank", rows, draw, list(dict.fromkeys(notes)))
 
 
 # ---------------------------------------------------------------------------------------------------------- how to draw

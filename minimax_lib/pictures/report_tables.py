@@ -222,7 +222,7 @@ def _not_drawn(missing: Sequence[str]) -> Html | None:
 
 
 def curves_part(groups: Sequence[Group], x: X) -> Html:
-    """Learning curves, complexity of the levels, the generalisation gap."""
+    """Learning curves, wins against the own bank, complexity of the levels, the generalisation gap."""
     return figures(list(_curves(groups, x)))
 
 
@@ -236,9 +236,11 @@ def _curves(groups: Sequence[Group], x: X) -> Iterator[Request]:
     for metric, title in titles.items():
         yield title, partial(curves.learning_curve, groups, metric, x)
     try:
-        metrics = level_metrics(groups)
+        metrics, bank = level_metrics(groups), curves.has_bank(groups)
     except ValueError:  # of a damaged table: the figures above say so
-        metrics = []
+        metrics, bank = [], False
+    if bank:
+        yield "Wins against the copies in the bank", partial(curves.wins_against_the_bank, groups, x)
     for metric in metrics[:MOST_COMPLEXITY]:
         yield f"Levels that students learn from: {named(metric)}", partial(curves.complexity_curve, groups, metric, x)
     # The last one: it is higher than the others.
