@@ -12,8 +12,10 @@ from flax import struct
 from minimax_lib.axes import SEED
 from minimax_lib.envs.base import TimeStep
 from minimax_lib.envs.batch import BatchEnv, FreshLevels, NoRestart, SameLevel
+from minimax_lib.envs.conformance import check_environment
 from minimax_lib.envs.maze import AMaze
 from minimax_lib.envs.spaces import Box, Discrete
+from minimax_lib.envs.task_levels import WithTask
 from minimax_lib.rollout import scan_restocked
 
 MAZE = AMaze(height=2, width=3, n_walls=1, max_steps=5)
@@ -320,3 +322,55 @@ def test_step_compiles_once(restart):
     for t in range(4):
         state, _ = step(jax.random.key(t), state, random_actions(MAZE, (2, 2), seed=t))
     assert step._cache_size() == 1
+
+
+@struct.dataclass
+class Laps:
+    level: jax.Array
+    left: jax.Array
+    before: jax.Array  # steps of all episodes before this one
+    steps: jax.Array  # of this episode
+
+
+@dataclasses.dataclass(frozen=True)
+class Remembering(Countdown):
+    """What is seen is how many steps were taken in the row's episodes before."""
+
+    def look(self, state):
+        return jnp.stack([state.level[0], state.before]).astype(jnp.float32)
+
+    def reset(self, key, level):
+        none, no = jnp.zeros((), jnp.int32), jnp.zeros((), bool)
+        state = Laps(level=level, left=level[1], before=none, steps=none)
+        return state, TimeStep(self.look(state), jnp.zeros((), jnp.float32), no, no)
+
+    def step(self, key, state, action):
+        return super().step(key, dataclasses.replace(state, steps=state.steps + 1), action)
+
+    def reset_after(self, key, level, ended):
+        state, ts = self.reset(key, level)
+        state = dataclasses.replace(state, before=ended.before + ended.steps)
+        return state, ts.replace(obs=self.look(state))
+
+
+@dataclasses.dataclass(frozen=True)
+class RememberingInGroups(Remembering):
+    resets_at_once: int = 2
+
+
+@pytest.mark.parametrize("env", [Remembering(), RememberingInGroups(), WithTask(Remembering(), 4)], ids=type)
+def test_an_episode_may_take_over_something_of_the_one_before(env):
+    check_environment(env, jax.random.key(0), n_rows=2)
+    shown = (lambda obs: obs["observation"]) if isinstance(env, WithTask) else (lambda obs: obs)
+    levels = draw(env, 5)
+    actions = jnp.zeros((12, 1, 5), jnp.int32)
+    first, steps, _ = run(BatchEnv(env), jax.random.key(1), levels, actions, 12)
+    assert (shown(first.obs)[..., 1] == 0).all()
+    done, seen = np.asarray(steps.done)[:, 0], np.asarray(shown(steps.obs))[:, 0, :, 1]
+    before = np.zeros(5)
+    for t in range(12):
+        before = np.where(done[t], t + 1, before)
+        np.testing.assert_array_equal(seen[t], before)
+    assert done.sum() > 20
+    played = BatchEnv(env).played_out(1)  # for evaluations, where no episode follows
+    assert isinstance(played.restart, NoRestart)

@@ -1,5 +1,6 @@
 """Crafter's tasks on Craftax-Classic, against the inventory and the map of Craftax itself."""
 
+import dataclasses
 import functools
 
 import jax
@@ -60,7 +61,9 @@ def played():
 
 
 def test_the_environment_keeps_its_promises():
-    check_environment(CraftaxTasks(map_size=16, max_steps=12, attempt_steps=5, n_worlds=2), jax.random.key(0), n_rows=2)
+    check_environment(
+        CraftaxTasks(map_size=16, max_steps=12, attempt_steps=5, n_worlds=2, inherit=0.5), jax.random.key(0), n_rows=2
+    )
 
 
 def happened():
@@ -133,6 +136,31 @@ def test_nothing_hurts():
     for mobs in (after.theirs.zombies, after.theirs.cows, after.theirs.skeletons, after.theirs.arrows):
         assert not mobs.mask.any()
     assert not after.theirs.mob_map.any()
+
+
+def test_some_episodes_begin_with_the_inventory_of_the_one_before():
+    """The share that is asked for, within four standard errors; worlds are those of `reset`."""
+    env, n = dataclasses.replace(ENV, inherit=0.25), 400
+
+    def begun(key):
+        state, _ = ENV.reset(key, ENV.sample_listed(key, jnp.int32(3)))
+        ended = endowed(state, 7)
+        return env.reset_after(key, state.level, ended)
+
+    state, ts = jax.jit(jax.vmap(begun))(jax.random.split(jax.random.key(2), n))
+    kept = np.asarray(state.theirs.inventory.wood) == 7
+    assert abs(kept.mean() - 0.25) < 4 * np.sqrt(0.25 * 0.75 / n)
+    np.testing.assert_array_equal(np.asarray(state.theirs.inventory.iron), np.where(kept, 7, 0))
+    seen = np.asarray(ts.obs["player"]).any(axis=1)
+    np.testing.assert_array_equal(np.asarray(ts.obs["player"])[:, :4].any(axis=1), kept)
+    assert seen.all()  # the direction
+    key = jax.random.key(3)
+    level, never = ENV.sample_listed(key, jnp.int32(3)), dataclasses.replace(ENV, inherit=0.0)
+    state, _ = ENV.reset(key, level)
+    again, _ = never.reset_after(key, level, endowed(state, 7))
+    assert int(again.theirs.inventory.wood) == 0
+    with pytest.raises(ValueError, match=r"env.inherit is 2: it must be between 0 and 1"):
+        CraftaxTasks(inherit=2)
 
 
 def test_held_out_tasks_are_single_attempts():

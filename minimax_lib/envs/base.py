@@ -186,6 +186,15 @@ class HoldsAttempts(Protocol):
 
 
 @runtime_checkable
+class Inherits(Protocol):
+    """An environment with this one more method: an episode may take over something of the one before it in its row."""
+
+    def reset_after(self, key: jax.Array, level: Level, ended: EnvState) -> tuple[EnvState, TimeStep]:
+        """As `reset`, after an episode whose last state was `ended`. First episodes and evaluations call `reset`."""
+        ...
+
+
+@runtime_checkable
 class Observable(Protocol):
     """An environment with this one more method: its observation is a function of its state alone.
 

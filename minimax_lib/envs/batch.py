@@ -14,6 +14,7 @@ from minimax_lib.envs.base import (
     Environment,
     EnvState,
     HoldsAttempts,
+    Inherits,
     Level,
     Observable,
     ResetsInGroups,
@@ -381,13 +382,19 @@ class BatchEnv:
         stock, levels = self.restart.next_levels(stock, jax.vmap(self.env.get_level)(stepped), ts.over)
         # All rows are reset, and the ended ones take the result. If the level stays the same, no map is copied: `reset`
         # hands on the level's own arrays, and XLA drops a choice between an array and itself.
-        fresh, first = jax.vmap(self.env.reset)(jax.random.split(key, tree_size(ts.over)), levels)
+        fresh, first = self._next_episodes(jax.random.split(key, tree_size(ts.over)), levels, stepped)
         states = tree_where(ts.over, fresh, stepped)
         if isinstance(self.env, Observable):
             # One observation for each row, and none of the ended state. XLA leaves out what nobody reads, and only
             # truncated episodes that bootstrap read `last_obs`.
             return states, jax.vmap(self.env.observe)(states), stock
         return states, tree_where(ts.over, first.obs, ts.obs), stock
+
+    def _next_episodes(self, keys: jax.Array, levels: Level, ended: EnvState) -> tuple[EnvState, TimeStep]:
+        """(states, time steps) in which episodes on `levels` begin, after those that `ended` in these states."""
+        if isinstance(self.env, Inherits):
+            return jax.vmap(self.env.reset_after)(keys, levels, ended)
+        return jax.vmap(self.env.reset)(keys, levels)
 
     def _restart_in_groups(
         self, key: jax.Array, stock: Any, stepped: EnvState, ts: TimeStep
@@ -417,7 +424,7 @@ class BatchEnv:
             own, own_keys = jax.tree.map(lambda x: x.at[group].get(mode="clip"), (states, keys))
             places = n_reset + jnp.arange(size, dtype=jnp.int32)
             levels = rule.group_levels(stock, places, group, jax.vmap(self.env.get_level)(own))
-            fresh, first = jax.vmap(self.env.reset)(own_keys, levels)
+            fresh, first = self._next_episodes(own_keys, levels, own)
             new = fresh, () if observes else first.obs
             written = jax.tree.map(lambda x, y: x.at[group].set(y, mode="drop"), (states, obs), new)
             return n_reset + size, *written

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from minimax_lib.envs.base import Level, TimeStep
+from minimax_lib.envs.base import EnvState, Level, TimeStep
 from minimax_lib.envs.levels import level_of_list, listed_level
 from minimax_lib.envs.spaces import Box, Dict, Space
 from minimax_lib.envs.wrappers import Wrapped, Wrapper
@@ -63,8 +63,10 @@ class WithTask(Wrapper):
     def _sample_listed(self, key: jax.Array, number: jax.Array) -> TaskLevel:
         return TaskLevel(task=jnp.asarray(number, jnp.int32), level=listed_level(self.env, key, number))
 
-    def reset(self, key: jax.Array, level: TaskLevel) -> tuple[Wrapped, TimeStep]:
-        state, ts = self.env.reset(key, level.level)
+    def inner_level(self, level: TaskLevel) -> Level:
+        return level.level
+
+    def _begun(self, level: TaskLevel, state: EnvState, ts: TimeStep) -> tuple[Wrapped, TimeStep]:
         return Wrapped(env=state, own=level.task), ts.replace(obs=self.seen(level.task, ts.obs))
 
     def seen(self, own: jax.Array, obs: Any) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from minimax_lib.envs.base import (
     EnvState,
     HeldOut,
     HoldsAttempts,
+    Inherits,
     Level,
     NamesTasks,
     Observable,
@@ -70,6 +71,8 @@ class Wrapper:
         if isinstance(self.env, HoldsAttempts):
             object.__setattr__(self, "step_then", self._step_then)
             object.__setattr__(self, "single", self._single)
+        if isinstance(self.env, Inherits):
+            object.__setattr__(self, "reset_after", self._reset_after)
 
     def opened(self, state: EnvState, ts: TimeStep) -> tuple[Any, TimeStep]:
         """(what the wrapper remembers, the time step) after a reset of `env`, in the same form as after a step."""
@@ -107,7 +110,17 @@ class Wrapper:
         return self.env.sample_level(key)
 
     def reset(self, key: jax.Array, level: Level) -> tuple[Wrapped, TimeStep]:
-        state, ts = self.env.reset(key, level)
+        return self._begun(level, *self.env.reset(key, self.inner_level(level)))
+
+    def _reset_after(self, key: jax.Array, level: Level, ended: Wrapped) -> tuple[Wrapped, TimeStep]:
+        assert isinstance(self.env, Inherits)
+        return self._begun(level, *self.env.reset_after(key, self.inner_level(level), ended.env))
+
+    def inner_level(self, level: Level) -> Level:
+        """The level of `env` in one of this wrapper."""
+        return level
+
+    def _begun(self, level: Level, state: EnvState, ts: TimeStep) -> tuple[Wrapped, TimeStep]:
         own, opened = self.opened(state, ts)
         return Wrapped(env=state, own=own), opened.replace(obs=self.seen(own, ts.obs))
 

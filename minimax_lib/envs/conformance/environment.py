@@ -16,6 +16,7 @@ from minimax_lib.envs.base import (
     Environment,
     EnvState,
     HoldsAttempts,
+    Inherits,
     Level,
     Observable,
     ResetsInGroups,
@@ -127,6 +128,10 @@ def check_types(env: Environment, key: jax.Array) -> None:
     check_same_types("the state", state, next_state)
     check_same_types("the time step", first, ts)
     check_same_types("the level", level, jax.eval_shape(env.get_level, state))
+    if isinstance(env, Inherits):
+        after, opened = jax.eval_shape(env.reset_after, key, level, state)
+        check_same_types("the state after an episode before it", state, after)
+        check_same_types("the time step after an episode before it", first, opened)
     check_box(env, key, level)
     try:
         check_mask(env.observation_space, env.action_space)

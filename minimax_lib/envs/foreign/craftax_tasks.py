@@ -2,7 +2,6 @@
 
 An episode is a sequence of attempts at tasks in a world without dangers. Where this differs from OMNI's own Crafter: a
 table takes 2 wood (Crafter: 1), a furnace 1 stone (4), and iron tools take 1 stone more and a table beside the furnace.
-Nobody inherits the inventory of the episode before.
 """
 
 import dataclasses
@@ -78,6 +77,8 @@ class CraftaxTasks(Environment):
     """Reward where a task's time is over. 0 in OMNI's code, -1 in its paper."""
     n_worlds: int = 256
     """Different worlds, which are made once and for all. Each episode is in a random one."""
+    inherit: float = 0.0
+    """Share of the training's episodes that begin with the inventory of the episode before. OMNI: 0.5."""
 
     one_attempt: ClassVar[bool] = False
 
@@ -86,6 +87,8 @@ class CraftaxTasks(Environment):
         for name in ("attempt_steps", "n_worlds"):
             if getattr(self, name) < 1:
                 raise ValueError(f"env.{name} is {getattr(self, name)}: it must be at least 1")
+        if not 0 <= self.inherit <= 1:
+            raise ValueError(f"env.inherit is {self.inherit}: it must be between 0 and 1")
 
     @property
     def observation_space(self) -> Space:
@@ -144,6 +147,17 @@ class CraftaxTasks(Environment):
         )
         attempt = Attempt(progress=jnp.zeros((), jnp.float32), ended=jnp.zeros((), bool))
         return state, opening(self._look(state), progress=0.0, attempt=attempt)
+
+    def reset_after(self, key: jax.Array, level: TaskLevel, ended: TasksState) -> tuple[TasksState, TimeStep]:
+        """`reset`, in which the player may keep what it had when the episode before it `ended`."""
+        if self.inherit == 0:
+            return self.reset(key, level)
+        k_reset, k_keep = jax.random.split(key)
+        state, ts = self.reset(k_reset, level)
+        keeps = jax.random.uniform(k_keep) < self.inherit
+        kept = jax.tree.map(lambda old, new: jnp.where(keeps, old, new), ended.theirs.inventory, state.theirs.inventory)
+        state = state.replace(theirs=state.theirs.replace(inventory=kept))
+        return state, ts.replace(obs=self._look(state))
 
     def step(self, key: jax.Array, state: TasksState, action: jax.Array) -> tuple[TasksState, TimeStep]:
         return self.step_then(key, state, action, state.level.replace(task=state.task))
