@@ -5,8 +5,8 @@
 Each argument is METHOD=FOLDER or METHOD=PATTERN, in quotes where the shell would expand it. The protocol is that of
 docs/results.md: the last checkpoint, 100 episodes a task, sampled actions. A run that has such an evaluation is not
 evaluated again, and its rows in the file are replaced by the same ones. Then a table of the file is printed: mean,
-interquartile mean and optimality gap of each method with 95% intervals, and the probability of improvement over the
-first method.
+interquartile mean and optimality gap of each method with 95% intervals, and the probability of improvement over DR
+(--baseline).
 """
 
 import argparse
@@ -42,6 +42,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--n-episodes", type=int, default=100)
     parser.add_argument("--robust", action="store_true", help="the worst of 10,000 levels in place of the suites")
     parser.add_argument("--n-levels", type=int, default=10_000)
+    parser.add_argument("--baseline", default="dr", help="the method that the others are compared with")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args(argv)
     out = args.out or RESULTS / ("recipes_robust.csv" if args.robust else "recipes.csv")
@@ -53,7 +54,7 @@ def main(argv: list[str] | None = None) -> int:
         for folder in folders:
             run = find_run(Path(folder), "latest")
             keep(out, list(levels_of(run, method, args) if args.robust else tasks_of(run, method, args)))
-    print_table(out)
+    print_table(out, args.baseline)
     return 0
 
 
@@ -119,21 +120,23 @@ def read(path: Path) -> list[Row]:
         return list(csv.DictReader(file))
 
 
-def print_table(path: Path) -> None:
-    """A Markdown table for each suite in the file."""
+def print_table(path: Path, baseline: str) -> None:
+    """A Markdown table for each suite in the file: the baseline comes first, then the best mean."""
     suites: dict[str, dict[str, dict[tuple[str, str], dict[str, float]]]] = defaultdict(lambda: defaultdict(dict))
     for row in read(path):
         seeds = suites[row["suite"]][row["method"]]
         seeds.setdefault((row["config"], row["seed"]), {})[row["task"]] = float(row["solved_rate"])
     for suite, methods in suites.items():
         print(f"\n**{suite}**, solved rate\n")
-        print("| method | seeds | mean | interquartile mean | optimality gap | better than the first |")
+        print(f"| method | seeds | mean | interquartile mean | optimality gap | better than {baseline} |")
         print("|---|---|---|---|---|---|")
-        first = None
-        for method, seeds in methods.items():
-            scores = np.array([[tasks[task] for task in sorted(tasks)] for tasks in seeds.values()])
-            first = scores if first is None else first
-            better = "" if scores is first else f"{float(improvement_probability(scores, first)):.2f}"
+        tables = {
+            method: np.array([[tasks[task] for task in sorted(tasks)] for tasks in seeds.values()])
+            for method, seeds in methods.items()
+        }
+        known = tables.get(baseline)
+        for method, scores in sorted(tables.items(), key=lambda item: (item[0] != baseline, -item[1].mean())):
+            better = "" if known is None or scores is known else f"{float(improvement_probability(scores, known)):.2f}"
             cells = [
                 with_interval(scores, np.mean),
                 with_interval(scores, interquartile_mean),
