@@ -58,7 +58,7 @@ class Host:
         self._rollouts = Rollouts(scoring, self._hosted.device)
         self._steps: Steps | None = None
         self.n_told = dict.fromkeys(("results", "scores", "rates", "metrics"), 0)
-        self._has_warned = False
+        self._patient = True
 
     @property
     def n_drawn(self) -> int:
@@ -72,9 +72,10 @@ class Host:
 
     def draw(self, n: int) -> Any:
         """The encodings [n, ...] of the next tasks. Attempts on them count as begun."""
-        if not self._has_warned and self.n_drawn >= PATIENCE and (missing := self.missing()):
-            self._has_warned = True
-            warnings.warn(missing, stacklevel=2)
+        if self._patient and self.n_drawn >= PATIENCE:
+            self._patient = False  # what has arrived by now cannot be missing later
+            if missing := self.missing():
+                warnings.warn(missing, stacklevel=2)
         if isinstance(self.core, Manual):  # in the compiled loop, an empty queue repeats its last task
             check_queue(n, int(self._hosted.now().count))
         return self._hosted.draw(n)

@@ -77,8 +77,9 @@ class TaskReceiver(gymnasium.Wrapper):
             obs, info = self._begin(None, {})
             return obs, 0.0, False, False, info
         obs, reward, terminated, truncated, info = self.env.step(own)
-        ended = bool(terminated or truncated)
-        obs = self._with_task(obs)  # of the attempt that this step belongs to, if it is its last
+        ended = terminated or truncated
+        if self._shows:  # asked here and not inside: most steps then make no call of ours
+            obs = self._with_task(obs)  # of the attempt that this step belongs to, if it is its last
         if not ended and self.change is not None and info.get("attempt_ended"):
             self.encoding = self._tasks.popleft()
             changed = self.change(self.env, self.space.decode(self.encoding))
