@@ -145,7 +145,7 @@ def about_of(run: Run, name: str, seed: int, update: int, command: str | None) -
 
 
 def evaluations_of(run: Run, seed: int, update: int) -> list[Row]:
-    """What the run's tables say of the checkpoint: of `evaluations/`, and of eval.csv for suites that are not there."""
+    """What the run's tables say of the checkpoint: of `evaluations/`, and of eval.csv for tasks that are not there."""
     found = []
     for path in sorted(run.results.glob("*.csv")):
         rows = [row for row in read_table(path)[1] if matches(row, update=update, seed=seed, student=0)]
@@ -156,7 +156,7 @@ def evaluations_of(run: Run, seed: int, update: int) -> list[Row]:
         own = run.config.eval
         how = {"n_episodes": own.n_episodes, "actions": "greedy" if own.greedy else "sampled", "protocol": own.protocol}
         during = evaluation(run, rows, how)
-        if during["tasks"] not in [other["tasks"] for other in found]:
+        if not set(during["by_task"]) <= {task for other in found for task in other["by_task"]}:
             found.append(during)
     return found
 

@@ -13,6 +13,7 @@ from tiny_run import tiny_config, tiny_states
 
 from minimax_lib.config import save_yaml, to_dict
 from minimax_lib.config.evaluate import parse
+from minimax_lib.config.shipped import shipped_agents
 from minimax_lib.envs.lasertag import LaserTag
 from minimax_lib.envs.lasertag.bot import hunting_bot
 from minimax_lib.envs.matrix_game import UNEVEN_ROCK_PAPER_SCISSORS, MatrixGame
@@ -271,7 +272,7 @@ REFUSED = {
     (
         "--opponents",
         "ab",
-    ): "unknown opponent 'ab': choose from random, bot, bank, lasertag/small2, maze/sfl, a, b, c, d, e",
+    ): f"unknown opponent 'ab': choose from random, bot, bank, {', '.join(shipped_agents())}, a, b, c, d, e",
     ("--opponents", "d"): "a and d cannot play together: observation space is ",
     ("--opponents", "maze/sfl"): "AMaze has 1 agent: opponents need a game for 2, as LaserTag",
     ("--opponents", "random", "--robust"): "--robust is True, which means nothing with --opponents",
