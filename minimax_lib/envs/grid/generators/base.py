@@ -28,3 +28,19 @@ class LevelFamily(Protocol):
     def sample_level(self, key: jax.Array) -> Level:
         """A random level. It is valid (`grid.validity.is_valid`)."""
         ...
+
+
+class Square:
+    """A frame of `size` rows and columns."""
+
+    size: int
+
+    @property
+    def height(self) -> int:
+        """Rows of cells of the frame."""
+        return self.size
+
+    @property
+    def width(self) -> int:
+        """Columns of cells of the frame."""
+        return self.size

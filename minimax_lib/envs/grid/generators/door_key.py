@@ -9,12 +9,13 @@ import numpy as np
 from minimax_lib.envs.cells import codes
 from minimax_lib.envs.cells.settings import check_int
 from minimax_lib.envs.grid import cells
+from minimax_lib.envs.grid.generators.base import Square
 from minimax_lib.envs.grid.generators.sampling import draw_place, walled
 from minimax_lib.envs.grid.level import Level, make_level
 
 
 @dataclasses.dataclass(frozen=True)
-class DoorKey:
+class DoorKey(Square):
     """A wall divides the room. In it is a locked door; the key is on the agent's side, the goal on the other.
 
     Task: reach. MiniGrid's sizes are 5, 6, 8 and 16.
@@ -25,16 +26,6 @@ class DoorKey:
 
     def __post_init__(self) -> None:
         check_int("size", self.size, 5)
-
-    @property
-    def height(self) -> int:
-        """Rows of cells of the frame."""
-        return self.size
-
-    @property
-    def width(self) -> int:
-        """Columns of cells of the frame."""
-        return self.size
 
     @property
     def max_steps(self) -> int:

@@ -9,12 +9,13 @@ import numpy as np
 from minimax_lib.envs.cells import codes
 from minimax_lib.envs.cells.settings import check_int
 from minimax_lib.envs.grid import cells
+from minimax_lib.envs.grid.generators.base import Square
 from minimax_lib.envs.grid.generators.sampling import walled
 from minimax_lib.envs.grid.level import FETCH, Level, make_level
 
 
 @dataclasses.dataclass(frozen=True)
-class Fetch:
+class Fetch(Square):
     """Keys and balls in a room. Task: pick up an object like the one that is asked for, and no other one first.
 
     The agent must see what is asked for (`see_target`). MiniGrid has 2 objects in size 5 and in size 6, 3 in size 8.
@@ -28,16 +29,6 @@ class Fetch:
     def __post_init__(self) -> None:
         check_int("size", self.size, 4)
         check_int("n_objects", self.n_objects, 1, (self.size - 2) ** 2 - 1)
-
-    @property
-    def height(self) -> int:
-        """Rows of cells of the frame."""
-        return self.size
-
-    @property
-    def width(self) -> int:
-        """Columns of cells of the frame."""
-        return self.size
 
     @property
     def max_steps(self) -> int:

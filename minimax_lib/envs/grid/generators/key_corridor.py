@@ -9,7 +9,7 @@ import numpy as np
 from minimax_lib.envs.cells import codes
 from minimax_lib.envs.cells.settings import check_int
 from minimax_lib.envs.grid import cells
-from minimax_lib.envs.grid.generators.room_grid import RoomGrid
+from minimax_lib.envs.grid.generators.room_grid import FillsRooms, RoomGrid
 from minimax_lib.envs.grid.level import PICKUP, Level, make_level
 
 COLUMNS = 3
@@ -17,7 +17,7 @@ DOWN, LEFT = 1, 2  # directions
 
 
 @dataclasses.dataclass(frozen=True)
-class KeyCorridor:
+class KeyCorridor(FillsRooms):
     """A ball is in the locked room on the right, the key in a room on the left. The agent starts in the hall.
 
     The doors between the other rooms are random, but each room can be reached. Task: pick up the ball. MiniGrid's sizes
@@ -36,16 +36,6 @@ class KeyCorridor:
     @property
     def _rooms(self) -> RoomGrid:
         return RoomGrid(self.n_rows, COLUMNS, self.side)
-
-    @property
-    def height(self) -> int:
-        """Rows of cells of the frame."""
-        return self._rooms.height
-
-    @property
-    def width(self) -> int:
-        """Columns of cells of the frame."""
-        return self._rooms.width
 
     @property
     def max_steps(self) -> int:

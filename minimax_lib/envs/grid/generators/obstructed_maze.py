@@ -12,7 +12,7 @@ from minimax_lib.envs.cells import codes
 from minimax_lib.envs.cells.codes import STEPS
 from minimax_lib.envs.cells.settings import check_int
 from minimax_lib.envs.grid import cells
-from minimax_lib.envs.grid.generators.room_grid import RoomGrid
+from minimax_lib.envs.grid.generators.room_grid import FillsRooms, RoomGrid
 from minimax_lib.envs.grid.level import PICKUP, Level, make_level
 from minimax_lib.registry import unknown_name
 
@@ -81,7 +81,7 @@ assert len(PLANS) == len(KINDS)
 
 
 @dataclasses.dataclass(frozen=True)
-class Mazes:
+class Mazes(FillsRooms):
     """Random mazes of several kinds, each equally likely: the base of the families below. Its kinds are `difficulties`.
 
     Task: pick up the blue ball. Doors are locked, keys may be in boxes, and green balls may be in front of doors.
@@ -103,16 +103,6 @@ class Mazes:
     @property
     def _rooms(self) -> RoomGrid:
         return RoomGrid(FRAME, FRAME, self.side)
-
-    @property
-    def height(self) -> int:
-        """Rows of cells of the frame."""
-        return self._rooms.height
-
-    @property
-    def width(self) -> int:
-        """Columns of cells of the frame."""
-        return self._rooms.width
 
     @property
     def max_steps(self) -> int:

@@ -104,3 +104,21 @@ class RoomGrid:
     def _corner(self, room: Any) -> tuple[jax.Array, jax.Array]:
         room = jnp.asarray(room, jnp.int32)
         return room[0] * (self.side - 1), room[1] * (self.side - 1)
+
+
+class FillsRooms:
+    """A frame that a grid of rooms fills."""
+
+    @property
+    def _rooms(self) -> RoomGrid:
+        raise NotImplementedError
+
+    @property
+    def height(self) -> int:
+        """Rows of cells of the frame."""
+        return self._rooms.height
+
+    @property
+    def width(self) -> int:
+        """Columns of cells of the frame."""
+        return self._rooms.width

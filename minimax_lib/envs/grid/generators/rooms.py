@@ -10,7 +10,7 @@ import numpy as np
 from minimax_lib.envs.cells import codes
 from minimax_lib.envs.cells.settings import check_int
 from minimax_lib.envs.grid import cells
-from minimax_lib.envs.grid.generators.room_grid import RoomGrid
+from minimax_lib.envs.grid.generators.room_grid import FillsRooms, RoomGrid
 from minimax_lib.envs.grid.level import OPEN, PICKUP, REACH, Level, make_level
 from minimax_lib.registry import unknown_name
 
@@ -21,7 +21,7 @@ N_COLOURS = len(codes.COLOURS)
 
 
 @dataclasses.dataclass(frozen=True)
-class Rooms:
+class Rooms(FillsRooms):
     """All counts are uniform, from none to the most, and everything is anywhere. Many levels cannot be solved.
 
     Each locked door has a colour of its own, and a key that is in a box or not. The tasks are to reach the goal, to
@@ -73,16 +73,6 @@ class Rooms:
     def _n_things(self) -> int:
         """Keys, balls and boxes, if there are as many as can be."""
         return self.max_locks + self.max_balls + self.max_boxes
-
-    @property
-    def height(self) -> int:
-        """Rows of cells of the frame."""
-        return self._rooms.height
-
-    @property
-    def width(self) -> int:
-        """Columns of cells of the frame."""
-        return self._rooms.width
 
     def sample_level(self, key: jax.Array) -> Level:
         """A random level."""

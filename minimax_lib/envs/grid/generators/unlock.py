@@ -8,14 +8,14 @@ import jax.numpy as jnp
 from minimax_lib.envs.cells import codes
 from minimax_lib.envs.cells.settings import check_int
 from minimax_lib.envs.grid import cells
-from minimax_lib.envs.grid.generators.room_grid import RoomGrid
+from minimax_lib.envs.grid.generators.room_grid import FillsRooms, RoomGrid
 from minimax_lib.envs.grid.level import OPEN, PICKUP, Level, make_level
 
 FIRST, SECOND = (0, 0), (1, 0)  # the rooms
 
 
 @dataclasses.dataclass(frozen=True)
-class Unlock:
+class Unlock(FillsRooms):
     """The agent is in a room with a locked door and its key. Task: open the door."""
 
     side: int = 6
@@ -27,16 +27,6 @@ class Unlock:
     @property
     def _rooms(self) -> RoomGrid:
         return RoomGrid(1, 2, self.side)
-
-    @property
-    def height(self) -> int:
-        """Rows of cells of the frame."""
-        return self._rooms.height
-
-    @property
-    def width(self) -> int:
-        """Columns of cells of the frame."""
-        return self._rooms.width
 
     @property
     def max_steps(self) -> int:
