@@ -28,9 +28,10 @@ import numpy as np
 from common import environment_facts, keep
 
 from minimax_lib.envs.base import Environment
-from minimax_lib.envs.batch import BatchEnv, FreshLevels, NoRestart, SameLevel
+from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.envs.maze import AMaze, ood
 from minimax_lib.envs.registry import make_held_out
+from minimax_lib.envs.restarts import FreshLevels, NoRestart, SameLevel
 from minimax_lib.rollout import scan_restocked
 from minimax_lib.runners.hosts import make_devices_of_cores
 

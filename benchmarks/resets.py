@@ -26,7 +26,8 @@ from common import environment_facts
 from flax import struct
 
 from minimax_lib.envs.base import TimeStep, opening, transition
-from minimax_lib.envs.batch import BatchEnv, FreshLevels
+from minimax_lib.envs.batch import BatchEnv
+from minimax_lib.envs.restarts import FreshLevels
 from minimax_lib.envs.spaces import Box, Discrete
 from minimax_lib.rollout import scan_restocked
 

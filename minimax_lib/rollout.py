@@ -9,7 +9,8 @@ from flax import struct
 
 from minimax_lib.agents.base import Agent
 from minimax_lib.envs.base import Attempt, Level
-from minimax_lib.envs.batch import LevelQueue, NoRestart, Rows
+from minimax_lib.envs.batch import Rows
+from minimax_lib.envs.restarts import LevelQueue, NoRestart
 from minimax_lib.gae import gae, next_values
 from minimax_lib.loops import steps_at_once
 from minimax_lib.trees import assert_shape

@@ -11,9 +11,10 @@ from flax import struct
 
 from minimax_lib.axes import SEED
 from minimax_lib.envs.base import TimeStep
-from minimax_lib.envs.batch import BatchEnv, FreshLevels, NoRestart, SameLevel
+from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.envs.conformance import check_environment
 from minimax_lib.envs.maze import AMaze
+from minimax_lib.envs.restarts import FreshLevels, NoRestart, SameLevel
 from minimax_lib.envs.spaces import Box, Discrete
 from minimax_lib.envs.task_levels import WithTask
 from minimax_lib.rollout import scan_restocked

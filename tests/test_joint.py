@@ -19,7 +19,6 @@ from minimax_lib.curricula.maestro import MaestroRunner
 from minimax_lib.curricula.plr import PLRSettings
 from minimax_lib.curricula.sfl import SFLSettings
 from minimax_lib.curricula.students import CurrentStudents, facing
-from minimax_lib.envs.batch import FreshLevels
 from minimax_lib.envs.multi_agent import (
     BatchMultiEnv,
     MultiAgentEnvironment,
@@ -28,6 +27,7 @@ from minimax_lib.envs.multi_agent import (
     batch_of,
 )
 from minimax_lib.envs.registry import make_held_out
+from minimax_lib.envs.restarts import FreshLevels
 from minimax_lib.envs.spaces import Box, Discrete
 from minimax_lib.evaluation.held_out import EvalRunner
 from minimax_lib.models.settings import LSTM, FeedForward

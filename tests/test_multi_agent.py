@@ -18,12 +18,13 @@ from minimax_lib.curricula.scores import SCORES, episode_mean, over_agents
 from minimax_lib.curricula.students import CurrentStudents
 from minimax_lib.curricula.task_runner import TaskRunner
 from minimax_lib.curricula.tasks import listed_levels
-from minimax_lib.envs.batch import BatchEnv, FreshLevels, SameLevel
+from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.envs.conformance import check_multi_agent
 from minimax_lib.envs.lasertag.lasertag import LaserTag
 from minimax_lib.envs.matrix_game import MATCHING_PENNIES, UNEVEN_ROCK_PAPER_SCISSORS, MatrixGame
 from minimax_lib.envs.multi_agent import BatchMultiEnv, MultiAgentEnvironment, batch_of
 from minimax_lib.envs.registry import make_held_out
+from minimax_lib.envs.restarts import FreshLevels, SameLevel
 from minimax_lib.evaluation.held_out import EvalRunner, Evaluation
 from minimax_lib.models.settings import LSTM, FeedForward
 from minimax_lib.reward_normalization import RewardNormalization

@@ -12,7 +12,8 @@ from flax import struct
 
 from minimax_lib.axes import SEED
 from minimax_lib.envs.base import ResetsInGroups, opening, transition
-from minimax_lib.envs.batch import BatchEnv, FreshLevels, NoRestart, SameLevel
+from minimax_lib.envs.batch import BatchEnv
+from minimax_lib.envs.restarts import FreshLevels, NoRestart, SameLevel
 from minimax_lib.envs.spaces import Box, Discrete
 from minimax_lib.rollout import scan_restocked
 

@@ -10,8 +10,9 @@ import pytest
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, PPOAgent
 from minimax_lib.envs.base import Environment
-from minimax_lib.envs.batch import BatchEnv, FreshLevels, NoRestart
+from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.envs.conformance import check_environment
+from minimax_lib.envs.restarts import FreshLevels, NoRestart
 from minimax_lib.models.settings import LSTM
 from minimax_lib.rollout import Rollout, Transition, episode_returns, rollout
 from tests.probes import Probe, delayed_reward

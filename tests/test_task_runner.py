@@ -21,8 +21,9 @@ from minimax_lib.curricula.task_cores import (
 )
 from minimax_lib.curricula.task_runner import TaskRunner
 from minimax_lib.envs.base import opening, transition
-from minimax_lib.envs.batch import BatchEnv, LevelQueue, QueuedLevels
+from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.envs.maze.amaze import AMaze
+from minimax_lib.envs.restarts import LevelQueue, QueuedLevels
 from minimax_lib.envs.spaces import Box, Discrete
 from minimax_lib.envs.wrappers import TimeLimit
 from minimax_lib.runners.build import runner_of, trained_with

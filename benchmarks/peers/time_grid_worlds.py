@@ -87,9 +87,10 @@ class Generated:
 
 
 def ours(layout: str, what: str, args: argparse.Namespace) -> turns.Step:
-    from minimax_lib.envs.batch import BatchEnv, FreshLevels, SameLevel
+    from minimax_lib.envs.batch import BatchEnv
     from minimax_lib.envs.grid import GridWorld
     from minimax_lib.envs.grid.generators.registry import FAMILIES
+    from minimax_lib.envs.restarts import FreshLevels, SameLevel
     from minimax_lib.rollout import scan_restocked
 
     family = {

@@ -18,7 +18,8 @@ import jax.numpy as jnp
 import optax
 
 import minimax_lib
-from minimax_lib.envs.batch import BatchEnv, FreshLevels
+from minimax_lib.envs.batch import BatchEnv
+from minimax_lib.envs.restarts import FreshLevels
 
 N_ENVS, N_STEPS, N_EPOCHS, N_MINIBATCHES = 64, 64, 4, 4
 LR, GAMMA, GAE_LAMBDA, CLIP, ENTROPY, VALUE = 1e-3, 0.99, 0.95, 0.2, 0.01, 0.5

@@ -10,8 +10,8 @@ from minimax_lib import axes
 from minimax_lib.curricula.base import LevelBatch, Plan, level_batch
 from minimax_lib.curricula.tasks import Tasks, listed_levels
 from minimax_lib.envs.base import Level
-from minimax_lib.envs.batch import LevelQueue
 from minimax_lib.envs.multi_agent import HasAgentTasks, QueuedTasks
+from minimax_lib.envs.restarts import LevelQueue
 from minimax_lib.tasks import Steps
 
 

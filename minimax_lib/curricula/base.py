@@ -11,7 +11,7 @@ from minimax_lib.counts import Count
 from minimax_lib.curricula.outcome import Outcome
 from minimax_lib.curricula.scores import Score
 from minimax_lib.envs.base import Level
-from minimax_lib.envs.batch import FreshLevels, LevelQueue, QueuedLevels, SameLevel
+from minimax_lib.envs.restarts import FreshLevels, LevelQueue, QueuedLevels, SameLevel
 from minimax_lib.episodes import Played
 from minimax_lib.trees import assert_shape, tree_size
 

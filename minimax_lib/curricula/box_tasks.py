@@ -15,7 +15,7 @@ from minimax_lib.curricula.outcome import Outcome
 from minimax_lib.curricula.settings import RolloutSettings, check_one_agent
 from minimax_lib.curricula.tasks import begun_by
 from minimax_lib.envs.base import BoxLevels, Environment, Level
-from minimax_lib.envs.batch import LevelQueue, QueuedLevels
+from minimax_lib.envs.restarts import LevelQueue, QueuedLevels
 from minimax_lib.tasks import BoxCurriculum, Results, Unfinished, results_of
 
 

@@ -9,8 +9,8 @@ from minimax_lib.agents.population import AgentPop
 from minimax_lib.curricula.base import Curriculum, LevelBatch, Plan, Students, level_batch
 from minimax_lib.curricula.settings import RolloutSettings
 from minimax_lib.envs.base import Environment, sample_levels
-from minimax_lib.envs.batch import FreshLevels
 from minimax_lib.envs.registry import editing_of
+from minimax_lib.envs.restarts import FreshLevels
 from minimax_lib.envs.wrappers import unwrapped
 from minimax_lib.loops import on_cpu
 

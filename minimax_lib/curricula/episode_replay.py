@@ -25,8 +25,8 @@ from minimax_lib.curricula.settings import RolloutSettings, check_one_agent
 from minimax_lib.curricula.task_runner import scored_by
 from minimax_lib.curricula.tasks import begun_by, best_returns, with_best_returns
 from minimax_lib.envs.base import Environment, Level, sample_levels
-from minimax_lib.envs.batch import LevelQueue, QueuedLevels
 from minimax_lib.envs.registry import identity_of
+from minimax_lib.envs.restarts import LevelQueue, QueuedLevels
 from minimax_lib.tasks import Results, Unfinished, draw
 from minimax_lib.tasks.clock import last_entries
 from minimax_lib.trees import zeros

@@ -16,8 +16,8 @@ from minimax_lib.curricula.generators import GENERATORS
 from minimax_lib.curricula.outcome import Outcome
 from minimax_lib.curricula.settings import RolloutSettings
 from minimax_lib.envs.base import Environment
-from minimax_lib.envs.batch import QueuedLevels
 from minimax_lib.envs.multi_agent import MultiAgentEnvironment
+from minimax_lib.envs.restarts import QueuedLevels
 from minimax_lib.opponents import bank as banks
 from minimax_lib.opponents.bank import Bank, Games, Keep
 from minimax_lib.opponents.cores import Opponents, SelfPlay

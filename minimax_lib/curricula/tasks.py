@@ -16,8 +16,8 @@ from minimax_lib.curricula.outcome import Outcome
 from minimax_lib.curricula.scores import Score
 from minimax_lib.curricula.task_evaluation import EvaluationState, TaskEvaluation
 from minimax_lib.envs.base import Environment, Level
-from minimax_lib.envs.batch import LevelQueue, QueuedLevels
 from minimax_lib.envs.levels import level_of_list
+from minimax_lib.envs.restarts import LevelQueue, QueuedLevels
 from minimax_lib.tasks import Results, Steps, TaskCurriculum, Unfinished
 
 

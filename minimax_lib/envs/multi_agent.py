@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from flax import struct
 
 from minimax_lib.envs.base import Attempt, EnvState, Level
-from minimax_lib.envs.batch import BatchEnv, BatchTimeStep, EpisodeStats, QueuedLevels, QueueInUse, SameLevel
+from minimax_lib.envs.batch import BatchEnv, BatchTimeStep, EpisodeStats
+from minimax_lib.envs.restarts import QueuedLevels, QueueInUse, SameLevel
 from minimax_lib.envs.spaces import Space
 
 SAME_LEVEL = SameLevel()

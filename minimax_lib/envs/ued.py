@@ -6,7 +6,8 @@ from typing import Any, Protocol
 import jax
 
 from minimax_lib.envs.base import Environment, EnvState, Level, TimeStep
-from minimax_lib.envs.batch import BatchEnv, BatchState, BatchTimeStep, FreshLevels, NoRestart, SameLevel
+from minimax_lib.envs.batch import BatchEnv, BatchState, BatchTimeStep
+from minimax_lib.envs.restarts import FreshLevels, NoRestart, SameLevel
 
 
 class TeacherEnvironment(Environment, Protocol):

@@ -9,8 +9,9 @@ from flax import struct
 
 from minimax_lib.agents.base import Agent
 from minimax_lib.envs.base import Level
-from minimax_lib.envs.batch import BatchState, BatchTimeStep, LevelQueue, NoRestart
+from minimax_lib.envs.batch import BatchState, BatchTimeStep
 from minimax_lib.envs.multi_agent import BatchMultiEnv, MultiAgentEnvironment
+from minimax_lib.envs.restarts import LevelQueue, NoRestart
 from minimax_lib.trees import mapped, tree_where
 
 OPPONENT_RETURN = "opponent_return"  # the fact that says what the other seat has got so far

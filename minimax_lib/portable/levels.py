@@ -15,7 +15,7 @@ from minimax_lib.curricula.base import Curriculum, LevelBatch
 from minimax_lib.curricula.scores import SCORES, Score
 from minimax_lib.curricula.settings import CurriculumSettings
 from minimax_lib.envs.base import Environment, Level
-from minimax_lib.envs.batch import QueuedLevels
+from minimax_lib.envs.restarts import QueuedLevels
 from minimax_lib.portable import level_programs as programs
 from minimax_lib.portable.host_state import check_heading, filled, flat, heading, settings
 from minimax_lib.portable.hosted import cpu

@@ -18,8 +18,8 @@ from minimax_lib.curricula.scores import SCORES, Score
 from minimax_lib.curricula.settings import RolloutSettings
 from minimax_lib.curricula.students import batch_for
 from minimax_lib.envs.base import Environment
-from minimax_lib.envs.batch import FreshLevels, QueuedLevels
 from minimax_lib.envs.multi_agent import MultiAgentEnvironment
+from minimax_lib.envs.restarts import FreshLevels, QueuedLevels
 from minimax_lib.models.network import check_network
 from minimax_lib.reward_normalization import RewardNormalization
 from minimax_lib.runners.devices import DeviceMesh, DeviceRunner

@@ -16,7 +16,8 @@ from minimax_lib.curricula.outcome import RolloutOutcome
 from minimax_lib.curricula.scores import population_regret, relative_regret, with_unfinished
 from minimax_lib.curricula.students import CurrentStudents, prepared
 from minimax_lib.envs.base import Environment, ResetsInGroups
-from minimax_lib.envs.batch import FreshLevels, QueuedLevels, Rows
+from minimax_lib.envs.batch import Rows
+from minimax_lib.envs.restarts import FreshLevels, QueuedLevels
 from minimax_lib.reward_normalization import RewardNormalization, RewardState
 from minimax_lib.rollout import (
     EpisodeReturns,
