@@ -23,16 +23,13 @@ from minimax_lib.evaluation.matches import (
     Entrant,
     GameTasks,
     Match,
-    RandomPlayer,
-    Scripted,
-    Trained,
     all_pairs,
-    bot_of,
     chosen_pairs,
     most_env_steps,
     n_games,
     parts,
 )
+from minimax_lib.evaluation.players import RandomPlayer, Scripted, Trained, bot_of
 
 KEY = jax.random.key(7)
 GAME = MatrixGame(UNEVEN_ROCK_PAPER_SCISSORS)

@@ -35,16 +35,12 @@ from minimax_lib.evaluation.matches import (
     Entrant,
     GameTasks,
     Pair,
-    Player,
-    RandomPlayer,
-    Scripted,
-    Trained,
     all_pairs,
-    bot_of,
     chosen_pairs,
     most_env_steps,
     n_games,
 )
+from minimax_lib.evaluation.players import Player, RandomPlayer, Scripted, Trained, bot_of
 from minimax_lib.experiment.archive import archived
 from minimax_lib.experiment.evaluations import as_csv, protocol_columns, write_new
 from minimax_lib.experiment.files import saved_updates

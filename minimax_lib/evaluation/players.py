@@ -1,0 +1,100 @@
+"""Players of a game who do not learn: a trained agent, a random one, a bot that somebody wrote."""
+
+import dataclasses
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+from flax import struct
+
+from minimax_lib.agents.base import Agent
+from minimax_lib.envs.against import Against, Bot, random_bot
+from minimax_lib.envs.multi_agent import MultiAgentEnvironment
+from minimax_lib.envs.spaces import sample_allowed
+from minimax_lib.episodes import Choose, sample
+
+
+class Turn(struct.PyTreeNode):
+    """What a player may go by, in R games."""
+
+    state: Any  # [R, ...], the whole game: for rules
+    seat: jax.Array  # i32[R], where the player sits
+    obs: Any  # [R, ...], what this seat sees
+    first: jax.Array  # bool[R], the game begins
+
+
+class Player(Protocol):
+    """How somebody plays: pure functions of parameters. Players that are equal share one compiled program."""
+
+    def init_carry(self, n: int) -> Any:
+        """The memory with which `n` games begin."""
+        ...
+
+    def act(self, keys: jax.Array, params: Any, turn: Turn, carry: Any) -> tuple[Any, Any]:
+        """(actions [R, ...], the memory after them); `keys` is key[R]."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """An agent, which acts with the parameters of the entrant."""
+
+    agent: Agent
+    choose: Choose = sample
+
+    def init_carry(self, n: int) -> Any:
+        return self.agent.init_carry((n,))
+
+    def act(self, keys: jax.Array, params: Any, turn: Turn, carry: Any) -> tuple[Any, Any]:
+        policy, _, carry = self.agent.policy(params, turn.obs, carry, turn.first)
+        return jax.vmap(self.choose)(keys, policy), carry
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomPlayer:
+    """All actions alike; of those that are allowed, where the observation says which are."""
+
+    env: MultiAgentEnvironment
+
+    def init_carry(self, n: int) -> tuple[()]:
+        return ()
+
+    def act(self, keys: jax.Array, params: Any, turn: Turn, carry: Any) -> tuple[Any, Any]:
+        space = self.env.action_space
+        return jax.vmap(lambda key, obs: sample_allowed(space, key, obs))(keys, turn.obs), carry
+
+
+@dataclasses.dataclass(frozen=True)
+class Scripted:
+    """A bot that somebody wrote. It sees the whole game."""
+
+    env: MultiAgentEnvironment
+    bot: Bot
+
+    def init_carry(self, n: int) -> tuple[()]:
+        return ()
+
+    def act(self, keys: jax.Array, params: Any, turn: Turn, carry: Any) -> tuple[Any, Any]:
+        return jax.vmap(lambda key, state, seat: self.bot(key, self.env, state, seat))(
+            keys, turn.state, turn.seat
+        ), carry
+
+
+@runtime_checkable
+class HasBot(Protocol):
+    """A multi-agent environment with this one more method: somebody has written a player for it."""
+
+    def bot(self, key: jax.Array, state: Any, seat: jax.Array) -> Any:
+        """The action of the agent `seat` (i32[]) in `state`, the whole game. Pure, and without a memory."""
+        ...
+
+
+def bot_of(env: Any) -> Bot | None:
+    """The bot of an environment: its own, or the first of `Against` that is not random; None where it has none."""
+    if isinstance(env, Against):
+        return next((bot for bot in env.bots if bot is not random_bot), None) or bot_of(env.game)
+    return own_bot if isinstance(env, HasBot) else None
+
+
+def own_bot(key: jax.Array, env: Any, state: Any, seat: jax.Array) -> Any:
+    """The `Bot` of an environment that `HasBot`."""
+    return env.bot(key, state, seat)
