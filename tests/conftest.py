@@ -10,8 +10,6 @@ COMPILE_FAST = (
     "--xla_backend_optimization_level=0",
     # Both copy loops within loops again and again, and take longer than all other passes together.
     "--xla_disable_hlo_passes=while-loop-invariant-code-motion,simplify-while-loops",
-    # They lower every fusion through MLIR, which takes half of what is left of the compiler's time.
-    "--xla_cpu_use_fusion_emitters=false",
 )
 # Whoever begins with a long file at the end works alone for as long as it takes.
 LONGEST_FIRST = """
