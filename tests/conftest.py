@@ -6,8 +6,8 @@ import tempfile
 from pathlib import Path
 
 # A program of the tests runs once or twice: it pays to compile it fast, not to make it fast.
-# Not --xla_cpu_use_fusion_emitters=false, which saves more: then, one computation differs in its last bit from
-# program to program, and tests compare bits.
+# Not --xla_cpu_use_fusion_emitters=false: one computation would differ in its last bit from program to program, and
+# tests compare bits.
 COMPILE_FAST = (
     "--xla_backend_optimization_level=0",
     # Both copy loops within loops again and again, and take longer than all other passes together.
