@@ -14,10 +14,12 @@ ray = pytest.importorskip("ray", reason='ray is not installed: pip install "mini
 gymnasium = pytest.importorskip("gymnasium")
 
 from minimax_lib.portable.host import Host  # noqa: E402
-from minimax_lib.portable.task_ray import RemoteTaskEnv, task_server  # noqa: E402
+from minimax_lib.portable.task_ray import RemoteTaskEnv, TaskServer, task_server  # noqa: E402
 from minimax_lib.portable.task_receiver import as_option  # noqa: E402
-from minimax_lib.tasks import TSCL  # noqa: E402
-from minimax_lib.tasks.spaces import Discrete  # noqa: E402
+from minimax_lib.portable.scoring import Scoring  # noqa: E402
+from minimax_lib.tasks import TSCL, ExpandingBox  # noqa: E402
+from minimax_lib.tasks.product import ProductCurriculum  # noqa: E402
+from minimax_lib.tasks.spaces import Box, Discrete, Product  # noqa: E402
 
 N = 5
 SPACE = Discrete.of([10 * i for i in range(N)])
@@ -74,7 +76,7 @@ def test_two_workers_play_and_report_what_one_actor_draws():
     histories = ray.get([worker.play.remote(20) for worker in workers])
     told = ray.get(server.told.remote())
     assert told["results"] == 40 == sum(map(len, histories))
-    assert told["drawn"] == 42  # two more are under way
+    assert told["drawn"] == 44  # each has two more
     state = ray.get(server.call.remote("state_dict"))
     n_waiting = int(state["n['waiting']"])
     known = state["core.counts"] + np.bincount(state["waiting['task']"][:n_waiting], minlength=N)
@@ -83,6 +85,60 @@ def test_two_workers_play_and_report_what_one_actor_draws():
     alone = Host(TSCL(N), SPACE, seed=1)
     assert set(ended) <= {10 * i for i in range(N)}
     assert alone.draw(1)[0] * 10 in {history[0][0] for history in histories}
+
+
+class Runner:
+    """A process with several environments, which it steps in turns."""
+
+    def __init__(self, server: Any, space: Any, n_envs: int):
+        self.envs = [RemoteTaskEnv(Count(), server, space, as_first_option) for _ in range(n_envs)]
+        for env in self.envs:
+            env.reset()
+
+    def play(self, n_steps: int) -> list[int]:
+        """The tasks of all attempts that have ended. The environments are closed."""
+        for _ in range(n_steps):
+            for env in self.envs:
+                if env.step(0)[2]:
+                    env.reset()
+        for env in self.envs:
+            env.close()
+            env.close()
+        return [task for env in self.envs for task, *_ in env.unwrapped.history]
+
+
+class Counted(TaskServer):
+    """Counts its calls."""
+
+    n_calls = 0
+
+    def exchange(self, results: Any, n: int) -> Any:
+        self.n_calls += 1
+        return super().exchange(results, n)
+
+    def calls(self) -> int:
+        return self.n_calls
+
+
+def as_first_option(task: Any) -> dict[str, Any]:
+    return {"options": {"task": task["count"] if isinstance(task, dict) else task}}
+
+
+BOTH = ProductCurriculum((TSCL(N), ExpandingBox(-1.0, 1.0)))  # a task is a tuple
+
+
+@pytest.mark.parametrize(
+    ("core", "space"),
+    [(TSCL(N), SPACE), (BOTH, Product((SPACE, Box((-1.0, -1.0), (1.0, 1.0))), ("count", "range")))],
+)
+def test_environments_of_one_process_share_calls_and_no_result_is_lost(core, space):
+    server = ray.remote(Counted).remote(core, space, 3, Scoring(), None, 1)
+    runner = ray.remote(Runner).remote(server, space, 6)
+    tasks = ray.get(runner.play.remote(40))
+    told = ray.get(server.told.remote())
+    assert told["results"] == len(tasks) > 60
+    assert len(tasks) + 6 <= told["drawn"] <= len(tasks) + 6 + 4  # those under way, and half as many that are ready
+    assert ray.get(server.calls.remote()) <= len(tasks) / 3 + 7
 
 
 def test_a_lost_actor_goes_on_from_its_file_while_the_environments_play_on(tmp_path):

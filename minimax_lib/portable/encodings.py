@@ -1,5 +1,6 @@
 """Arrays of encodings on the host: an array with one row for each task, or a tuple of such arrays (a product)."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,13 @@ def messages(encodings: Any) -> list[Any]:
         return list(zip(*(messages(part) for part in encodings), strict=True))
     # Numbers of Python are a tenth of the bytes and of the time of NumPy's, in a message to another process.
     return encodings.tolist() if encodings.ndim == 1 else list(encodings)
+
+
+def gathered(rows: Sequence[Any], like: Any) -> Any:
+    """The encodings of `messages`, one after another."""
+    if isinstance(like, tuple):
+        return tuple(gathered([row[i] for row in rows], part) for i, part in enumerate(like))
+    return as_arrays(rows, like)
 
 
 def as_arrays(encodings: Any, like: Any) -> Any:

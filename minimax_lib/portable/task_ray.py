@@ -6,6 +6,8 @@ env = RemoteTaskEnv(env, server, space)       in each worker; `server` travels i
 
 import os
 import warnings
+import weakref
+from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import gymnasium
 import numpy as np
 import ray
 
-from minimax_lib.portable.encodings import messages
+from minimax_lib.portable.encodings import gathered, messages
 from minimax_lib.portable.host import Host
 from minimax_lib.portable.progress import Solved
 from minimax_lib.portable.scoring import Scoring
@@ -37,17 +39,16 @@ class TaskServer:
             with np.load(file) as arrays:
                 self.host.load_state_dict(arrays)
 
-    def draw(self) -> Any:
-        """The encoding of the next task."""
-        return messages(self.host.draw(1))[0]
-
-    def report(self, task: Any, progress: float, returns: float, length: int) -> None:
-        """One attempt has ended, and its episode."""
-        self.host.report([task], [progress], [returns], [length])
-        self._unsaved += 1
+    def exchange(self, results: list[tuple[Any, float, float, int]], n: int) -> list[Any]:
+        """The encodings of the next `n` tasks, after these attempts: (task, progress, return, length) each."""
+        if results:
+            tasks, *numbers = zip(*results, strict=True)
+            self.host.report(gathered(tasks, self.host.reads.encoding), *numbers)
+            self._unsaved += len(results)
         if self._file is not None and self._unsaved >= self._save_every:
             self.save(self._file)
             self._unsaved = 0
+        return messages(self.host.draw(n)) if n else []
 
     def call(self, name: str, *arguments: Any) -> Any:
         """What a method of the `Host` returns: `evaluated`, `report_scores`, `weights`, `metrics`, `state_dict`."""
@@ -79,11 +80,65 @@ def task_server(
     return actor.remote(core, space, seed, scoring or Scoring(), file, save_every)
 
 
+class TaskLine:
+    """What the environments of one process share: tasks that have come from `server`, and results that go to it.
+
+    One call brings as many tasks as it takes results. Ray's price is that of a call, whatever is in it: so they are
+    made for half of the environments at once. A task is chosen about one episode before it is played.
+    """
+
+    def __init__(self, server: Any):
+        self.server = server
+        self.n_envs = 0
+        self._tasks: deque[Any] = deque()
+        self._results: list[tuple[Any, float, float, int]] = []
+        self._calls: deque[tuple[Any, int]] = deque()  # under way, and how many tasks each will bring
+
+    @property
+    def _block(self) -> int:
+        return max(1, self.n_envs // 2)
+
+    def take(self, patience: float | None) -> Any:
+        """The next task, or none if it does not come within `patience` seconds; without them, it waits for ever."""
+        if not self._tasks:
+            if not self._calls:
+                self._exchange(self.n_envs + self._block)
+            future, _ = self._calls[0]
+            if patience is not None and not ray.wait([future], timeout=patience)[0]:
+                return None
+            self._calls.popleft()
+            self._tasks.extend(ray.get(future))
+        return self._tasks.popleft()
+
+    def ended(self, task: Any, progress: float, returns: float, length: int) -> None:
+        """An attempt has ended, and its row is about to take a task."""
+        self._results.append((task, progress, returns, length))
+        if len(self._results) >= self._block:
+            ahead = len(self._tasks) + sum(n for _, n in self._calls)
+            self._exchange(max(0, self._block + 1 - ahead))
+
+    def leave(self) -> None:
+        """One environment less. Its results should not wait for the others."""
+        self.n_envs -= 1
+        if self._results:
+            self._exchange(0)
+
+    def _exchange(self, n: int) -> None:
+        future = self.server.exchange.remote(self._results, n)  # calls of one caller arrive in their order
+        self._results = []
+        if n:
+            self._calls.append((future, n))
+
+
+LINES: weakref.WeakValueDictionary[Any, TaskLine] = weakref.WeakValueDictionary()  # of this process, by server
+
+
 class RemoteTaskEnv(gymnasium.Wrapper):
-    """`env`, which asks `server` for the task of an episode when the one before begins, and reports when it ends.
+    """`env` on the tasks of `server`, to which it reports. The environments of one process share their calls.
 
     Nothing waits for an answer. If the next task has not come after `patience` seconds, because the actor is lost, the
     last one is played again, and a warning says so. `apply` is as in `TaskReceiver`, progress as in `TaskVectorEnv`.
+    `close` sends the results that still wait.
     """
 
     def __init__(
@@ -99,7 +154,9 @@ class RemoteTaskEnv(gymnasium.Wrapper):
         self.server, self.space, self.apply = server, space, apply
         self.progress, self.patience = progress or Solved(), patience
         self.encoding: Any = None  # of the attempt under way
-        self._future: Any = None  # of the next one
+        self._line = LINES.setdefault(server, TaskLine(server))
+        self._line.n_envs += 1
+        self._open = True
         self._return, self._length = 0.0, 0
 
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -117,18 +174,19 @@ class RemoteTaskEnv(gymnasium.Wrapper):
         if terminated or truncated:
             reached = self.progress(np.array([self._return]), np.array([bool(terminated)]))[0]
             progress = float(info.get("progress", reached))
-            # Calls of one caller arrive in their order, so no answer is needed.
-            self.server.report.remote(self.encoding, progress, self._return, self._length)
+            self._line.ended(self.encoding, progress, self._return, self._length)
         return obs, reward, terminated, truncated, info
 
+    def close(self) -> None:
+        if self._open:
+            self._open = False
+            self._line.leave()
+        super().close()
+
     def _next(self) -> Any:
-        if self._future is None:
-            encoding = ray.get(self.server.draw.remote())  # the first: there is nothing to play instead
-        else:
-            ready, _ = ray.wait([self._future], timeout=self.patience)
-            if not ready:
-                warnings.warn(f"the task server does not answer: task {self.encoding} is played again", stacklevel=3)
-                return self.encoding
-            encoding = ray.get(self._future)
-        self._future = self.server.draw.remote()
-        return encoding
+        # At the first episode there is nothing to play instead.
+        task = self._line.take(None if self.encoding is None else self.patience)
+        if task is None:
+            warnings.warn(f"the task server does not answer: task {self.encoding} is played again", stacklevel=3)
+            return self.encoding
+        return task
