@@ -22,9 +22,9 @@ import psutil
 import ray
 from common import environment_facts
 
-PEERS = str(Path(__file__).parent / "peers")
-sys.path.append(PEERS)
+sys.path.append(str(Path(__file__).parent / "peers"))
 
+from side_by_side import HERE as PEERS
 from task_loop import N_TASKS, make_env
 
 from minimax_lib.portable.task_ray import RemoteTaskEnv, task_server
@@ -113,7 +113,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10, help="pairs of turns")
     parser.add_argument("--out", type=Path, help="file for the results, in JSON")
     args = parser.parse_args()
-    known = {"env_vars": {"PYTHONPATH": PEERS}}  # so that the workers find task_loop.py
+    known = {"env_vars": {"PYTHONPATH": str(PEERS)}}  # so that the workers find task_loop.py
     ray.init(num_cpus=2 * (1 + len(CORES)), include_dashboard=False, log_to_driver=False, runtime_env=known)
     plain, rows = Program(None, args), []
     plain.turn()
