@@ -97,7 +97,7 @@ def row_of(name: str, plain: Program, other: Program, n: int) -> dict[str, Any]:
         took = {program: program.turn() for program in order}
         pairs.append((took[plain], took[other]))
     overheads = [100 * (with_it / without - 1) for without, with_it in pairs]
-    low, median, high = statistics.quantiles(overheads, n=4)
+    low, median, high = statistics.quantiles(overheads, n=4) if n > 1 else overheads * 3
     extra = statistics.median(with_it - without for without, with_it in pairs)
     without = statistics.median(pair[0] for pair in pairs)
     row = {"program": name, "plain": without, "extra": extra, "overhead": median, "quartiles": [low, high]}

@@ -14,9 +14,9 @@ ray = pytest.importorskip("ray", reason='ray is not installed: pip install "mini
 gymnasium = pytest.importorskip("gymnasium")
 
 from minimax_lib.portable.host import Host  # noqa: E402
+from minimax_lib.portable.scoring import Scoring  # noqa: E402
 from minimax_lib.portable.task_ray import RemoteTaskEnv, TaskServer, task_server  # noqa: E402
 from minimax_lib.portable.task_receiver import as_option  # noqa: E402
-from minimax_lib.portable.scoring import Scoring  # noqa: E402
 from minimax_lib.tasks import TSCL, ExpandingBox  # noqa: E402
 from minimax_lib.tasks.product import ProductCurriculum  # noqa: E402
 from minimax_lib.tasks.spaces import Box, Discrete, Product  # noqa: E402
