@@ -12,7 +12,7 @@ pytest.importorskip("craftax", reason="the extra craftax is not installed")
 from craftax.craftax_classic.constants import Action, BlockType
 
 from minimax_lib.envs.conformance import check_environment
-from minimax_lib.envs.foreign.craftax_family import _achievements
+from minimax_lib.envs.foreign.craftax_family import achievements
 from minimax_lib.envs.foreign.craftax_tasks import ACTIONS, BASIC, POSSIBLE, CraftaxTasks, PossibleTasks, TaskLevel
 
 ENV = CraftaxTasks(map_size=16, max_steps=150, attempt_steps=12, n_worlds=4, fail_reward=-1.0)
@@ -175,7 +175,7 @@ def test_facts_of_tasks():
     facts = jax.vmap(ENV.level_metrics)(TaskLevel(task=jnp.array([0, 14, 15, 104, 105, 1128]), world=jnp.zeros(6, int)))
     np.testing.assert_array_equal(facts["kind"], [0, 0, 1, 1, 2, 2])
     np.testing.assert_array_equal(facts["possible"], [1, 1, 1, 1, 0, 0])
-    assert set(BASIC) <= {*_achievements(), "collect_drink"}
+    assert set(BASIC) <= {*achievements(), "collect_drink"}
 
 
 def test_settings_are_checked():

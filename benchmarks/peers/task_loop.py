@@ -10,16 +10,15 @@ import argparse
 import json
 import multiprocessing
 import os
-import platform
 import sys
 import time
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Protocol
 
 import gymnasium
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+from packages import versions
 
 N_TASKS = 200
 ROLLOUT = 128  # steps of all rows after which scores are told
@@ -146,16 +145,6 @@ class Runner:
         return {"microseconds": used, "wall_seconds": time.perf_counter() - wall}
 
 
-def versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
 def main(makers: dict[str, Callable[[argparse.Namespace], Program]], description: str | None) -> None:
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--serve", action="store_true", help="take commands from standard input, as side_by_side.py")
@@ -167,7 +156,7 @@ def main(makers: dict[str, Callable[[argparse.Namespace], Program]], description
     args = parser.parse_args()
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a library prints does not come between the answers
-    print(json.dumps({"versions": versions(), "names": list(makers)}), file=out, flush=True)
+    print(json.dumps({"versions": versions(PACKAGES), "names": list(makers)}), file=out, flush=True)
     runner = None
     for line in sys.stdin:
         _, name, _ = line.split()

@@ -13,13 +13,13 @@ import argparse
 import gc
 import json
 import os
-import platform
 import statistics
 import sys
 import time
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TextIO
+
+from packages import versions
 
 KINDS = {"plr": ("update", "score"), "same_level": ("run",), "fresh_level": ("run",), "no_restart": ("run",)}
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "distrax", "tfp-nightly", "gymnax", "numpy")
@@ -49,16 +49,6 @@ def warmed(step: Step, kind: str) -> dict[str, Any]:
     return {"warm_seconds": [timed(step, kind)["seconds"] for _ in range(3)]}
 
 
-def versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
 class Server:
     """Holds one program at a time."""
 
@@ -73,7 +63,7 @@ class Server:
         return (warmed if command == "warm" else timed)(self.step, kind)
 
     def serve(self, out: TextIO) -> None:
-        print(json.dumps({"versions": versions(), "names": list(self.makers)}), file=out, flush=True)
+        print(json.dumps({"versions": versions(PACKAGES), "names": list(self.makers)}), file=out, flush=True)
         for line in sys.stdin:
             print(json.dumps(self.answer(*line.split())), file=out, flush=True)
 
@@ -86,7 +76,7 @@ class Server:
                 times = [self.answer("turn", name, kind)["seconds"] for _ in range(n_turns)]
                 rows.append(row | {"median": statistics.median(times), "seconds": times})
                 print(name, kind, statistics.median(times), file=sys.stderr, flush=True)
-        return {"versions": versions(), "load": os.getloadavg(), "rows": rows}
+        return {"versions": versions(PACKAGES), "load": os.getloadavg(), "rows": rows}
 
 
 def main(makers: dict[str, Maker], description: str | None, repo: bool = True) -> None:

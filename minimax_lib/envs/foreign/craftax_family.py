@@ -59,34 +59,34 @@ class Craftax(Environment):
     @property
     def observation_space(self) -> Space:
         """7 x 9 cells around the player with 21 symbols each, then its inventory, its condition, and the daylight."""
-        theirs = _made(self.map_size)
+        theirs = made(self.map_size)
         (size,) = theirs.observation_space(theirs.default_params).shape
         return Box(0.0, 1.0, (size,))
 
     @property
     def action_space(self) -> Space:
         _goal_of(self)  # ValueError for an unknown achievement, before anything is trained
-        return Discrete(_made(self.map_size).num_actions)
+        return Discrete(made(self.map_size).num_actions)
 
     def sample_level(self, key: jax.Array) -> World:
         """A world as Craftax makes it. This takes milliseconds, about as long as 35 steps."""
-        _, state = _made(self.map_size).reset_env(key, self._params)
+        _, state = made(self.map_size).reset_env(key, self._params)
         return World(map=state.map.astype(jnp.uint8))
 
     def reset(self, key: jax.Array, level: World) -> tuple[CraftaxState, TimeStep]:
         """The start of a game on the map of `level`. Deterministic."""
-        env = _made(self.map_size)
+        env = made(self.map_size)
         # The map of this reset is not used, so the compiler removes its making. The rest costs almost nothing.
         _, opened = env.reset_env(key, self._params)
-        theirs = with_types_of(opened.replace(map=level.map), _state_types(self.map_size))
+        theirs = with_types_of(opened.replace(map=level.map), state_types(self.map_size))
         progress, facts = self._achieved(theirs)
         return CraftaxState(level=level, theirs=theirs), opening(env.get_obs(theirs), progress, facts)
 
     def step(self, key: jax.Array, state: CraftaxState, action: jax.Array) -> tuple[CraftaxState, TimeStep]:
         """The result of one of Craftax-Classic's 17 actions."""
-        env, params = _made(self.map_size), self._params
+        env, params = made(self.map_size), self._params
         obs, theirs, reward, _, _ = env.step_env(key, state.theirs, jnp.asarray(action, jnp.int32), params)
-        theirs = with_types_of(theirs, _state_types(self.map_size))
+        theirs = with_types_of(theirs, state_types(self.map_size))
         # Craftax counts its time limit as an end of the game. Without a limit, only real ends remain.
         terminated = env.is_terminal(theirs, params.replace(max_timesteps=NEVER))
         truncated = theirs.timestep >= self.max_steps
@@ -96,17 +96,17 @@ class Craftax(Environment):
 
     @property
     def _params(self) -> Any:
-        return _made(self.map_size).default_params.replace(max_timesteps=self.max_steps)
+        return made(self.map_size).default_params.replace(max_timesteps=self.max_steps)
 
     def _achieved(self, theirs: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
         """(share of the goal that is achieved, 0 or 1 for each achievement by name)."""
         achieved = theirs.achievements.astype(jnp.float32)
-        facts = {name: achieved[i] for i, name in enumerate(_achievements())}
+        facts = {name: achieved[i] for i, name in enumerate(achievements())}
         return achieved[jnp.array(_goal_of(self))].mean(), facts
 
 
 @functools.cache
-def _made(map_size: int) -> Any:
+def made(map_size: int) -> Any:
     """Craftax's environment without automatic reset: one object for each size. ValueError if it is not installed."""
     require("craftax", "craftax")
     # Imported here, since the import makes arrays. (The module with pictures, which takes minutes at first, is
@@ -119,7 +119,7 @@ def _made(map_size: int) -> Any:
 
 
 @functools.cache
-def _achievements() -> tuple[str, ...]:
+def achievements() -> tuple[str, ...]:
     """The names of the achievements, in Craftax's order."""
     require("craftax", "craftax")
     with jax.ensure_compile_time_eval():
@@ -131,7 +131,7 @@ def _achievements() -> tuple[str, ...]:
 @functools.cache
 def _goal_of(env: Craftax) -> tuple[int, ...]:
     """The numbers of the achievements of the goal; ValueError for an unknown one."""
-    known = _achievements()
+    known = achievements()
     for name in env.goal:
         if name not in known:
             raise unknown_name("achievement in env.goal", name, known)
@@ -139,9 +139,9 @@ def _goal_of(env: Craftax) -> tuple[int, ...]:
 
 
 @functools.cache
-def _state_types(map_size: int) -> Any:
+def state_types(map_size: int) -> Any:
     """Shapes and dtypes of Craftax's state after a step. At a reset, some entries are Python numbers."""
-    env = _made(map_size)
+    env = made(map_size)
 
     def state_after_a_step(key: jax.Array) -> Any:
         _, state = env.reset_env(key, env.default_params)

@@ -93,7 +93,7 @@ class CraftaxTasks(Environment):
     @property
     def observation_space(self) -> Space:
         """The blocks of 7 x 9 cells; inventory and direction; the task in 22 bits, and the 10 bits of its tag."""
-        theirs = craftax_family._made(self.map_size)
+        theirs = craftax_family.made(self.map_size)
         (size,) = theirs.observation_space(theirs.default_params).shape
         n_player = size - N_CELLS * N_CELL_SYMBOLS
         return Dict(
@@ -129,7 +129,7 @@ class CraftaxTasks(Environment):
         k_world, k_tag = jax.random.split(key)
         drawn = jax.random.randint(k_world, (), 0, self.n_worlds, jnp.int32)
         world = jnp.where(level.world == ANY_WORLD, drawn, level.world)
-        env = craftax_family._made(self.map_size)
+        env = craftax_family.made(self.map_size)
         # The map of this reset is not used, so the compiler removes its making.
         _, opened = env.reset_env(key, self._params)
         opened = opened.replace(map=jnp.asarray(_worlds(self.map_size, self.n_worlds))[world])
@@ -207,12 +207,12 @@ class CraftaxTasks(Environment):
     def _params(self) -> Any:
         """Craftax's parameters without mobs and without a time limit."""
         chances = ("cow", "zombie_base", "zombie_night", "skeleton")
-        params = craftax_family._made(self.map_size).default_params
+        params = craftax_family.made(self.map_size).default_params
         return params.replace(max_timesteps=craftax_family.NEVER, **{f"spawn_{name}_chance": 0.0 for name in chances})
 
     def _step_world(self, key: jax.Array, theirs: Any, action: jax.Array) -> tuple[jax.Array, Any]:
         """(bool[22] which achievements happened in this very step, Craftax's state after it)."""
-        env = craftax_family._made(self.map_size)
+        env = craftax_family.made(self.map_size)
         before = theirs.replace(achievements=jnp.zeros_like(theirs.achievements))  # they would stay once they are set
         _, after, _, _, _ = env.step_env(key, before, jnp.asarray(ACTIONS, jnp.int32)[action], self._params)
         return after.achievements.astype(bool), self._harmless(after)
@@ -226,10 +226,10 @@ class CraftaxTasks(Environment):
         gone = {name: (group := getattr(theirs, name)).replace(mask=jnp.zeros_like(group.mask)) for name in mobs}
         theirs = theirs.replace(**full, **no_need, **gone, is_sleeping=False, light_level=1.0)
         theirs = theirs.replace(mob_map=jnp.zeros_like(theirs.mob_map))
-        return with_types_of(theirs, craftax_family._state_types(self.map_size))
+        return with_types_of(theirs, craftax_family.state_types(self.map_size))
 
     def _look(self, state: TasksState) -> dict[str, jax.Array]:
-        seen = craftax_family._made(self.map_size).get_obs(state.theirs)
+        seen = craftax_family.made(self.map_size).get_obs(state.theirs)
         cells = seen[: N_CELLS * N_CELL_SYMBOLS].reshape(N_CELLS, N_CELL_SYMBOLS)[:, :N_BLOCKS]
         tag = (state.tag >> jnp.arange(TAG_BITS, dtype=jnp.int32)) & 1
         task = jnp.concatenate([jnp.asarray(_table()[2])[state.task], tag.astype(jnp.float32)])
@@ -251,7 +251,7 @@ def _tag(key: jax.Array, task: jax.Array) -> jax.Array:
 @functools.cache
 def _table() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(i32[N] the task's achievement, -1 for none; i32[N] how often it must happen; f32[N, 22] what is shown)."""
-    achievements = craftax_family._achievements()
+    achievements = craftax_family.achievements()
     words = ("collect", "make", "place", *PLACES, *MATERIALS, *TOOLS, *map(str, range(2, 11)))
     n = len(POSSIBLE) + N_IMPOSSIBLE
     achievement, wanted, bits = np.full(n, -1, np.int32), np.ones(n, np.int32), np.zeros((n, len(words)), np.float32)
