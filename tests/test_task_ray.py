@@ -112,9 +112,9 @@ class Counted(TaskServer):
 
     n_calls = 0
 
-    def exchange(self, results: Any, n: int) -> Any:
+    def exchange(self, *arguments: Any) -> Any:
         self.n_calls += 1
-        return super().exchange(results, n)
+        return super().exchange(*arguments)
 
     def calls(self) -> int:
         return self.n_calls
@@ -141,6 +141,21 @@ def test_environments_of_one_process_share_calls_and_no_result_is_lost(core, spa
     assert ray.get(server.calls.remote()) <= len(tasks) / 3 + 7
 
 
+def test_a_call_that_is_made_again_counts_once_and_brings_tasks(tmp_path):
+    given = TSCL(N), SPACE, 4, Scoring(), str(tmp_path / "tasks.npz"), 1
+    first = TaskServer(*given)
+    assert len(first.exchange("a", 1, [], 2)) == 2
+    assert len(first.exchange("a", 2, [(3, 1.0, 1.0, 4)], 1)) == 1
+    again = TaskServer(*given)  # from the file
+    assert again.told() == first.told()
+    assert len(again.exchange("a", 2, [(3, 1.0, 1.0, 4)], 1)) == 1
+    assert again.told()["results"] == 1
+    again.exchange("b", 1, [(3, 1.0, 1.0, 4)], 0)
+    for number in (4, 3, 4, 5, 3, 1):  # made again, in any order
+        again.exchange("a", number, [(2, 1.0, 1.0, 4)], 0)
+    assert again.told()["results"] == 1 + 1 + 3
+
+
 def test_a_lost_actor_goes_on_from_its_file_while_the_environments_play_on(tmp_path):
     file = str(tmp_path / "tasks.npz")
     server = task_server(TSCL(N), SPACE, seed=2, file=file, save_every=1)
@@ -150,15 +165,15 @@ def test_a_lost_actor_goes_on_from_its_file_while_the_environments_play_on(tmp_p
     before = ray.get(server.told.remote())
     ray.kill(server, no_restart=False)
     with pytest.warns(UserWarning, match=r"the task server does not answer: task \d is played again"):
-        play(3)
+        play(10)
     again = ray.get(server.told.remote())  # waits until it is back
     assert Path(file).exists()
     assert again["drawn"] >= before["drawn"]
     deadline = time.monotonic() + 60
-    while ray.get(server.told.remote())["results"] < 4:  # all arrived, those that were sent meanwhile too
+    while ray.get(server.told.remote())["results"] < 11:  # all arrived, those that were sent meanwhile too
         assert time.monotonic() < deadline
         time.sleep(0.1)
     env.patience = 60.0
     history = play(10)
     assert len({task for task, *_ in history}) > 1
-    assert ray.get(server.told.remote())["results"] == len(history) == 14
+    assert ray.get(server.told.remote())["results"] == len(history) == 21

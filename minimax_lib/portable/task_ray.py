@@ -5,10 +5,11 @@ env = RemoteTaskEnv(env, server, space)       in each worker; `server` travels i
 """
 
 import os
+import uuid
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,32 +24,58 @@ from minimax_lib.portable.scoring import Scoring
 from minimax_lib.portable.task_receiver import as_seed
 from minimax_lib.portable.task_vector import Progress
 
+CALLER = "caller/"  # before the names of callers, in the file
 PATIENCE = 1.0  # seconds that an environment waits for a task for which it has asked an episode ago
+
+
+class CallsSeen:
+    """Which calls of a caller have come. Those that are made again may come in another order."""
+
+    def __init__(self, numbers: Iterable[int] = (0,)):
+        self.numbers = set(numbers)  # of those without a gap before them, the last is enough
+
+    def add(self, number: int) -> bool:
+        """Whether it is a new one."""
+        if number in self.numbers or number < min(self.numbers):
+            return False
+        self.numbers.add(number)
+        while min(self.numbers) + 1 in self.numbers:
+            self.numbers.remove(min(self.numbers))
+        return True
 
 
 class TaskServer:
     """What the actor is: a `Host`, which saves itself to `file` after every `save_every` results.
 
-    If the actor is lost, Ray starts it again, and it goes on from the file. Calls that were under way are made again.
+    If the actor is lost, Ray starts it again, and it goes on from the file. Calls that were under way are made again,
+    and results that are in the file already are not counted twice.
     """
 
     def __init__(self, core: Any, space: Any, seed: int, scoring: Scoring, file: str | None, save_every: int):
         self.host = Host(core, space, seed, scoring)
         self._file, self._save_every, self._unsaved = file, save_every, 0
+        self._calls: dict[str, CallsSeen] = {}  # by caller
         if file is not None and Path(file).exists():
             with np.load(file) as arrays:
-                self.host.load_state_dict(arrays)
+                self.host.load_state_dict({name: arrays[name] for name in arrays if not name.startswith(CALLER)})
+                callers = [name for name in arrays if name.startswith(CALLER)]
+                self._calls = {name.removeprefix(CALLER): CallsSeen(arrays[name].tolist()) for name in callers}
 
-    def exchange(self, results: list[tuple[Any, float, float, int]], n: int) -> list[Any]:
-        """The encodings of the next `n` tasks, after these attempts: (task, progress, return, length) each."""
-        if results:
+    def exchange(self, caller: str, number: int, results: list[tuple[Any, float, float, int]], n: int) -> list[Any]:
+        """The encodings of the next `n` tasks, after these attempts: (task, progress, return, length) each.
+
+        `number` counts the calls of the caller, from 1.
+        """
+        is_new = self._calls.setdefault(caller, CallsSeen()).add(number)
+        if results and is_new:
             tasks, *numbers = zip(*results, strict=True)
             self.host.report(gathered(tasks, self.host.reads.encoding), *numbers)
             self._unsaved += len(results)
+        drawn = messages(self.host.draw(n)) if n else []
         if self._file is not None and self._unsaved >= self._save_every:
             self.save(self._file)
             self._unsaved = 0
-        return messages(self.host.draw(n)) if n else []
+        return drawn
 
     def call(self, name: str, *arguments: Any) -> Any:
         """What a method of the `Host` returns: `evaluated`, `report_scores`, `weights`, `metrics`, `state_dict`."""
@@ -61,7 +88,8 @@ class TaskServer:
     def save(self, file: str) -> None:
         """The state of the host, whole or not at all."""
         partial = f"{file}.partial.npz"
-        np.savez(partial, **self.host.state_dict())  # type: ignore[arg-type]
+        calls = {f"{CALLER}{name}": np.array(sorted(seen.numbers)) for name, seen in self._calls.items()}
+        np.savez(partial, **self.host.state_dict(), **calls)  # type: ignore[arg-type]
         os.replace(partial, file)
 
 
@@ -89,20 +117,25 @@ class TaskLine:
 
     def __init__(self, server: Any):
         self.server = server
-        self.n_envs = 0
+        self._name, self._n_calls = uuid.uuid4().hex, 0
+        self._envs: weakref.WeakSet[Any] = weakref.WeakSet()  # some are dropped and never closed
         self._tasks: deque[Any] = deque()
         self._results: list[tuple[Any, float, float, int]] = []
         self._calls: deque[tuple[Any, int]] = deque()  # under way, and how many tasks each will bring
 
     @property
     def _block(self) -> int:
-        return max(1, self.n_envs // 2)
+        return max(1, len(self._envs) // 2)
+
+    def join(self, env: Any) -> None:
+        """One environment more."""
+        self._envs.add(env)
 
     def take(self, patience: float | None) -> Any:
         """The next task, or none if it does not come within `patience` seconds; without them, it waits for ever."""
         if not self._tasks:
             if not self._calls:
-                self._exchange(self.n_envs + self._block)
+                self._exchange(len(self._envs) + self._block)
             future, _ = self._calls[0]
             if patience is not None and not ray.wait([future], timeout=patience)[0]:
                 return None
@@ -117,14 +150,16 @@ class TaskLine:
             ahead = len(self._tasks) + sum(n for _, n in self._calls)
             self._exchange(max(0, self._block + 1 - ahead))
 
-    def leave(self) -> None:
+    def leave(self, env: Any) -> None:
         """One environment less. Its results should not wait for the others."""
-        self.n_envs -= 1
+        self._envs.discard(env)
         if self._results:
             self._exchange(0)
 
     def _exchange(self, n: int) -> None:
-        future = self.server.exchange.remote(self._results, n)  # calls of one caller arrive in their order
+        self._n_calls += 1
+        # Calls of one caller arrive in their order.
+        future = self.server.exchange.remote(self._name, self._n_calls, self._results, n)
         self._results = []
         if n:
             self._calls.append((future, n))
@@ -155,8 +190,7 @@ class RemoteTaskEnv(gymnasium.Wrapper):
         self.progress, self.patience = progress or Solved(), patience
         self.encoding: Any = None  # of the attempt under way
         self._line = LINES.setdefault(server, TaskLine(server))
-        self._line.n_envs += 1
-        self._open = True
+        self._line.join(self)
         self._return, self._length = 0.0, 0
 
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -178,9 +212,7 @@ class RemoteTaskEnv(gymnasium.Wrapper):
         return obs, reward, terminated, truncated, info
 
     def close(self) -> None:
-        if self._open:
-            self._open = False
-            self._line.leave()
+        self._line.leave(self)
         super().close()
 
     def _next(self) -> Any:
