@@ -25,21 +25,22 @@ from minimax_lib.portable.task_receiver import as_seed
 from minimax_lib.portable.task_vector import Progress
 
 CALLER = "caller/"  # before the names of callers, in the file
+MOST_CALLS = 256  # of one caller that may be under way
 PATIENCE = 1.0  # seconds that an environment waits for a task for which it has asked an episode ago
 
 
 class CallsSeen:
-    """Which calls of a caller have come. Those that are made again may come in another order."""
+    """Which calls of a caller have come: the last ones, since those made again may come in another order."""
 
     def __init__(self, numbers: Iterable[int] = (0,)):
-        self.numbers = set(numbers)  # of those without a gap before them, the last is enough
+        self.numbers = set(numbers)
 
     def add(self, number: int) -> bool:
         """Whether it is a new one."""
         if number in self.numbers or number < min(self.numbers):
             return False
         self.numbers.add(number)
-        while min(self.numbers) + 1 in self.numbers:
+        if len(self.numbers) > MOST_CALLS:
             self.numbers.remove(min(self.numbers))
         return True
 
