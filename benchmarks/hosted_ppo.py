@@ -18,6 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import serialization, struct
+from rich.console import Console
+from rich.progress import Progress
 
 from minimax_lib.gae import gae, next_values
 from minimax_lib.portable.host import Host
@@ -211,14 +213,16 @@ def train(run: Run, envs: Any, evaluate: Callable[[Act], dict[str, float]]) -> l
     run.load()
     obs, _ = envs.reset(seed=run.update)  # tasks choose levels; the seed is for what is left
     per_update = settings.n_envs * settings.n_steps
-    while run.update < settings.n_updates:
-        if run.update % settings.eval_every == 0 and not is_noted(run):
-            note(run, per_update, evaluate)
-        obs, batch = rollout(envs, run.agent, obs, run.scale)
-        run.agent.learn(run.update, batch)
-        run.update += 1
-        if run.update % settings.eval_every == 0 and run.update < settings.n_updates:
-            run.save()
+    # A bar in a terminal. An update may take a minute, longer than the speed is usually averaged over.
+    with Progress(console=Console(stderr=True), speed_estimate_period=3600) as bar:
+        for _ in bar.track(range(run.update, settings.n_updates), description="updates"):
+            if run.update % settings.eval_every == 0 and not is_noted(run):
+                note(run, per_update, evaluate)
+            obs, batch = rollout(envs, run.agent, obs, run.scale)
+            run.agent.learn(run.update, batch)
+            run.update += 1
+            if run.update % settings.eval_every == 0 and run.update < settings.n_updates:
+                run.save()
     if not is_noted(run):
         note(run, per_update, evaluate)
     run.save()
