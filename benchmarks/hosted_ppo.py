@@ -146,7 +146,7 @@ def learnt(
     return optax.apply_updates(params, updates), opt_state
 
 
-def rollout(envs: Any, agent: Agent, obs: Any, scale: Scale | None) -> tuple[Any, Batch]:
+def rollout(envs: Any, agent: Agent, obs: Any, scale: Scale) -> tuple[Any, Batch]:
     """(observations after it, T steps of all rows). The curriculum is told of them."""
     rows: dict[str, list[Any]] = {k: [] for k in ("obs", "action", "log_prob", "value", "reward", "done")}
     for _ in range(agent.settings.n_steps):
@@ -154,7 +154,7 @@ def rollout(envs: Any, agent: Agent, obs: Any, scale: Scale | None) -> tuple[Any
         before = jax.tree.map(np.array, obs)  # an environment may write its next observations to the same memory
         obs, reward, terminated, truncated, _ = envs.step(action)
         done = terminated | truncated
-        reward = np.asarray(reward, np.float32) if scale is None else scale(reward, done)
+        reward = scale(reward, done)
         for entry, x in zip(rows.values(), (before, action, log_prob, value, reward, done), strict=True):
             entry.append(x)
     _, _, last_value = agent.act(obs)
@@ -174,7 +174,7 @@ class Run:
     folder: Path
     agent: Agent
     host: Host
-    scale: Scale | None
+    scale: Scale
     update: int = 0
     history: list[dict[str, float]] = dataclasses.field(default_factory=list)
 
@@ -200,11 +200,10 @@ class Run:
             learner = (agent.params, agent.opt_state)
             agent.params, agent.opt_state = serialization.from_bytes(learner, found["learner"].tobytes())
         agent.n_acted, self.update, self.history = rest["acted"], rest["update"], rest["history"]
-        if self.scale is not None:
-            self.scale.n, self.scale.mean, self.scale.square = rest["scale"]
+        self.scale.n, self.scale.mean, self.scale.square = rest["scale"]
 
-    def _scale(self) -> list[float] | None:
-        return None if self.scale is None else [self.scale.n, float(self.scale.mean), float(self.scale.square)]
+    def _scale(self) -> list[float]:
+        return [self.scale.n, float(self.scale.mean), float(self.scale.square)]
 
 
 def train(run: Run, envs: Any, evaluate: Callable[[Act], dict[str, float]]) -> list[dict[str, float]]:

@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from hosted_ppo import Act, Agent, Run, Settings, train
+from hosted_ppo import Act, Agent, Run, Scale, Settings, train
 
 from minimax_lib.portable.host import Host
 from minimax_lib.portable.progress import Scaled
@@ -139,7 +139,7 @@ def main(
     hosted = TaskVectorEnv(envs, host, PROGRESS)
     obs = jax.tree.map(lambda x: x[None], hosted.single_observation_space.sample())
     agent = Agent(Network(int(hosted.single_action_space.n)), settings, seed, obs)
-    run = Run(folder, agent, host, scale=None)
+    run = Run(folder, agent, host, Scale(settings.gamma, np.zeros(settings.n_envs)))
     history = train(run, hosted, functools.partial(evaluation, host, fixed, eval_episodes))
     hosted.close()
     fixed.close()
