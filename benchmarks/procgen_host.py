@@ -1,6 +1,6 @@
 """One game of Procgen on 200 levels, under uniform sampling and under PLR, with a `Host` that chooses the levels.
 
-    python benchmarks/procgen_host.py --core plr                        # small: one game, two cores, a few hours
+    python benchmarks/procgen_host.py --core plr                        # small: one game, an hour on one core
     python benchmarks/procgen_host.py --core plr --game bigfish --published   # 25M steps; needs an accelerator
     python benchmarks/procgen_host.py --core uniform --steps 2000       # a look whether it runs
 
