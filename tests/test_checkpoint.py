@@ -13,7 +13,7 @@ import pytest
 from flax import struct
 from jax.sharding import NamedSharding, PartitionSpec
 
-from minimax_lib.experiment.checkpoint import CheckpointError, Checkpoints, fingerprint, on_host, placed
+from minimax_lib.experiment.checkpoint import CheckpointError, Checkpoints, _explained, fingerprint, on_host, placed
 
 
 @struct.dataclass
@@ -250,3 +250,10 @@ def test_the_fingerprint_sees_values_names_shapes_and_types():
     assert len({fingerprint(x) for x in [state, *others]}) == 5
     named = zlib.crc32(b"['a'] (4,) float32")
     assert fingerprint(state) == zlib.crc32(np.arange(4, dtype=np.float32).tobytes(), named)
+
+
+def test_a_long_description_of_an_array_does_not_hide_why_it_was_not_written():
+    described = '[tensorstore_spec=\'{\\"driver\\":\\"' + 900 * "z" + "\\\"}']"
+    why = r"^not written: OUT_OF_RANGE: File too large \[os_error_code='27'\]$"
+    with pytest.raises(CheckpointError, match=why), _explained("not written"):
+        raise ValueError(f"OUT_OF_RANGE: File too large {described} [os_error_code='27']")

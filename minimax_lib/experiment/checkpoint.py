@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import gc
 import logging
+import re
 import shutil
 import sys
 import warnings
@@ -260,7 +261,9 @@ def _explained(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise CheckpointError(f"{what}: {one_line(error)}") from error
+        # Tensorstore's description of the array is so long that the cause is lost in the middle of the message.
+        reason = re.sub(r" ?\[tensorstore_spec='.*?'\]", "", str(error), flags=re.DOTALL)
+        raise CheckpointError(f"{what}: {one_line(Exception(reason) if reason else error)}") from error
 
 
 @functools.cache
