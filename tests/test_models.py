@@ -257,6 +257,52 @@ def test_the_gru_s_parameters_are_as_many_as_flax_s():
     assert sum(x.size for x in jax.tree.leaves(ours)) == sum(x.size for x in jax.tree.leaves(theirs))
 
 
+SPANNED = [(LSTM, 4, 1, 0), (GRU, 3, 1, None)]  # settings, gates, the gate that keeps, the gate with the opposite bias
+
+
+def started(settings, span, width=2000):
+    """(network, parameters of its memory) with so many units."""
+    model = settings(memory_width=width, memory_span=span).build(MAZE, ACTIONS)
+    args = (observations(MAZE, jax.random.key(9), 1, 1), model.init_carry((1,)), jnp.ones((1, 1), bool))
+    return model, model.init(jax.random.key(0), *args)["params"]["memory"]
+
+
+@pytest.mark.parametrize(("settings", "n_gates", "keeps", "against"), SPANNED)
+def test_a_memory_with_a_span_starts_with_the_biases_of_the_paper(settings, n_gates, keeps, against):
+    """Uniform between 1 and span - 1: the mean of 2,000 is off by more than 5 standard errors once in a million."""
+    biases = np.array(started(settings, 101)[1]["bias"]).reshape(n_gates, -1)
+    steps = np.exp(biases[keeps])
+    assert steps.min() >= 1 - 1e-6
+    assert steps.max() <= 100 + 1e-3
+    assert abs(steps.mean() - 50.5) < 5 * (99 / 12**0.5) / len(steps) ** 0.5
+    for gate in range(n_gates):
+        if gate == against:
+            np.testing.assert_array_equal(biases[gate], -biases[keeps])
+        elif gate != keeps:
+            assert not biases[gate].any()
+
+
+@pytest.mark.parametrize(("settings", "n_gates", "keeps", "against"), SPANNED)
+def test_what_a_memory_with_a_span_keeps_without_input(settings, n_gates, keeps, against):
+    """With zero kernels, a unit with the bias log(b) keeps b / (1 + b) of itself in each step."""
+    model, params = started(settings, 30, width=8)
+    params = {k: x if k == "bias" else jnp.zeros_like(x) for k, x in params.items()}
+    carry = jax.tree.map(jnp.ones_like, model.init_carry((1,)))
+    features = jnp.ones((20, 1, params["input_kernel"].shape[0]))
+    _, last = model.memory.apply({"params": params}, features, carry, jnp.zeros((20, 1), bool))
+    b = np.exp(np.array(params["bias"]).reshape(n_gates, -1)[keeps])
+    np.testing.assert_allclose((last.cell if settings is LSTM else last.hidden)[0], (b / (1 + b)) ** 20, rtol=1e-4)
+
+
+@pytest.mark.parametrize("settings", [LSTM, GRU])
+def test_a_memory_without_a_span_starts_with_no_bias(settings):
+    without, with_span = started(settings, None, width=8)[1], started(settings, 30, width=8)[1]
+    assert not without["bias"].any()
+    assert with_span["bias"].any()
+    for name in ("input_kernel", "recurrent_kernel"):  # a span changes nothing else
+        np.testing.assert_array_equal(without[name], with_span[name])
+
+
 def plain_gru(weights: Weights, features, first, hidden):
     """(hidden [T, R, H], the last one) by the formula as flax and PyTorch document it, gate by gate, for autodiff."""
     w_r, w_z, w_n = jnp.split(weights.input_kernel, 3, axis=1)
@@ -478,6 +524,7 @@ def test_initialisation_needs_no_qr(name):
     [
         (lambda: LSTM(memory_width=0), "model.memory_width is 0: it must be at least 1"),
         (lambda: GRU(unroll=0), "model.unroll is 0: it must be at least 1"),
+        (lambda: LSTM(memory_span=2), "model.memory_span is 2: it must be at least 3"),
         (lambda: FeedForward(dense_width=-1), "model.dense_width is -1: it must be at least 0"),
         (lambda: LSTM(conv_filters=0), "model.conv_filters is 0: it must be at least 1"),
         (lambda: LSTM(image_scale=0.0), "model.image_scale is 0.0: it must be positive and finite"),

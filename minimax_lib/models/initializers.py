@@ -30,6 +30,23 @@ def orthogonal(gain: float = 1.0, n_blocks: int = 1) -> Initializer:
     return init
 
 
+def chrono(span: int, at: int, n_gates: int, against: int | None = None) -> Initializer:
+    """Biases of gates with which a memory's units hold for 1 to `span` - 1 steps (Tallec & Ollivier 2018, section 4).
+
+    `at` is the gate that keeps the carry, of `n_gates` side by side. Its biases are the logarithms of uniform numbers
+    between 1 and `span` - 1: with the bias log(b), a unit forgets 1 / (1 + b) of itself in a step. The gate `against`,
+    if there is one, gets the opposite, so that what enters a unit is as small as what leaves it. All others are 0.
+    """
+
+    def init(key: jax.Array, shape: Sequence[int], dtype: Any = jnp.float32) -> jax.Array:
+        width = shape[-1] // n_gates
+        kept = jnp.log(jax.random.uniform(key, (width,), jnp.float32, 1.0, span - 1.0))
+        gates = jnp.zeros((n_gates, width)).at[at].set(kept)
+        return (gates if against is None else gates.at[against].set(-kept)).reshape(shape).astype(dtype)
+
+    return init
+
+
 def polar_factor(x: jax.Array) -> jax.Array:
     """The nearest matrix with orthonormal columns to each x [..., rows >= columns, columns] of full rank.
 

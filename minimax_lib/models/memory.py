@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from minimax_lib.models.activations import sigmoid, tanh
-from minimax_lib.models.initializers import GAIN_RELU, orthogonal
+from minimax_lib.models.initializers import GAIN_RELU, Initializer, chrono, orthogonal
 from minimax_lib.models.projection import Features, Projection, multiplied
 from minimax_lib.models.recurrence import Cell, Weights, as_type, recur
 
@@ -101,6 +101,7 @@ class LSTMMemory(nn.Module):
     width: int
     unroll: int | None = None
     dtype: Any = jnp.float32  # of all but the carry
+    span: int | None = None  # see `chrono`; None: all biases start at 0
 
     def init_carry(self, shape: tuple[int, ...]) -> LSTMCarry:
         zeros = jnp.zeros((*shape, self.width), jnp.float32)
@@ -108,7 +109,8 @@ class LSTMMemory(nn.Module):
 
     @nn.compact
     def __call__(self, features: Features, carry: LSTMCarry, first: jax.Array) -> tuple[jax.Array, LSTMCarry]:
-        return gated_memory(self, LSTM_CELL, features, carry, first)
+        biases = nn.initializers.zeros if self.span is None else chrono(self.span, 1, LSTM_CELL.n_gates, against=0)
+        return gated_memory(self, LSTM_CELL, biases, features, carry, first)
 
 
 class GRUMemory(nn.Module):
@@ -117,19 +119,24 @@ class GRUMemory(nn.Module):
     width: int
     unroll: int | None = None
     dtype: Any = jnp.float32  # of all but the carry
+    span: int | None = None  # see `chrono`; None: all biases start at 0
 
     def init_carry(self, shape: tuple[int, ...]) -> GRUCarry:
         return GRUCarry(hidden=jnp.zeros((*shape, self.width), jnp.float32))
 
     @nn.compact
     def __call__(self, features: Features, carry: GRUCarry, first: jax.Array) -> tuple[jax.Array, GRUCarry]:
-        return gated_memory(self, GRU_CELL, features, carry, first)
+        # The update gate weighs both what is kept and what enters.
+        biases = nn.initializers.zeros if self.span is None else chrono(self.span, 1, GRU_CELL.n_gates)
+        return gated_memory(self, GRU_CELL, biases, features, carry, first)
 
 
 LSTM_CELL, GRU_CELL = LSTMCell(), GRUCell()
 
 
-def gated_memory(module: Any, cell: Cell, features: Features, carry: Any, first: jax.Array) -> tuple[jax.Array, Any]:
+def gated_memory(
+    module: Any, cell: Cell, biases: Initializer, features: Features, carry: Any, first: jax.Array
+) -> tuple[jax.Array, Any]:
     """(hidden [T, R, width], last carry) of a cell whose parameters belong to `module`."""
     # All gates share one kernel, so that a step needs one product instead of one for each gate.
     n_columns = cell.n_gates * module.width
@@ -138,7 +145,7 @@ def gated_memory(module: Any, cell: Cell, features: Features, carry: Any, first:
     weights = Weights(
         input_kernel=kernel,
         recurrent_kernel=module.param("recurrent_kernel", init, (module.width, n_columns)),
-        bias=module.param("bias", nn.initializers.zeros, (n_columns,)),
+        bias=module.param("bias", biases, (n_columns,)),
         # If inputs and product are only added up, a second bias would do the same as the first. Only the candidate of
         # a gated recurrent unit needs one, as in flax: the reset gate scales one of its biases and not the other.
         recurrent_bias=(

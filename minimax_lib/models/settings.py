@@ -116,17 +116,22 @@ class LSTM(NetworkSettings):
 
     memory_width: int = 256
     """Units of the memory."""
+    memory_span: int | None = None
+    """At the start, units hold for 1 to memory_span - 1 steps (chrono initialisation, Tallec & Ollivier 2018): about
+    the time for which something must be remembered. None: all biases are 0, and half is forgotten in a step."""
     unroll: int | None = None
     """Steps of the recurrence in one iteration of the compiled loop. None: 1 on a CPU, 8 elsewhere."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(1, "memory_width", self.memory_width)
-        if self.unroll is not None:
-            at_least(1, "unroll", self.unroll)
+        for name, bound in (("memory_span", 3), ("unroll", 1)):
+            value = getattr(self, name)
+            if value is not None:
+                at_least(bound, name, value)
 
     def _memory(self) -> nn.Module:
-        return LSTMMemory(self.memory_width, self.unroll, self._dtype)
+        return LSTMMemory(self.memory_width, self.unroll, self._dtype, self.memory_span)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,7 +139,7 @@ class GRU(LSTM):
     """A network with a gated recurrent unit."""
 
     def _memory(self) -> nn.Module:
-        return GRUMemory(self.memory_width, self.unroll, self._dtype)
+        return GRUMemory(self.memory_width, self.unroll, self._dtype, self.memory_span)
 
 
 @dataclasses.dataclass(frozen=True)
