@@ -57,6 +57,8 @@ def main(argv: Sequence[str] | None = None, train: Sequence[str] = TRAIN) -> int
     except KeyboardInterrupt:
         print("interrupted before the sweep began", file=sys.stderr)
         return 130
+    for line in dict.fromkeys(line for trial in folder.trials for line in trial.left_behind):
+        print(f"warning: {printable(line)}", file=sys.stderr)
     # All has been checked. From here on, an error means that the work has failed: status 1.
     console = Console()
     try:

@@ -9,7 +9,7 @@ import jax
 
 from minimax_lib.config import Config, parse, to_dict
 from minimax_lib.config.files import read_yaml
-from minimax_lib.config.flags import as_typed
+from minimax_lib.config.flags import as_typed, left_behind_by
 from minimax_lib.config.train import AUTO
 from minimax_lib.config.tree import flat
 from minimax_lib.config.wandb import Wandb
@@ -35,8 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         config = with_devices(as_saved(config))
         check(config)
         check_memory(config)
-        for line in doubts(config):
-            print(f"warning: {line}", file=sys.stderr)
+        for line in [*left_behind_by(sys.argv[1:] if argv is None else argv, config), *doubts(config)]:
+            print(f"warning: {printable(line)}", file=sys.stderr)
         from minimax_lib.experiment.run import ExperimentRunner  # slow to import: not before the checks
 
         keep_compiled_programs(config.compilation_cache)

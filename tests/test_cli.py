@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from minimax_lib.config import parse, to_dict
+from minimax_lib.config.flags import left_behind_by
 from minimax_lib.config.tree import flat
 from minimax_lib.curricula.generators import GENERATORS
 from minimax_lib.curricula.registry import RUNNERS
@@ -83,6 +84,26 @@ def test_choosing_another_name_leaves_the_settings_of_the_first_behind(elsewhere
     assert parse(["--config", "a.yaml", "--model", "gru"]) == parse(["--model", "gru"])
     assert parse(["--model.head_width", "4", "--config", "a.yaml", "--model", "gru"]).model.head_width == 4
     assert parse(["--config", "a.yaml", "--model", "ff"]).model.dense_width == 8
+
+
+LEFT_BEHIND = [
+    (["--config", "maze/cpu/dr", "--model", "lstm"], "memory_width 256 (was 64), memory_span None (was 30)"),
+    (["--config", "maze/cpu/dr", "--model", "lstm", "--model.memory-width=64"], "memory_span None (was 30)"),
+    (["--config", "maze/cpu/plr", "--runner", "accel"], "robust True (was False)"),
+    (["--config", "maze/cpu/paired", "--runner.teacher.model", "lstm"], "conv_filters 128 (was 32)"),
+    (["--config", "a.yaml", "b.yaml"], None),  # the second file says it itself
+    (["--config", "maze/cpu/dr", "--model", "gru"], None),  # the same choice
+    (["--config", "maze/cpu/dr", "--model", "ff"], None),  # shares no setting that was changed
+    (["--config", "maze/dr", "--runner", "accel"], None),
+]
+
+
+@pytest.mark.parametrize(("words", "changed"), LEFT_BEHIND)
+def test_a_shared_setting_that_is_left_behind_is_named(words, changed, elsewhere):
+    (elsewhere / "a.yaml").write_text("model: {name: lstm, memory_width: 4}\n")
+    (elsewhere / "b.yaml").write_text("model: {name: gru, memory_width: 8}\n")
+    lines = left_behind_by(words, parse(words))
+    assert [line.partition("count for it: ")[2] for line in lines] == ([changed] if changed else [])
 
 
 def test_flags_take_any_spelling_and_order():

@@ -178,6 +178,17 @@ def test_a_setting_goes_with_the_name_that_is_chosen_beside_it_in_any_order():
         assert [trial.config.runner.staleness for trial in made(vary=vary)] == [0.2, 0.4]
 
 
+def test_what_a_trial_leaves_behind_is_said_once_before_it_is_trained(capsys):
+    """BASE says nothing of the model: its configuration does."""
+    vary = {"model": ["gru", "lstm", {"name": "lstm", "memory_width": 64, "memory_span": 30}], "ppo.lr": [0.1, 0.2]}
+    said = "model is lstm, and what was said of gru does not count for it: memory_width 256 (was 64), "
+    found = made(config="maze/cpu/dr", vary=vary)
+    assert [line.startswith(said) for trial in found for line in trial.left_behind] == [True, True]
+    assert [len(trial.left_behind) for trial in found] == [0, 0, 1, 1, 0, 0]
+    assert sweep("--dry-run", config="maze/cpu/dr", vary=vary) == 0
+    assert capsys.readouterr().err.count("warning: model is lstm") == 1
+
+
 def test_several_configurations_each_with_everything_that_varies():
     found = made(config={"one": "maze/dr", "two": "maze/plr"}, vary={"ppo.lr": [0.1, 0.2]})
     assert [(trial.label, trial.config.ppo.lr) for trial in found] == [

@@ -14,8 +14,8 @@ from minimax_lib.config.help import Flag, as_flag, sections, show, show_flags
 from minimax_lib.config.listing import KINDS, listing, note_on_tasks
 from minimax_lib.config.runs import check_place, merged
 from minimax_lib.config.shipped import located
-from minimax_lib.config.train import Config, from_dict, import_plugins
-from minimax_lib.config.tree import NAME, Tree, as_group, overlay
+from minimax_lib.config.train import Config, from_dict, import_plugins, to_dict
+from minimax_lib.config.tree import NAME, Tree, as_group, left_behind, overlay
 from minimax_lib.config.values import Words
 from minimax_lib.messages import shown
 
@@ -50,6 +50,17 @@ def parse(argv: Sequence[str] | None = None) -> Config:
     if len(flags) < len(words):
         show_help(config)
     return config
+
+
+def left_behind_by(words: Sequence[str], config: Config) -> list[str]:
+    """A line for each group of `config` that does not have what a file among `words` says of another choice."""
+    files, flags = files_and_flags(words)
+    lines: list[str] = []
+    below, now = Tree(), to_dict(config)
+    for said in [*(said for _, said in files), flags]:
+        lines += left_behind(below, said, now)
+        below = overlay(below, said)
+    return lines
 
 
 def read_command_line(words: Sequence[str]) -> Tree:

@@ -85,6 +85,29 @@ def _merged(below: Any, above: Any) -> Any:
     return overlay(below, above)
 
 
+def left_behind(below: Tree, above: Tree, now: Tree, path: str = "") -> list[str]:
+    """A line for each group that `above` chooses by another name than `below`, where that changes a shared setting.
+
+    Shared is what both choices have. `now` is the whole configuration that came of both. See `overlay`.
+    """
+    lines = []
+    for key, value in above.items():
+        old, new, values = as_group(below.get(key)), as_group(value), now.get(key)
+        if not (isinstance(old, dict) and isinstance(new, dict) and isinstance(values, dict)):
+            continue
+        names = plain(old.get(NAME)), plain(new.get(NAME))
+        if None in names or names[0] == names[1]:
+            lines += left_behind(old, new, values, f"{path}{key}.")
+            continue
+        said, here = flat(old), flat(values)
+        shared = [name for name in said if name != NAME and name in here and name not in flat(new)]
+        changed = [name for name in shared if str(plain(said[name])) != str(here[name])]
+        if changed:
+            listed = ", ".join(f"{name} {shown(here[name])} (was {shown(plain(said[name]))})" for name in changed)
+            lines.append(f"{path}{key} is {names[1]}, and what was said of {names[0]} does not count for it: {listed}")
+    return lines
+
+
 def as_group(value: Any) -> Any:
     """`value`, with a bare name (or true, false) as the group `{name: value}`."""
     return {NAME: value} if isinstance(value, str | Words | bool) else value

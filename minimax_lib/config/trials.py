@@ -11,7 +11,7 @@ from typing import Any
 from minimax_lib.config.ranges import DIGITS, Range
 from minimax_lib.config.sweep import MOST_TRIALS, Choices, Sweep, nested
 from minimax_lib.config.train import Config, from_dict, to_dict
-from minimax_lib.config.tree import NAME, Tree, flat, overlay
+from minimax_lib.config.tree import NAME, Tree, flat, left_behind, overlay
 from minimax_lib.messages import shortened
 
 DRAWS = 100  # of a random search for each trial, before it gives up
@@ -26,6 +26,7 @@ class Trial:
     asked: Tree  # all that was asked for, on top of the defaults
     config: Config
     varied: dict[str, Any]  # dotted name -> its value in this trial
+    left_behind: tuple[str, ...] = ()  # see `tree.left_behind`
 
     def __str__(self) -> str:
         said = [self.label] if self.label else []
@@ -48,6 +49,8 @@ def trials(sweep: Sweep, check: Callable[[Config], None]) -> list[Trial]:
         above = functools.reduce(overlay, (nested({name: value}, "vary") for name, value in varied.items()), Tree())
         asked = overlay(overlay(base, sweep.fixed), above)
         trial = _checked(Trial(number, label if several else "", asked, Config(), varied), sweep, check)
+        lost = left_behind(overlay(base, sweep.fixed), above, to_dict(trial.config))
+        trial = dataclasses.replace(trial, left_behind=tuple(lost))
         same = known.setdefault(repr(to_dict(trial.config)), trial)
         if same is not trial:
             raise ValueError(f"trials {same.number} and {number} are the same run ({same}; {trial}): leave one out")
