@@ -1,6 +1,7 @@
 """AMaze against the real MiniGrid, its random levels, and its settings."""
 
 import dataclasses
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -205,6 +206,33 @@ def test_every_pair_of_free_cells_is_equally_likely():
     assert (pairs > 0).sum() == 12
 
 
+def test_only_solvable_levels_are_the_random_ones_that_can_be_solved():
+    """On 2 x 3 cells with 3 different walls, every level is equally likely. So is each that can be solved."""
+    cells = [(x, y) for y in range(2) for x in range(3)]
+
+    def linked(a, b, free):
+        seen, edge = {a}, [a]
+        while edge:
+            x, y = edge.pop()
+            new = [c for c in free if abs(c[0] - x) + abs(c[1] - y) == 1 and c not in seen]
+            seen.update(new)
+            edge += new
+        return b in seen
+
+    solvable = {
+        (free, agent, goal): 0
+        for free in itertools.combinations(cells, 3)
+        for agent, goal in itertools.permutations(free, 2)
+        if linked(agent, goal, free)
+    }
+    levels = sample(AMaze(height=2, width=3, n_walls=3, replace_walls=False, only_solvable=True), 6000, seed=5)
+    for walls, agent, goal in zip(levels.wall_map, levels.agent_pos, levels.goal_pos, strict=True):
+        free = tuple(c for c in cells if not walls[c[1], c[0]])
+        solvable[free, tuple(agent.tolist()), tuple(goal.tolist())] += 1  # a KeyError if it cannot be solved
+    assert 0 < len(solvable) < 20 * 6
+    assert stats.chisquare(list(solvable.values())).pvalue > 1e-3
+
+
 def test_levels_differ_with_the_key():
     levels = sample(AMaze(), 64)
     assert len({m.tobytes() for m in levels.wall_map}) == 64
@@ -229,6 +257,7 @@ def test_levels_differ_with_the_key():
         ({"view_size": 33}, "view_size=33: it must be at most 31"),
         ({"max_steps": 0}, "max_steps=0"),
         ({"see_through_walls": "no"}, "see_through_walls='no'"),
+        ({"only_solvable": 1}, "only_solvable=1"),
     ],
 )
 def test_impossible_settings_are_refused_in_one_line(settings, words):

@@ -249,7 +249,8 @@ def test_a_plain_class_is_refused():
     [
         {"height": 5, "width": 7, "n_walls": 9, "max_steps": 12},
         {"height": 6, "width": 3, "n_walls": 9, "max_steps": 9, "view_size": 7, "see_through_walls": False,
-         "see_agent": True, "obs_agent_pos": True, "replace_walls": False, "sample_n_walls": True},
+         "see_agent": True, "obs_agent_pos": True, "replace_walls": False, "sample_n_walls": True,
+         "only_solvable": True},
     ],
 )  # fmt: skip
 def test_the_maze_conforms(settings):
