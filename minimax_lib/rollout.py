@@ -241,6 +241,42 @@ def scan_restocked(env: Rows, one_step: Any, loop: tuple, keys: jax.Array) -> tu
     return loop, jax.tree.map(lambda x: x.reshape(n_steps, *x.shape[2:]), steps)
 
 
+def rows_of_levels(x: jax.Array, n: int, n_evals: int = 1) -> jax.Array:
+    """[T, A, R * n, ...] of `x` [T, A, R, ...] about rows that play `n` levels in turn: a copy for each of the levels.
+
+    R is B * n_evals, and n_evals rows side by side play the same levels. So they do in the result.
+    """
+    apart = x.reshape(*x.shape[:2], -1, 1, n_evals, *x.shape[3:])
+    copies = jnp.broadcast_to(apart, (*apart.shape[:3], n, *apart.shape[4:]))
+    return copies.reshape(*x.shape[:2], -1, *x.shape[3:])
+
+
+def split_by_level(steps: Transition, n: int, n_evals: int = 1) -> Transition:
+    """The steps [T, A, R] of rows that play `n` levels in turn, with a row for each level: [T, A, R * n].
+
+    Level number q of row r is numbered r * n + q (`queue_of`). The steps on the other levels of its row are not valid,
+    and they end no episode. Observations and actions are left out.
+    """
+    if n == 1:
+        return steps
+    assert steps.number is not None
+    numbers = rows_of_levels(steps.number % n, n, n_evals)
+    turns = jnp.arange(numbers.shape[-1], dtype=jnp.int32) // n_evals % n
+    mine = numbers == turns[None, None]
+    told = jax.tree.map(lambda x: rows_of_levels(x, n, n_evals), steps.replace(obs=(), action=()))
+
+    def only_mine(x: jax.Array) -> jax.Array:
+        return jnp.where(mine, x, jnp.zeros_like(x))
+
+    return told.replace(
+        done=told.done & mine,
+        episode_return=only_mine(told.episode_return),
+        progress=only_mine(told.progress),
+        facts=jax.tree.map(only_mine, told.facts),
+        valid=mine if told.valid is None else told.valid & mine,
+    )
+
+
 class FirstEpisodes(struct.PyTreeNode):
     """The first episode of each row, where a row is evaluation e of level b. All [A, B, E].
 

@@ -193,7 +193,7 @@ class ACCEL(RolloutSettings, ACCELSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_rows(self.n_parallel)
+        self.check_rows(self.levels_per_batch)
 
     def per_device(self, n: int) -> Self:
         # Without a selection, n_parents means nothing. It must not keep the rows from being divided.

@@ -99,11 +99,6 @@ class Students(Protocol):
         """Their parameters, [A, ...]."""
         ...
 
-    @property
-    def env_steps_per_level(self) -> int:
-        """Environment steps that `play` takes on each level, of all students together."""
-        ...
-
     def play(self, key: jax.Array, batch: LevelBatch) -> Outcome:
         """The outcome of the batch in a rollout like those of training."""
         ...

@@ -11,7 +11,7 @@ from minimax_lib.curricula.scores import Experience, Score, experience
 from minimax_lib.envs.base import Attempt
 from minimax_lib.opponents.bank import Games
 from minimax_lib.opponents.duel import OPPONENT_RETURN, Duel
-from minimax_lib.rollout import EpisodeReturns, Rollout, episode_returns
+from minimax_lib.rollout import EpisodeReturns, Rollout, episode_returns, split_by_level
 from minimax_lib.tasks.attempts import Steps
 
 
@@ -44,7 +44,7 @@ class Outcome(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class RolloutOutcome:
-    """The outcome of a rollout [T, A, B * n_evals].
+    """The outcome of a rollout [T, A, R] on B levels, with R = B / levels_per_row * n_evals.
 
     Everything is computed when it is asked for, and nothing is kept. Otherwise, a value that was first computed inside
     `eval_shape` or a branch could leak out of it. So this object never crosses the boundary of a `jit` either.
@@ -56,10 +56,11 @@ class RolloutOutcome:
     parts: Rollout | None = None  # the K rollouts that `runs` is made of, if several: every leaf leads with K
     n_evals: int = 1  # rows of each level
     n_agents: int = 1  # of an environment, whose rows these are
+    levels_per_row: int = 1  # that each row plays in turn
 
     @property
     def episodes(self) -> EpisodeReturns:
-        return episode_returns(self.runs.steps, self.n_evals)
+        return episode_returns(split_by_level(self.runs.steps, self.levels_per_row, self.n_evals), self.n_evals)
 
     def score(self, score: Score, best_return: jax.Array) -> jax.Array:
         """See `Outcome`. Only a score that needs the network, or gradients of it, pays for them."""
@@ -116,7 +117,8 @@ class RolloutOutcome:
     def _experience(self, score: Score, best_return: jax.Array) -> Experience:
         logits, values = self._look() if score.needs_network else (None, None)
         discounts = self.agent.gamma, self.agent.gae_lambda
-        return experience(self.runs, best_return, *discounts, logits, values, self.n_evals, self.n_agents)
+        shape = self.n_evals, self.n_agents, self.levels_per_row
+        return experience(self.runs, best_return, *discounts, logits, values, *shape)
 
     def _look(self) -> tuple[jax.Array, jax.Array]:
         if self.parts is None:

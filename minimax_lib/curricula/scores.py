@@ -21,7 +21,15 @@ from minimax_lib.envs.spaces import Discrete, Space
 from minimax_lib.loops import steps_at_once
 from minimax_lib.messages import shown
 from minimax_lib.registry import Registry, unknown_name
-from minimax_lib.rollout import EpisodeReturns, Rollout, Transition, by_level, episode_returns
+from minimax_lib.rollout import (
+    EpisodeReturns,
+    Rollout,
+    Transition,
+    by_level,
+    episode_returns,
+    rows_of_levels,
+    split_by_level,
+)
 from minimax_lib.trees import assert_shape
 
 
@@ -55,21 +63,26 @@ def experience(
     values: jax.Array | None = None,
     n_evals: int = 1,
     n_agents: int = 1,
+    levels_per_row: int = 1,
 ) -> Experience:
-    """The experience of rollouts [T, A, B * n_evals] on levels with a `best_return` (f32[B]).
+    """The experience of rollouts [T, A, B / levels_per_row * n_evals] on levels with a `best_return` (f32[B]).
 
     `gamma` and `gae_lambda` are those of the students. `n_evals` counts the rows of all `n_agents`.
     """
-    steps = runs.steps
+
+    def of_levels(x: jax.Array) -> jax.Array:
+        return x if levels_per_row == 1 else rows_of_levels(x, levels_per_row, n_evals)
+
+    steps = split_by_level(runs.steps, levels_per_row, n_evals)
     # With lambda 0, an advantage is the TD error of its step. So bootstrapping is decided in one place.
     one_step, _ = runs.advantages(gamma, 0.0)
     return Experience(
         done=steps.done,
         value=steps.value,
-        advantage=runs.advantages(gamma, gae_lambda)[0],
-        td_error=one_step,
-        logits=logits,
-        values=values,
+        advantage=of_levels(runs.advantages(gamma, gae_lambda)[0]),
+        td_error=of_levels(one_step),
+        logits=jax.tree.map(of_levels, logits),
+        values=jax.tree.map(of_levels, values),
         episodes=episode_returns(steps, n_evals),
         best_return=jnp.repeat(best_return, n_evals),
         valid=steps.valid,

@@ -66,7 +66,7 @@ class RolloutSettings:
     """
 
     n_parallel: int = 32
-    """Levels that a student learns from in one update (rows of a rollout), on all devices together."""
+    """Rows of a rollout: episodes side by side that a student learns from in one update, on all devices together."""
     n_steps: int = 256
     """Environment steps in a rollout, after which the students learn from it."""
     continue_episodes: bool | None = None
@@ -78,6 +78,10 @@ class RolloutSettings:
     normalize_rewards: bool = False
     """Divide rewards by the running standard deviation of the discounted return, before anything is learnt or scored
     from them. Reported returns stay as they are."""
+    levels_per_row: int = 1
+    """Levels that a row plays in turn: the next one after each episode, and after the last one the first. With 1, a row
+    plays its level again and again, as published. With 8, a batch has 8 * n_parallel levels. For curricula that restart
+    their levels (all but dr)."""
     rollouts_per_batch: int | None = None
     """Rollouts on the same levels, each followed by an update, before the next batch. None: as many as the longest
     episode needs. For curricula that restart their levels (all but dr)."""
@@ -86,12 +90,17 @@ class RolloutSettings:
     n_listed = 0  # levels of the fixed list that is trained on; 0: there is none
 
     def __post_init__(self) -> None:
-        for name in ("n_parallel", "n_steps", "n_evals", "n_students"):
+        for name in ("n_parallel", "n_steps", "n_evals", "n_students", "levels_per_row"):
             if getattr(self, name) < 1:
                 raise ValueError(f"runner.{name} is {getattr(self, name)}: it must be at least 1")
         if self.rollouts_per_batch is not None and self.rollouts_per_batch < 1:
             raise ValueError(f"runner.rollouts_per_batch is {self.rollouts_per_batch}: it must be at least 1")
         getattr(super(), "__post_init__", lambda: None)()  # of the curriculum's own settings, if they check anything
+
+    @property
+    def levels_per_batch(self) -> int:
+        """Levels of a batch."""
+        return self.n_parallel * self.levels_per_row
 
     def n_rollouts(self, max_steps: int) -> int:
         """Rollouts of a batch of levels whose episodes last `max_steps` at most."""

@@ -125,7 +125,7 @@ class SFLSettings:
     every: int = 50
     """Updates between two scorings of random levels with the current students."""
     n_scored: int = 640
-    """Random levels in a scoring, a multiple of n_parallel."""
+    """Random levels in a scoring, a multiple of n_parallel * levels_per_row."""
     n_kept: int = 128
     """Levels that are kept of a scoring: the most learnable. Half of each batch is drawn from them."""
     n_episodes: int = 8
@@ -153,7 +153,8 @@ class SFLSettings:
         if self.n_scored < 1 or self.n_scored % n_rows:
             nearest = n_rows * max(1, round(self.n_scored / n_rows))
             raise ValueError(
-                f"runner.n_scored is {self.n_scored}: it must be a multiple of runner.n_parallel, as {nearest}"
+                f"runner.n_scored is {self.n_scored}: it must be a multiple of {n_rows} (runner.n_parallel * "
+                f"runner.levels_per_row), as {nearest}"
             )
 
     def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
@@ -167,4 +168,4 @@ class SFL(RolloutSettings, SFLSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_rows(self.n_parallel)
+        self.check_rows(self.levels_per_batch)

@@ -14,19 +14,29 @@ from minimax_lib.curricula.outcome import RolloutOutcome
 from minimax_lib.envs.base import HoldsAttempts, Level
 from minimax_lib.envs.batch import BatchEnv, Rows
 from minimax_lib.envs.multi_agent import BatchMultiEnv, batch_of
+from minimax_lib.envs.restarts import QueuedLevels, queue_of
 from minimax_lib.episodes import Played, WholeEpisodes
 from minimax_lib.opponents.duel import BatchDuel
 from minimax_lib.rollout import Rollout, Start, begin, go_on, queued
 from minimax_lib.trees import mapped, tree_where
 
 
-def batch_for(env: Any, agent: AgentPop, plan: Plan, n_evals: int = 1) -> Rows:
+def batch_for(env: Any, agent: AgentPop, plan: Plan, n_evals: int = 1, levels_per_row: int = 1) -> Rows:
     """The rows in which the students of a curriculum with this plan play `env`."""
-    rows = batch_of(env, agent.n, n_evals, plan.restart)
+    rows = batch_of(env, agent.n, n_evals, plan.restart if levels_per_row == 1 else QueuedLevels())
     if not plan.n_opponents:
         return rows
     assert isinstance(rows, BatchMultiEnv)  # who plans opponents has checked it
     return BatchDuel(rows, agent.agent, plan.n_opponents, plan.greedy_opponents)
+
+
+def opened(key: jax.Array, env: Rows, agent: AgentPop, batch: LevelBatch, levels_per_row: int = 1) -> Start:
+    """The start after a reset of all rows on the batch, each on the first of its levels."""
+    levels = batch.levels
+    if levels_per_row > 1:
+        batch = batch.replace(queue=queue_of(levels, levels_per_row))
+        levels = jax.tree.map(lambda x: x[::levels_per_row], levels)
+    return prepared(env, begin(key, env, agent, levels), batch)
 
 
 def prepared(env: Rows, start: Start, batch: LevelBatch) -> Start:
@@ -50,21 +60,19 @@ class CurrentStudents:
     n_steps: int
     rescale: Callable[[Rollout], Rollout] = lambda runs: runs  # what the runner does to rewards before it learns
     duel: Any = ()  # who sits in the other seat of `attempts`
-
-    @property
-    def env_steps_per_level(self) -> int:
-        return self.agent.n * self.env.rows_per_level * self.n_steps
+    levels_per_row: int = 1
 
     def facing(self, duel: Any) -> "CurrentStudents":
         return dataclasses.replace(self, duel=duel)
 
     def play(self, key: jax.Array, batch: LevelBatch) -> RolloutOutcome:
         k_reset, k_steps = jax.random.split(key)
-        start = prepared(self.env, begin(k_reset, self.env, self.agent, batch.levels), batch)
+        start = opened(k_reset, self.env, self.agent, batch, self.levels_per_row)
         bootstraps = self.agent.bootstrap_truncated
         runs = go_on(k_steps, self.env, self.agent, self.params, start, self.n_steps, bootstraps)
         rows = self.env
-        return RolloutOutcome(self.agent, self.params, self.rescale(runs), None, rows.rows_per_level, rows.n_agents)
+        shape = rows.rows_per_level, rows.n_agents, self.levels_per_row
+        return RolloutOutcome(self.agent, self.params, self.rescale(runs), None, *shape)
 
     def attempts(self, key: jax.Array, levels: Level, n_episodes: int) -> Attempts:
         alone = isinstance(self.env, BatchEnv) and not isinstance(self.env, BatchMultiEnv)

@@ -110,6 +110,12 @@ class LevelQueue(struct.PyTreeNode):
     tasks: Any = ()  # i32[N, Q, G], the task of each agent, if they have tasks of their own (`HasAgentTasks`)
 
 
+def queue_of(levels: Level, n: int) -> LevelQueue:
+    """The queues of rows that play `n` of `levels` [B, ...] each, in turn: row r plays r * n to r * n + n - 1."""
+    n_levels = jax.tree.leaves(levels)[0].shape[0]
+    return LevelQueue(table=levels, numbers=jnp.arange(n_levels, dtype=jnp.int32).reshape(-1, n))
+
+
 class QueueInUse(struct.PyTreeNode):
     """A queue, and how far its rows have come."""
 

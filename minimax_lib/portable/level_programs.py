@@ -44,10 +44,6 @@ class Absent(Students):
     def params(self) -> Any:
         raise needs_students()
 
-    @property
-    def env_steps_per_level(self) -> int:
-        raise needs_students()
-
     def play(self, key: jax.Array, batch: LevelBatch) -> Outcome:
         raise needs_students()
 

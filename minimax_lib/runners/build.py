@@ -17,9 +17,9 @@ from minimax_lib.curricula.plr import PLR
 from minimax_lib.curricula.scores import SCORES, Score
 from minimax_lib.curricula.settings import RolloutSettings
 from minimax_lib.curricula.students import batch_for
-from minimax_lib.envs.base import Environment
+from minimax_lib.envs.base import Environment, HoldsAttempts
 from minimax_lib.envs.multi_agent import MultiAgentEnvironment
-from minimax_lib.envs.restarts import FreshLevels, QueuedLevels
+from minimax_lib.envs.restarts import FreshLevels, QueuedLevels, SameLevel
 from minimax_lib.models.network import check_network
 from minimax_lib.reward_normalization import RewardNormalization
 from minimax_lib.runners.devices import DeviceMesh, DeviceRunner
@@ -36,18 +36,34 @@ def runner_of(
     n_rollouts: int = 1,
     n_evals: int = 1,
     rewards: RewardNormalization | None = None,
+    levels_per_row: int = 1,
 ) -> Runner:
     """The runner that trains `agent` with `curriculum`. ValueError if the agent cannot learn from such batches.
 
     `continues` and `n_rollouts` are for episodes that may be longer than a rollout (see `Runner`). `n_evals` is the
-    number of rows of each level (see `BatchEnv`).
+    number of rows of each level (see `BatchEnv`). Each row plays `levels_per_row` levels in turn.
     """
     plan = curriculum.plan
     check_scores(plan.scores, agent.agent, n_evals, rewards)
     check_agents(env, plan)
-    batch_env = batch_for(env, agent, plan, n_evals)
-    agent.check_batch((plan.n_train_rows or plan.n_rows) * batch_env.rows_per_level, n_steps)
-    return Runner(batch_env, agent, curriculum, n_steps, continues, n_rollouts, rewards)
+    batch_env = batch_for(env, agent, plan, n_evals, levels_per_row)
+    agent.check_batch((plan.n_train_rows or plan.n_rows) // levels_per_row * batch_env.rows_per_level, n_steps)
+    return Runner(batch_env, agent, curriculum, n_steps, continues, n_rollouts, rewards, levels_per_row)
+
+
+def check_in_turn(env: Environment, n_students: int, plan: Plan, s: RolloutSettings) -> None:
+    """ValueError where rows cannot play several levels in turn."""
+    reasons = (
+        (not isinstance(plan.restart, SameLevel), "each episode has a level of its own here anyway"),
+        (s.n_evals > 1, f"runner.n_evals is {s.n_evals}, and the rows of a level would go on at different times"),
+        (n_students > 1, "several students are compared on each level, and would go on at different times"),
+        (plan.n_opponents > 0, "each row has an opponent, who is chosen together with its level"),
+        (isinstance(env, HoldsAttempts), f"an episode of {type(env).__name__} holds several attempts at its level"),
+        (any(score.needs_update for score in plan.scores), "the score looks at updates on one level alone"),
+    )
+    for applies, reason in reasons:
+        if applies and s.levels_per_row > 1:
+            raise ValueError(f"runner.levels_per_row is {s.levels_per_row}: it must be 1, since {reason}")
 
 
 def check_scores(scores: Sequence[Score], agent: Agent, n_evals: int, rewards: RewardNormalization | None) -> None:
@@ -85,7 +101,8 @@ def check_agents(env: Any, plan: Plan) -> None:
 def trained_with(env: Environment, agent: AgentPop, settings: RolloutSettings) -> Runner:
     """The runner of a method's settings. ValueError if they do not suit the length of episodes."""
     s = settings
-    curriculum = s.build(env, agent, s.n_parallel)  # type: ignore[attr-defined]
+    curriculum = s.build(env, agent, s.levels_per_batch)  # type: ignore[attr-defined]
+    check_in_turn(env, agent.n, curriculum.plan, s)
     rewards = RewardNormalization() if s.normalize_rewards else None
     if isinstance(curriculum.plan.restart, QueuedLevels):
         check_queued(s)
@@ -121,7 +138,16 @@ def trained_with(env: Environment, agent: AgentPop, settings: RolloutSettings) -
             f"n_updates is {n_updates}: it must be a multiple of {n_rollouts}, the rollouts of a batch, each of which "
             f"is followed by an update (try {nearest})"
         )
-    return runner_of(env, agent, curriculum, s.n_steps, n_rollouts=n_rollouts, n_evals=s.n_evals, rewards=rewards)
+    return runner_of(
+        env,
+        agent,
+        curriculum,
+        s.n_steps,
+        n_rollouts=n_rollouts,
+        n_evals=s.n_evals,
+        rewards=rewards,
+        levels_per_row=s.levels_per_row,
+    )
 
 
 def check_queued(s: RolloutSettings) -> None:

@@ -44,7 +44,7 @@ def least_bytes(config: Any) -> dict[str, int]:
         levels = n_scored * level_bytes(config.env) * config.n_seeds
         parts["the levels of a scoring (--runner.n-scored, --env, --n-seeds)"] = levels
     for n_edits in values_of(config.runner, "n_edits"):
-        edits = n_edits * config.runner.n_parallel * config.n_seeds * EDIT_BYTES
+        edits = n_edits * config.runner.levels_per_batch * config.n_seeds * EDIT_BYTES
         parts["mutations (--runner.n-edits, --runner.n-parallel, --n-seeds)"] = edits
     if config.eval.every:
         n_tasks = len(make_held_out(config.env, config.eval.tasks).names)

@@ -14,7 +14,7 @@ from minimax_lib.counts import Count
 from minimax_lib.curricula.base import NEW, SOURCE_NAMES, Curriculum, LevelBatch
 from minimax_lib.curricula.outcome import RolloutOutcome
 from minimax_lib.curricula.scores import population_regret, relative_regret, with_unfinished
-from minimax_lib.curricula.students import CurrentStudents, prepared
+from minimax_lib.curricula.students import CurrentStudents, opened, prepared
 from minimax_lib.envs.base import Environment, ResetsInGroups
 from minimax_lib.envs.batch import Rows
 from minimax_lib.envs.restarts import FreshLevels, QueuedLevels
@@ -25,6 +25,7 @@ from minimax_lib.rollout import (
     Rollout,
     Start,
     begin,
+    episode_returns,
     go_on,
     joined_in_time,
 )
@@ -69,6 +70,7 @@ class Runner:
     continues: bool = False  # episodes go on in the next batch; only if levels are always fresh, or come from queues
     n_rollouts: int = 1  # rollouts of a batch, each followed by an update; for episodes longer than a rollout
     rewards: RewardNormalization | None = None
+    levels_per_row: int = 1  # that a row plays in turn, if its curriculum restarts levels
 
     @property
     def env(self) -> Environment:
@@ -83,7 +85,7 @@ class Runner:
     @property
     def n_rows(self) -> int:
         """R, the rows of a batch: one for each evaluation of a level, and for each agent where there are several."""
-        return self.curriculum.plan.n_rows * self.batch_env.rows_per_level
+        return self.curriculum.plan.n_rows // self.levels_per_row * self.batch_env.rows_per_level
 
     def extra_env_steps(self, state: RunnerState) -> Count:
         """The environment steps that the curriculum has added, with the leading axes of `state`."""
@@ -152,7 +154,7 @@ class Runner:
         """A rollout from a reset on the batch, then an update."""
         k_begin, k_steps = jax.random.split(k_rollout)
         params = state.students.params
-        start = prepared(self.batch_env, begin(k_begin, self.batch_env, self.agent, batch.levels), batch)
+        start = opened(k_begin, self.batch_env, self.agent, batch, self.levels_per_row)
         runs = self._go_on(k_steps, state.students, start)
         rewards, runs = self._normalized(self._opening(state.rewards), runs)
         outcome = self._outcome(params, runs)
@@ -165,7 +167,7 @@ class Runner:
     ) -> "Played":
         """Several rollouts on the batch, each followed by an update. Each goes on where the one before ended."""
         k_begin, k_rest = jax.random.split(k_rollouts)
-        start = prepared(self.batch_env, begin(k_begin, self.batch_env, self.agent, batch.levels), batch)
+        start = opened(k_begin, self.batch_env, self.agent, batch, self.levels_per_row)
 
         def one(loop: tuple[TrainState, Start, Any], keys: tuple[jax.Array, jax.Array]) -> tuple[tuple, tuple]:
             students, start, rewards = loop
@@ -204,8 +206,8 @@ class Runner:
         return Played(outcome, students, losses, metrics, rewards)
 
     def _outcome(self, params: Any, runs: Rollout, parts: Rollout | None = None) -> RolloutOutcome:
-        rows = self.batch_env
-        return RolloutOutcome(self.agent, params, runs, parts, rows.rows_per_level, rows.n_agents)
+        shape = self.batch_env.rows_per_level, self.batch_env.n_agents, self.levels_per_row
+        return RolloutOutcome(self.agent, params, runs, parts, *shape)
 
     def _go_on(self, key: jax.Array, students: TrainState, start: Start) -> Rollout:
         bootstraps = self.agent.bootstrap_truncated
@@ -253,14 +255,15 @@ class Runner:
         def rescale(runs: Rollout) -> Rollout:
             return runs if self.rewards is None else self.rewards.apply(state.rewards.moments, runs)
 
-        return CurrentStudents(self.batch_env, self.agent, state.students.params, n_steps, rescale)
+        params, turn = state.students.params, self.levels_per_row
+        return CurrentStudents(self.batch_env, self.agent, params, n_steps, rescale, levels_per_row=turn)
 
     def _update(
         self, key: jax.Array, students: TrainState, runs: Rollout, train: jax.Array
     ) -> tuple[TrainState, dict[str, jax.Array]]:
         """The students after learning from the rows that the plan names. Unless `train`, unchanged, with NaN losses."""
         n_levels = self.curriculum.plan.n_train_rows
-        runs = runs.rows(slice(n_levels and n_levels * self.batch_env.rows_per_level))
+        runs = runs.rows(slice(n_levels and n_levels // self.levels_per_row * self.batch_env.rows_per_level))
         learn = jax.jit(self.agent.update)  # jitted so that the shapes of its losses and the branch share one trace
         shapes = jax.eval_shape(learn, key, students, runs)[1]
         no_losses = jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), shapes)
@@ -268,16 +271,18 @@ class Runner:
         return jax.lax.cond(train, lambda: learn(key, students, runs), lambda: (students, no_losses))
 
     def _level_game_metrics(self, batch: LevelBatch, outcome: RolloutOutcome) -> dict[str, jax.Array]:
-        """Metrics of the first episodes, of all levels and by their source. NaN for a source without levels."""
-        episodes = outcome.episodes
+        """Metrics of the levels, and of each row's first episode; of all and by source, NaN for one without levels."""
+        # Of the levels that follow in a row, the last is cut off, and long episodes more often than short ones.
+        episodes = episode_returns(outcome.runs.steps, outcome.n_evals)
         first = jax.tree.map(lambda x: x[0], episodes.first)
-        of_levels = jax.tree.map(lambda x: x.mean(axis=1), first_metrics(first))
-        facts = jax.vmap(self.env.level_metrics)(batch.levels) | of_levels
+        of_rows = jax.tree.map(lambda x: x.mean(axis=1), first_metrics(first))
+        of_levels = jax.vmap(self.env.level_metrics)(batch.levels)
         means = return_metrics(episodes)
         for source in self.curriculum.plan.sources:
-            rows = batch.source == source
-            for name, value in facts.items():
-                means[f"level/{SOURCE_NAMES[source]}/{name}"] = axes.mean_where(rows, value)
+            chosen = batch.source == source
+            for values, among in ((of_levels, chosen), (of_rows, chosen[:: self.levels_per_row])):
+                for name, value in values.items():
+                    means[f"level/{SOURCE_NAMES[source]}/{name}"] = axes.mean_where(among, value)
         return means
 
     def _handed_out_metrics(self, start: Start, runs: Rollout) -> dict[str, jax.Array]:

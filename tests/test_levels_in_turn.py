@@ -1,0 +1,193 @@
+"""Rows that play several levels in turn: what belongs to which level, in every curriculum that restarts levels."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from minimax_lib.curricula.accel import ACCEL
+from minimax_lib.curricula.base import Plan, level_batch
+from minimax_lib.curricula.conformance import small_agent
+from minimax_lib.curricula.designed import PAIRED, Teacher
+from minimax_lib.curricula.dr import DR
+from minimax_lib.curricula.episode_replay import EpisodePLR
+from minimax_lib.curricula.plr import PLR
+from minimax_lib.curricula.scores import SCORES
+from minimax_lib.curricula.sfl import SFL
+from minimax_lib.curricula.students import CurrentStudents, batch_for
+from minimax_lib.envs.base import sample_levels
+from minimax_lib.envs.maze.amaze import AMaze
+from minimax_lib.envs.maze.teacher import MazeDesign
+from minimax_lib.models.settings import FeedForward
+from minimax_lib.runners.build import trained_with
+from minimax_lib.runners.seeds import SeedRunner
+
+MAZE = AMaze(height=4, width=4, n_walls=3, max_steps=8)
+ROWS = {"n_parallel": 4, "n_steps": 16, "levels_per_row": 3}
+BUFFER = {"capacity": 32, "min_fill": 0.25}
+DESIGN, TINY = MazeDesign(n_walls=3), FeedForward(conv_filters=2, dense_width=8, head_width=4)
+RUNNERS = {
+    "plr": PLR(**ROWS, **BUFFER, robust=False),
+    "robust plr": PLR(**ROWS, **BUFFER),
+    "parallel plr": PLR(**ROWS, **BUFFER, parallel=True),
+    "accel": ACCEL(**ROWS, **BUFFER, generator=PLR().generator, n_parents=12, selection="easy"),
+    "parallel accel": ACCEL(**ROWS, **BUFFER, generator=PLR().generator, parallel=True),
+    "sfl": SFL(**ROWS, n_scored=12, n_kept=6, n_episodes=2, every=2),
+    "adversary": PAIRED(**ROWS, n_students=1, teacher=Teacher("neg_return", DESIGN, TINY)),
+}
+N_STEPS, IN_TURN, N_ROWS = 50, 3, 4
+
+
+def played(levels, levels_per_row, n_students=2):
+    """The outcome of students on levels, some episodes on each."""
+    agent = small_agent(MAZE, n_students)
+    n = jax.tree.leaves(levels)[0].shape[0]
+    rows = batch_for(MAZE, agent, Plan(n), levels_per_row=levels_per_row)
+    obs = rows.one_obs(jax.random.key(0), jax.tree.map(lambda x: x[0], levels))
+    params = agent.init(jax.random.key(1), obs).params
+    return CurrentStudents(rows, agent, params, N_STEPS, levels_per_row=levels_per_row).play(
+        jax.random.key(2), level_batch(levels)
+    )
+
+
+def episodes_of(steps):
+    """{(student, level): [(first step, last step, row)]} of the finished episodes, by a walk along each row."""
+    found = {(a, level): [] for a in range(2) for level in range(N_ROWS * IN_TURN)}
+    for a in range(2):
+        for row in range(N_ROWS):
+            place, began = 0, 0
+            for t in range(N_STEPS):
+                if steps.done[t, a, row]:
+                    found[a, row * IN_TURN + place].append((began, t, row))
+                    place, began = (place + 1) % IN_TURN, t + 1
+    return found
+
+
+def test_scores_and_returns_are_those_of_the_episodes_on_each_level():
+    """Against a walk along each row that counts the levels by itself."""
+    levels = sample_levels(MAZE, jax.random.key(3), N_ROWS * IN_TURN)
+    outcome = played(levels, IN_TURN)
+    best = jnp.linspace(0.1, 0.9, N_ROWS * IN_TURN)
+    runs, steps = outcome.runs, jax.tree.map(np.asarray, outcome.runs.steps.replace(obs=()))
+    episodes = episodes_of(steps)
+    counts = np.asarray([[len(episodes[a, b]) for b in range(N_ROWS * IN_TURN)] for a in range(2)])
+    assert counts.min() >= 1
+    assert counts.max() >= 3  # some rows are on a level for the second time
+
+    found = jax.tree.map(np.asarray, outcome.episodes)
+    np.testing.assert_array_equal(found.count, counts)
+    advantage = np.asarray(runs.advantages(outcome.agent.gamma, outcome.agent.gae_lambda)[0])
+    logits, _ = outcome.agent.look(outcome.params, runs)
+    log_p = np.asarray(jax.nn.log_softmax(logits))
+    quantities = {
+        "positive_value_loss": lambda t, a, row, b: max(advantage[t, a, row], 0),
+        "max_mc": lambda t, a, row, b: float(best[b]) - steps.value[t, a, row],
+        "policy_entropy": lambda t, a, row, b: -(np.exp(log_p[t, a, row]) * log_p[t, a, row]).sum() / np.log(7),
+    }
+    scored = {name: np.asarray(outcome.score(SCORES[name], best)) for name in quantities}
+    for b in range(N_ROWS * IN_TURN):
+        for a in range(2):
+            ends = [(t, row) for _, t, row in episodes[a, b]]
+            returns = [steps.episode_return[t, a, row] for t, row in ends]
+            assert found.mean[a, b] == pytest.approx(np.mean(returns), abs=1e-6)
+            assert found.best[a, b] == max(returns)
+            assert found.solved[a, b] == sum(steps.progress[t, a, row] >= 1 for t, row in ends)
+            assert found.first.finished[a, b, 0]
+            assert found.first.returns[a, b, 0] == returns[0]
+        for name, quantity in quantities.items():
+            of_students = [
+                np.mean([np.mean([quantity(t, a, row, b) for t in range(s, e + 1)]) for s, e, row in episodes[a, b]])
+                for a in range(2)
+            ]
+            assert scored[name][b] == pytest.approx(np.mean(of_students), abs=1e-5), name
+
+
+def test_a_level_that_no_row_came_to_has_no_score():
+    """The goal is out of reach, so that the first episode of each row lasts."""
+    maze = sample_levels(MAZE, jax.random.key(3), N_ROWS * IN_TURN)
+    shut_in = jnp.zeros((4, 4), bool).at[0, 1].set(True).at[1, 0].set(True)
+    levels = dataclasses.replace(
+        maze,
+        wall_map=jnp.broadcast_to(shut_in, maze.wall_map.shape),
+        agent_pos=jnp.zeros_like(maze.agent_pos),
+        goal_pos=jnp.full_like(maze.goal_pos, 3),
+    )
+    agent = small_agent(MAZE, 1)
+    rows = batch_for(MAZE, agent, Plan(N_ROWS * IN_TURN), levels_per_row=IN_TURN)
+    obs = rows.one_obs(jax.random.key(0), jax.tree.map(lambda x: x[0], levels))
+    students = CurrentStudents(rows, agent, agent.init(jax.random.key(1), obs).params, 16, levels_per_row=IN_TURN)
+    outcome = students.play(jax.random.key(2), level_batch(levels))
+    scores = np.asarray(outcome.score(SCORES["max_mc"], jnp.zeros(N_ROWS * IN_TURN)))
+    assert np.isfinite(scores).reshape(N_ROWS, IN_TURN).tolist() == [[True, True, False]] * N_ROWS
+    assert outcome.episodes.count[0].reshape(N_ROWS, IN_TURN).tolist() == [[1, 1, 0]] * N_ROWS
+
+
+def test_the_same_level_in_turn_is_the_level_again():
+    """Rows whose levels are all the same play what rows play that restart one level."""
+    levels = sample_levels(MAZE, jax.random.key(4), N_ROWS)
+    again = played(levels, 1)
+    in_turn = played(jax.tree.map(lambda x: jnp.repeat(x, IN_TURN, axis=0), levels), IN_TURN)
+    for name in ("done", "reward", "action", "value", "episode_return"):
+        same, other = getattr(again.runs.steps, name), getattr(in_turn.runs.steps, name)
+        np.testing.assert_array_equal(np.asarray(same), np.asarray(other), err_msg=name)
+    counts = np.asarray(in_turn.episodes.count).reshape(2, N_ROWS, IN_TURN)
+    np.testing.assert_array_equal(counts.sum(axis=2), again.episodes.count)
+
+
+@pytest.mark.parametrize("name", RUNNERS)
+def test_every_curriculum_that_restarts_levels(name):
+    settings = RUNNERS[name]
+    runner = trained_with(MAZE, small_agent(MAZE), settings)
+    program = SeedRunner(runner, n_seeds=2)
+    state, report = program.run(program.init(0), 8)
+    n_rows = {"parallel plr": 8, "parallel accel": 12}.get(name, 4)
+    assert runner.curriculum.plan.n_rows == 3 * n_rows
+    assert runner.env_steps_per_step == n_rows * 16
+    assert int(state.students.n_updates[0, 0]) >= 1
+    # Episodes have at most 8 steps, so that two end in each row, on two of its levels.
+    assert (np.asarray(report.metrics["episodes"]) >= 2 * n_rows).all()
+    if hasattr(state.curriculum, "buffer"):
+        buffer = state.curriculum.buffer
+        assert np.isfinite(np.asarray(buffer.scores)[np.asarray(buffer.filled)]).all()
+        # The first batch alone has 12 levels a kind, in 4 rows. Those that no row came to are not kept.
+        assert (np.asarray(buffer.filled).sum(axis=1) > 8).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            DR(n_parallel=4, levels_per_row=2),
+            "runner.levels_per_row is 2: it must be 1, since each episode has a level",
+        ),
+        (EpisodePLR(n_parallel=4, levels_per_row=2), "it must be 1, since each episode has a level of its own here"),
+        (PLR(n_parallel=4, levels_per_row=2, n_evals=2), "it must be 1, since runner.n_evals is 2"),
+        (PAIRED(n_parallel=4, levels_per_row=2, teacher=Teacher(design=DESIGN, model=TINY)), "since several students"),
+        (PLR(n_parallel=4, levels_per_row=2, score="parameter_change"), "since the score looks at updates"),
+        (SFL(n_parallel=4, levels_per_row=2, n_scored=8, n_kept=2), None),
+    ],
+)
+def test_what_cannot_work_is_refused(settings, message):
+    agent = small_agent(MAZE, settings.n_students)
+    if message is None:
+        trained_with(MAZE, agent, settings)
+        return
+    with pytest.raises(ValueError, match=message):
+        trained_with(MAZE, agent, settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"levels_per_row": 0}, "runner.levels_per_row is 0: it must be at least 1"),
+        (
+            {"n_parallel": 4, "levels_per_row": 2, "n_scored": 12, "n_kept": 2},
+            r"multiple of 8 \(runner.n_parallel \* .*\), as 16",
+        ),
+    ],
+)
+def test_impossible_numbers_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        SFL(**settings)
