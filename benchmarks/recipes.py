@@ -11,20 +11,26 @@ interquartile mean and optimality gap of each method with 95% intervals, and the
 
 import argparse
 import csv
+import dataclasses
 import sys
 from collections import defaultdict
 from glob import glob
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from minimax_lib.config.evaluate import Settings
 from minimax_lib.envs.registry import make_held_out
 from minimax_lib.evaluate import main as evaluate
+from minimax_lib.evaluation.held_out import evaluation_keys
+from minimax_lib.evaluation.robustness import SHARES, RobustRunner, level_key
 from minimax_lib.evaluation.statistics import MIN_SEEDS, bootstrap_interval, interquartile_mean
+from minimax_lib.evaluation.tables import Scores, level_scores
 from minimax_lib.experiment.evaluations import as_csv, existing, share_names
 from minimax_lib.experiment.files import write_atomically
+from minimax_lib.experiment.loaded import load_run
 from minimax_lib.experiment.saved import Run, find_run
 from minimax_lib.experiment.writers.csv import read_table
 from minimax_lib.pictures.held_out import improvement_probability
@@ -33,6 +39,7 @@ SUITES = ("benchmark", "hard", "validation", "TrainingDistribution")
 RESULTS = Path(__file__).parent / "results"
 KEYS = ("method", "config", "seed", "updates", "suite", "task", "episodes")  # a row with the same ones is replaced
 Row = dict[str, Any]
+COMMON_LEVELS = {"n_walls": 60, "replace_walls": True, "sample_n_walls": False, "only_solvable": False}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -70,10 +77,18 @@ def tasks_of(run: Run, method: str, args: argparse.Namespace) -> list[Row]:
 
 
 def levels_of(run: Run, method: str, args: argparse.Namespace) -> list[Row]:
-    """The rows of a run on the worst levels."""
+    """The rows of a run on the worst of the levels that all runs are compared on, whatever they were trained on."""
     settings = Settings(run=(str(run.folder.path),), robust=True, n_levels=args.n_levels)
-    flags = ["--robust", "--n-levels", str(args.n_levels)]
-    return evaluated(run, settings, flags, share_names(settings), {"method": method, "suite": "robust"})
+    which = {"method": method, "suite": "robust"}
+    env = dataclasses.replace(run.config.env, **COMMON_LEVELS)
+    if env == run.config.env:
+        flags = ["--robust", "--n-levels", str(args.n_levels)]
+        return evaluated(run, settings, flags, share_names(settings), which)
+    loaded = load_run(run.folder.path)
+    program = RobustRunner(env, loaded.agent, settings.robust_protocol)
+    params = jax.tree.map(lambda x: x[None], loaded.params)
+    result = program.evaluate(level_key(settings.seed), evaluation_keys(run.seeds, settings.seed), params)
+    return rows_of(run, loaded.update, level_scores(SHARES, run.seeds, result), settings, which)
 
 
 def evaluated(run: Run, settings: Settings, flags: list[str], tasks: tuple[str, ...], which: Row) -> list[Row]:
@@ -84,7 +99,11 @@ def evaluated(run: Run, settings: Settings, flags: list[str], tasks: tuple[str, 
             sys.exit(f"{run.folder.path} could not be evaluated")
         found = existing(settings, run, tasks)
         assert found is not None
-    update, scores = found
+    return rows_of(run, *found, settings, which)
+
+
+def rows_of(run: Run, update: int, scores: Scores, settings: Settings, which: Row) -> list[Row]:
+    """The rows of one evaluation of a run."""
     last = {int(row["seed"]): row for row in read_table(run.folder.metrics)[1]}  # of each seed
     returns = scores.measures.get("return")
     return [
