@@ -89,7 +89,10 @@ def test_choosing_another_name_leaves_the_settings_of_the_first_behind(elsewhere
 LEFT_BEHIND = [
     (["--config", "maze/cpu/dr", "--model", "lstm"], "memory_width 256 (was 64), memory_span None (was 30)"),
     (["--config", "maze/cpu/dr", "--model", "lstm", "--model.memory-width=64"], "memory_span None (was 30)"),
-    (["--config", "maze/cpu/plr", "--runner", "accel"], "robust True (was False)"),
+    (
+        ["--config", "maze/cpu/plr", "--runner", "accel", "--runner.levels-per-row=8"],
+        "robust True (was False), temperature 0.3 (was 1.0)",
+    ),
     (["--config", "maze/cpu/paired", "--runner.teacher.model", "lstm"], "conv_filters 128 (was 32)"),
     (["--config", "a.yaml", "b.yaml"], None),  # the second file says it itself
     (["--config", "maze/cpu/dr", "--model", "gru"], None),  # the same choice
