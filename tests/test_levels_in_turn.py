@@ -18,12 +18,14 @@ from minimax_lib.curricula.scores import SCORES
 from minimax_lib.curricula.sfl import SFL
 from minimax_lib.curricula.students import CurrentStudents, batch_for
 from minimax_lib.envs.base import sample_levels
+from minimax_lib.envs.lasertag.lasertag import LaserTag
 from minimax_lib.envs.maze.amaze import AMaze
 from minimax_lib.envs.maze.teacher import MazeDesign
 from minimax_lib.models.settings import FeedForward
 from minimax_lib.runners.build import trained_with
 from minimax_lib.runners.seeds import SeedRunner
 
+GAME = LaserTag(height=4, width=4, min_side=3, max_steps=8)
 MAZE = AMaze(height=4, width=4, n_walls=3, max_steps=8)
 ROWS = {"n_parallel": 4, "n_steps": 16, "levels_per_row": 3}
 BUFFER = {"capacity": 32, "min_fill": 0.25}
@@ -134,6 +136,31 @@ def test_the_same_level_in_turn_is_the_level_again():
         np.testing.assert_array_equal(np.asarray(same), np.asarray(other), err_msg=name)
     counts = np.asarray(in_turn.episodes.count).reshape(2, N_ROWS, IN_TURN)
     np.testing.assert_array_equal(counts.sum(axis=2), again.episodes.count)
+
+
+def test_agents_that_share_an_environment_go_on_together():
+    """The lives of both agents are those of the level, also of the one that does not see the end."""
+    n_rows, n_steps = 3, 40
+    levels = sample_levels(GAME, jax.random.key(5), n_rows * IN_TURN)
+    agent = small_agent(GAME)
+    rows = batch_for(GAME, agent, Plan(n_rows * IN_TURN), levels_per_row=IN_TURN)
+    obs = rows.one_obs(jax.random.key(0), jax.tree.map(lambda x: x[0], levels))
+    students = CurrentStudents(rows, agent, agent.init(jax.random.key(1), obs).params, n_steps, levels_per_row=IN_TURN)
+    outcome = students.play(jax.random.key(2), level_batch(levels))
+    steps = jax.tree.map(np.asarray, outcome.runs.steps.replace(obs=()))
+    counts, returns = np.zeros(n_rows * IN_TURN, int), np.zeros(n_rows * IN_TURN)
+    for row in range(n_rows):
+        place = 0
+        for t in range(n_steps):
+            for agent_row in (2 * row, 2 * row + 1):
+                if steps.done[t, 0, agent_row]:
+                    counts[row * IN_TURN + place] += 1
+                    returns[row * IN_TURN + place] += steps.episode_return[t, 0, agent_row]
+            if t + 1 < n_steps and steps.first[t + 1, 0, 2 * row]:
+                place = (place + 1) % IN_TURN
+    assert counts.min() >= 2
+    np.testing.assert_array_equal(outcome.episodes.count[0], counts)
+    np.testing.assert_allclose(outcome.episodes.mean[0], returns / counts, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", RUNNERS)
