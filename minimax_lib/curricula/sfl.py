@@ -149,7 +149,9 @@ class SFLSettings:
     def check_rows(self, n_rows: int) -> None:
         """ValueError where batches of `n_rows` levels do not fit."""
         if n_rows % 2:
-            raise ValueError(f"runner.n_parallel is {n_rows}: it must be even, half of the levels are fresh")
+            raise ValueError(
+                f"runner.n_parallel * runner.levels_per_row is {n_rows}: it must be even, half of the levels are fresh"
+            )
         if self.n_scored < 1 or self.n_scored % n_rows:
             nearest = n_rows * max(1, round(self.n_scored / n_rows))
             raise ValueError(
