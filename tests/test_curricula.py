@@ -433,6 +433,10 @@ def test_max_mc_keeps_the_best_return_of_a_level():
         ({"score": "max_mcc"}, "did you mean 'max_mc'"),
         ({"parallel": True, "robust": False}, "runner.robust is False"),
         ({"generator": Teacher(ppo=PPO(lr_final=0.0))}, "runner.generator.ppo.lr_final is 0.0"),
+        (
+            {"generator": Teacher(ppo=PPO(entropy_coef_final=0.0))},
+            "runner.generator.ppo.entropy_coef_final is 0.0",
+        ),
         ({"n_students": 0}, "runner.n_students is 0"),
         ({"replay_prob": 1.5}, "replay_prob is 1.5"),
     ],

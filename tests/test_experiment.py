@@ -314,15 +314,15 @@ def test_what_does_not_alter_the_training_may_differ(done, tmp_path):
     assert experiment(toy_config(tmp_path, name="copy", resume=True, **free)).run() == 0
     assert "n_updates" in free_settings(done)
     assert "n_updates" not in free_settings(toy_config(tmp_path, ppo=PPO(lr_final=0.0)))
+    assert "n_updates" not in free_settings(toy_config(tmp_path, ppo=PPO(entropy_coef_final=0.0)))
 
 
 def test_a_longer_run_is_refused_where_the_learning_rate_depends_on_its_length(tmp_path):
     scheduled = {"ppo": PPO(lr_final=0.0), "n_updates": 2}
     experiment(toy_config(tmp_path, **scheduled)).train()
     why = re.escape(
-        "n_updates was 2 and is now 4 (ppo.lr_final is 0.0: the learning rate falls over all of n_updates, so that a "
-        "run of another length differs from its first update on; keep n_updates, or train the longer run under "
-        "another --name)"
+        "n_updates was 2 and is now 4 (ppo.lr_final is 0.0, which is reached after all of n_updates, so that a run of "
+        "another length differs from its first update on; keep n_updates, or train the longer run under another --name)"
     )
     longer = toy_config(tmp_path, **(scheduled | {"n_updates": 4, "resume": True}))
     with pytest.raises(RunRefused, match=f"with another configuration: {why}$"):

@@ -227,7 +227,7 @@ def test_the_update_is_that_of_the_single_agents_on_the_same_steps():
     advantage, target = rollouts.advantages(batch.gamma, batch.gae_lambda)
     valid = np.asarray(rollouts.steps.valid)
     # By hand: the mean over the valid steps alone, of a batch that holds nothing else.
-    whole = Batch(steps=rollouts.steps, carry=(), advantage=advantage, target=target)
+    whole = Batch(steps=rollouts.steps, carry=(), advantage=advantage, target=target, entropy_coef=jnp.float32(0.01))
     only = jax.tree.map(lambda x: x[valid][None] if x.ndim >= 2 else x, whole)
     only = dataclasses.replace(only, steps=only.steps.replace(valid=None))
     single = jax.tree.map(lambda x: x[0], params)

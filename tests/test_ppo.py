@@ -90,7 +90,9 @@ def experience(agent: PPOAgent, seed: int = 1, play=play) -> tuple:
 
 def as_batch(agent: PPOAgent, run: Rollout) -> Batch:
     advantage, target = run.advantages(agent.config.gamma, agent.config.gae_lambda)
-    return Batch(steps=run.steps, carry=run.carry, advantage=advantage, target=target)
+    return Batch(
+        steps=run.steps, carry=run.carry, advantage=advantage, target=target, entropy_coef=agent.config.entropy_coef
+    )
 
 
 # ------------------------------------------------------------------------------------------- probes
@@ -464,9 +466,26 @@ def test_the_schedule_is_used_and_ends_with_the_run():
     assert int(state.n_updates) == 3
 
 
-def test_a_schedule_needs_its_length():
-    with pytest.raises(ValueError, match="n_total_updates"):
-        make_agent("ff", lr_final=0.0)
+@pytest.mark.parametrize("setting", ["lr_final", "entropy_coef_final"])
+def test_a_schedule_needs_its_length(setting):
+    with pytest.raises(ValueError, match=f"ppo.{setting} is 0.0: the agent must be told its n_total_updates"):
+        make_agent("ff", **{setting: 0.0})
+
+
+@pytest.mark.parametrize(("name", "n_minibatches"), [("ff", 1), ("ff", 2), ("lstm", 1), ("lstm", 2)])
+def test_the_entropy_bonus_falls_with_the_updates(name, n_minibatches):
+    """An update of the falling bonus is one of an agent with a constant bonus, of that update's weight."""
+    falling = make_agent(name, n_total_updates=4, entropy_coef=0.8, entropy_coef_final=0.4, n_minibatches=n_minibatches)
+    state, run = experience(falling)
+    update = jax.jit(falling.update)
+    # The fifth has the last weight: an agent may be updated more often than planned.
+    for weight in (0.8, 0.7, 0.6, 0.5, 0.4, 0.4):
+        constant = make_agent(name, entropy_coef=weight, n_minibatches=n_minibatches)
+        expected = jax.jit(constant.update)(jax.random.key(1), state, run)
+        found = update(jax.random.key(1), state, run)
+        for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
+        state = found[0]
 
 
 # ------------------------------------------------------------------------------------------- devices, seeds, students
@@ -594,6 +613,7 @@ def test_defaults_are_those_of_published_domain_randomisation():
         ("n_epochs", 0, "at least 1"),
         ("n_minibatches", 0, "at least 1"),
         ("entropy_coef", -1.0, "at least 0"),
+        ("entropy_coef_final", -1.0, "at least 0"),
         ("value_coef", float("inf"), "at least 0"),
         ("max_grad_norm", -0.5, "positive"),
         ("adam_eps", 0.0, "positive"),

@@ -15,6 +15,7 @@ from minimax_lib.registry import unknown_name
 from minimax_lib.rollout import Rollout, Transition
 
 Over = Literal["minibatch", "rollout"]
+SCHEDULES = ("lr_final", "entropy_coef_final")  # settings that are reached at the end of the run
 MOST_GRADIENTS = 2**24  # numbers in the gradients that are in memory at once: 64 MiB
 
 
@@ -44,6 +45,9 @@ class PPO:
     """Number of parts of a minibatch. Its gradient is added up over them: the same gradient, in less memory."""
     entropy_coef: float = 1e-3
     """Weight of the entropy bonus."""
+    entropy_coef_final: float | None = None
+    """Weight of the entropy bonus after the last update of the run. It falls linearly from entropy_coef. None: the
+    weight stays entropy_coef. The score parameter_change uses entropy_coef either way."""
     value_coef: float = 0.5
     """Weight of the value loss."""
     max_grad_norm: float = 0.5
@@ -72,8 +76,9 @@ class PPO:
             _check(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
         if self.advantages_over not in get_args(Over):
             raise unknown_name("ppo.advantages_over", self.advantages_over, get_args(Over))
-        if self.lr_final is not None:
-            _check("lr_final", self.lr_final, self.lr_final >= 0, "at least 0")
+        for name in SCHEDULES:
+            if (value := getattr(self, name)) is not None:
+                _check(name, value, value >= 0, "at least 0")
         _check("ema_decay", self.ema_decay, 0 <= self.ema_decay < 1, "at least 0, less than 1")
 
 
@@ -94,16 +99,19 @@ class Batch(struct.PyTreeNode):
     carry: Any  # [R, ...], the memory before step 0
     advantage: jax.Array  # f32[T, R]
     target: jax.Array  # f32[T, R], of the value
+    entropy_coef: float | jax.Array  # f32[], weight of the entropy bonus
 
     def rows(self, index: jax.Array) -> "Batch":
         """The sequences `index` (i32[n])."""
         steps, advantage, target = jax.tree.map(lambda x: x[:, index], (self.steps, self.advantage, self.target))
         carry = jax.tree.map(lambda x: x[index], self.carry)
-        return Batch(steps=steps, carry=carry, advantage=advantage, target=target)
+        return self.replace(steps=steps, carry=carry, advantage=advantage, target=target)
 
     def single_steps(self) -> "Batch":
         """Every step as a sequence of its own, [1, T * R, ...]. For models without memory."""
-        return jax.tree.map(lambda x: x.reshape(1, -1, *x.shape[2:]), self)
+        parts = (self.steps, self.advantage, self.target)
+        steps, advantage, target = jax.tree.map(lambda x: x.reshape(1, -1, *x.shape[2:]), parts)
+        return self.replace(steps=steps, advantage=advantage, target=target)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,11 +120,12 @@ class PPOAgent:
 
     model: Any  # an ActorCritic
     config: PPO
-    n_total_updates: int | None = None  # rollouts that the run learns from; `lr_final` is reached after them
+    n_total_updates: int | None = None  # rollouts that the run learns from; schedules end with the last of them
 
     def __post_init__(self) -> None:
-        if self.config.lr_final is not None and not self.n_total_updates:
-            raise ValueError(f"ppo.lr_final is {self.config.lr_final}: the agent must be told its n_total_updates")
+        for name in SCHEDULES:
+            if (value := getattr(self.config, name)) is not None and not self.n_total_updates:
+                raise ValueError(f"ppo.{name} is {value}: the agent must be told its n_total_updates")
 
     def check_batch(self, n_rows: int, n_steps: int) -> None:
         """ValueError if the rows of one device cannot be divided into minibatches and chunks.
@@ -171,6 +180,14 @@ class PPOAgent:
         # Optax counts only gradient steps that are taken. A training step that only scores levels does not move the
         # schedule, so the schedule ends with the last update of the run.
         return optax.linear_schedule(c.lr, c.lr_final, self.n_total_updates * c.n_epochs * c.n_minibatches)
+
+    def entropy_coef(self, n_updates: jax.Array) -> float | jax.Array:
+        """Weight of the entropy bonus in the update after `n_updates` (i32[]) others."""
+        c = self.config
+        if c.entropy_coef_final is None:
+            return c.entropy_coef
+        assert self.n_total_updates is not None
+        return optax.linear_schedule(c.entropy_coef, c.entropy_coef_final, self.n_total_updates)(n_updates)
 
     @property
     def optimizer(self) -> optax.GradientTransformation:
@@ -227,7 +244,8 @@ class PPOAgent:
         # devices, not by a level's own.
         assert run.steps.valid is None
         advantage, target = run.advantages(self.config.gamma, self.config.gae_lambda)
-        batch = Batch(steps=run.steps, carry=run.carry, advantage=advantage, target=target)
+        # The first weight, even if it falls: how far the run is, is not known here.
+        batch = Batch(run.steps, run.carry, advantage, target, self.config.entropy_coef)
 
         def of_level(rows: jax.Array) -> jax.Array:
             gradient, _ = jax.grad(self.loss, has_aux=True)(params, batch.rows(rows))
@@ -252,7 +270,7 @@ class PPOAgent:
         advantage, target = run.advantages(c.gamma, c.gae_lambda)
         if c.normalize_advantages and c.advantages_over == "rollout":
             advantage = normalized(advantage, run.steps.valid)
-        batch = Batch(steps=run.steps, carry=run.carry, advantage=advantage, target=target)
+        batch = Batch(run.steps, run.carry, advantage, target, self.entropy_coef(state.n_updates))
 
         def epoch(learnt: tuple[Any, Any], key: jax.Array) -> tuple[tuple[Any, Any], dict[str, jax.Array]]:
             return self._epoch(key, learnt, batch)
@@ -327,7 +345,7 @@ class PPOAgent:
         # not have to agree, and their disagreement (a score) would mean nothing.
         value_loss = clipped_value_loss(values, steps.value[..., None], batch.target[..., None], c.clip_eps, valid)
         entropy = mean_over(policy.entropy(), valid)
-        loss = policy_loss + c.value_coef * value_loss - c.entropy_coef * entropy
+        loss = policy_loss + c.value_coef * value_loss - batch.entropy_coef * entropy
         ratio = jnp.exp(log_ratio)
         return loss, {
             "loss": loss,

@@ -10,6 +10,7 @@ from flax import struct
 
 from minimax_lib import axes
 from minimax_lib.agents.population import AgentPop
+from minimax_lib.agents.ppo import SCHEDULES
 from minimax_lib.counts import Count
 from minimax_lib.curricula import level_buffer
 from minimax_lib.curricula.base import NEW, REPLAY, Curriculum, LevelBatch, Plan, Students, level_batch
@@ -183,11 +184,13 @@ class PLRSettings(ReplaySettings):
         SCORES[self.score]  # ValueError for an unknown name
         if self.parallel and not self.robust:
             raise ValueError("runner.robust is False with runner.parallel: parallel PLR learns from replay only")
-        if isinstance(self.generator, Teacher) and self.generator.ppo.lr_final is not None:
-            raise ValueError(
-                f"runner.generator.ppo.lr_final is {self.generator.ppo.lr_final}: with replay, how often the teacher "
-                "learns is not known beforehand, choose none"
-            )
+        if isinstance(self.generator, Teacher):
+            for name in SCHEDULES:
+                if (value := getattr(self.generator.ppo, name)) is not None:
+                    raise ValueError(
+                        f"runner.generator.ppo.{name} is {value}: with replay, how often the teacher learns is not "
+                        "known beforehand, choose none"
+                    )
 
     @property
     def divided(self) -> tuple[str, ...]:

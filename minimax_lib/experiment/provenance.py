@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from minimax_lib.agents.ppo import SCHEDULES
 from minimax_lib.config import Config, to_dict
 from minimax_lib.config.tree import Tree, flat
 from minimax_lib.config.wandb import Wandb
@@ -31,7 +32,7 @@ LAYOUT = frozenset({"n_devices", "n_seed_devices"})
 def free_settings(config: Config) -> frozenset[str]:
     """Dotted names of the settings that a resumed run may change, because they do not alter what it learns.
 
-    The number of updates is one of them, unless a learning rate is scheduled over it.
+    The number of updates is one of them, unless a setting is scheduled over it.
     """
     free = FREE | LAYOUT
     return free if schedules(config) else free | {"n_updates"}
@@ -43,16 +44,16 @@ def reasons_fixed(config: Config) -> dict[str, str]:
     if not why:
         return {}
     return {
-        "n_updates": f" ({' and '.join(why)}: the learning rate falls over all of n_updates, so that a run of another "
-        "length differs from its first update on; keep n_updates, or train the longer run under another --name)"
+        "n_updates": f" ({' and '.join(why)}, which is reached after all of n_updates, so that a run of another length "
+        "differs from its first update on; keep n_updates, or train the longer run under another --name)"
     }
 
 
 def schedules(config: Config) -> dict[str, float]:
-    """Dotted names and values of the learning rates that fall over the length of the run."""
-    # Found by the end of the name: teachers have a schedule of their own.
+    """Dotted names and values of the settings that are reached at the end of the run."""
+    # Found by the end of the name: teachers have schedules of their own.
     settings = flat(to_dict(config)).items()
-    return {name: value for name, value in settings if name.endswith("lr_final") and value is not None}
+    return {name: value for name, value in settings if name.split(".")[-1] in SCHEDULES and value is not None}
 
 
 def sealed(words: Mapping[str, Any]) -> dict[str, Any]:
