@@ -417,7 +417,11 @@ def test_auto_must_become_a_number_before_anything_is_built():
             {"n_devices": 4, "runner": {"selection": "easy", "n_parents": 3}},
             "runner.n_parents is 3, which 4 devices",
         ),
-        ("sfl", {"n_devices": 4, "runner": {"n_parallel": 4}}, "on each of 4 devices, runner.n_parallel is 1"),
+        (
+            "sfl",
+            {"n_devices": 4, "runner": {"n_parallel": 4}},
+            r"on each of 4 devices, runner.n_parallel \* runner.levels_per_row is 1",
+        ),
         (
             "dr",
             {"n_devices": 4, "model": "lstm", "ppo": {"n_minibatches": 4}},
