@@ -43,7 +43,8 @@ from minimax_lib.experiment.evaluations import (
 from minimax_lib.experiment.failures import XLA_ERRORS, evaluation_failure
 from minimax_lib.experiment.folder import differences
 from minimax_lib.experiment.hardware import say_hardware
-from minimax_lib.experiment.meetings import meet, planned
+from minimax_lib.experiment.meeting_plan import planned
+from minimax_lib.experiment.meetings import meet
 from minimax_lib.experiment.saved import Run, find_run, restore
 from minimax_lib.runners.build import make_agent
 from minimax_lib.runners.memory import check_level_memory, check_task_memory

@@ -25,7 +25,7 @@ from minimax_lib.evaluation.ratings import ratings
 from minimax_lib.experiment.checkpoint import Checkpoints
 from minimax_lib.experiment.folder import RunFolder
 from minimax_lib.experiment.loaded import LoadedRun, load_run
-from minimax_lib.experiment.meetings import planned
+from minimax_lib.experiment.meeting_plan import planned
 from minimax_lib.experiment.metric_docs import GAMES, RESULTS
 from minimax_lib.experiment.parameters import about_params, load_params
 from minimax_lib.experiment.saved import Run

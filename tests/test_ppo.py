@@ -13,8 +13,9 @@ import pytest
 from jax.sharding import AxisType, PartitionSpec
 
 from minimax_lib import axes
+from minimax_lib.agents.losses import explained_variance, normalized
 from minimax_lib.agents.population import AgentPop
-from minimax_lib.agents.ppo import MOST_GRADIENTS, PPO, Batch, PPOAgent, averaged, explained_variance, normalized
+from minimax_lib.agents.ppo import MOST_GRADIENTS, PPO, Batch, PPOAgent, averaged
 from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.envs.restarts import NoRestart
 from minimax_lib.models.settings import GRU, LSTM, S5, FeedForward
