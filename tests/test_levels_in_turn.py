@@ -24,6 +24,7 @@ from minimax_lib.envs.maze.teacher import MazeDesign
 from minimax_lib.models.settings import FeedForward
 from minimax_lib.runners.build import trained_with
 from minimax_lib.runners.seeds import SeedRunner
+from minimax_lib.runners.training import mean_regret
 
 GAME = LaserTag(height=4, width=4, min_side=3, max_steps=8)
 MAZE = AMaze(height=4, width=4, n_walls=3, max_steps=8)
@@ -38,18 +39,20 @@ RUNNERS = {
     "parallel accel": ACCEL(**ROWS, **BUFFER, generator=PLR().generator, parallel=True),
     "sfl": SFL(**ROWS, n_scored=12, n_kept=6, n_episodes=2, every=2),
     "adversary": PAIRED(**ROWS, n_students=1, teacher=Teacher("neg_return", DESIGN, TINY)),
+    "paired": PAIRED(**ROWS, teacher=Teacher(design=DESIGN, model=TINY)),
+    "population paired": PAIRED(**ROWS, n_students=3, teacher=Teacher("population_regret", DESIGN, TINY)),
 }
 N_STEPS, IN_TURN, N_ROWS = 50, 3, 4
 
 
-def played(levels, levels_per_row, n_students=2):
+def played(levels, levels_per_row, n_students=2, n_steps=N_STEPS):
     """The outcome of students on levels, some episodes on each."""
     agent = small_agent(MAZE, n_students)
     n = jax.tree.leaves(levels)[0].shape[0]
     rows = batch_for(MAZE, agent, Plan(n), levels_per_row=levels_per_row)
     obs = rows.one_obs(jax.random.key(0), jax.tree.map(lambda x: x[0], levels))
     params = agent.init(jax.random.key(1), obs).params
-    return CurrentStudents(rows, agent, params, N_STEPS, levels_per_row=levels_per_row).play(
+    return CurrentStudents(rows, agent, params, n_steps, levels_per_row=levels_per_row).play(
         jax.random.key(2), level_batch(levels)
     )
 
@@ -60,7 +63,7 @@ def episodes_of(steps):
     for a in range(2):
         for row in range(N_ROWS):
             place, began = 0, 0
-            for t in range(N_STEPS):
+            for t in range(len(steps.done)):
                 if steps.done[t, a, row]:
                     found[a, row * IN_TURN + place].append((began, t, row))
                     place, began = (place + 1) % IN_TURN, t + 1
@@ -104,6 +107,26 @@ def test_scores_and_returns_are_those_of_the_episodes_on_each_level():
                 for a in range(2)
             ]
             assert scored[name][b] == pytest.approx(np.mean(of_students), abs=1e-5), name
+
+
+def test_students_are_compared_on_levels_that_all_of_them_have_finished():
+    """Against a walk along each row. A student that has not come to a level has not failed on it."""
+    levels = sample_levels(MAZE, jax.random.key(3), N_ROWS * IN_TURN)
+    outcome = played(levels, IN_TURN, n_steps=23)
+    steps = jax.tree.map(np.asarray, outcome.runs.steps.replace(obs=()))
+    episodes = episodes_of(steps)
+    regrets, n_half_played = np.full(N_ROWS * IN_TURN, -np.inf), 0
+    for b in range(N_ROWS * IN_TURN):
+        protagonist, antagonist = ([steps.episode_return[t, a, row] for _, t, row in episodes[a, b]] for a in range(2))
+        if protagonist and antagonist:
+            regrets[b] = max(max(antagonist) - np.mean(protagonist), 0)
+        n_half_played += bool(protagonist) != bool(antagonist)
+    assert n_half_played > 0
+    assert np.isfinite(regrets).sum() > N_ROWS and regrets.max() > 0
+    found = outcome.score(SCORES["relative_regret"], jnp.zeros(N_ROWS * IN_TURN))
+    np.testing.assert_allclose(found, regrets, atol=1e-6)
+    both = np.isfinite(regrets)
+    assert float(mean_regret(outcome.episodes, in_turn=True)) == pytest.approx(regrets[both].mean(), abs=1e-6)
 
 
 def test_a_level_that_no_row_came_to_has_no_score():
@@ -166,12 +189,14 @@ def test_agents_that_share_an_environment_go_on_together():
 @pytest.mark.parametrize("name", RUNNERS)
 def test_every_curriculum_that_restarts_levels(name):
     settings = RUNNERS[name]
-    runner = trained_with(MAZE, small_agent(MAZE), settings)
+    runner = trained_with(MAZE, small_agent(MAZE, settings.n_students), settings)
     program = SeedRunner(runner, n_seeds=2)
     state, report = program.run(program.init(0), 8)
+    if isinstance(settings, PAIRED):
+        assert (np.asarray(report.metrics["teacher/unpaid"]) < 1).all()
     n_rows = {"parallel plr": 8, "parallel accel": 12}.get(name, 4)
     assert runner.curriculum.plan.n_rows == 3 * n_rows
-    assert runner.env_steps_per_step == n_rows * 16
+    assert runner.env_steps_per_step == n_rows * 16 * settings.n_students
     assert int(state.students.n_updates[0, 0]) >= 1
     # Episodes have at most 8 steps, so that two end in each row, on two of its levels.
     assert (np.asarray(report.metrics["episodes"]) >= 2 * n_rows).all()
@@ -191,7 +216,6 @@ def test_every_curriculum_that_restarts_levels(name):
         ),
         (EpisodePLR(n_parallel=4, levels_per_row=2), "it must be 1, since each episode has a level of its own here"),
         (PLR(n_parallel=4, levels_per_row=2, n_evals=2), "it must be 1, since runner.n_evals is 2"),
-        (PAIRED(n_parallel=4, levels_per_row=2, teacher=Teacher(design=DESIGN, model=TINY)), "since several students"),
         (PLR(n_parallel=4, levels_per_row=2, score="parameter_change"), "since the score looks at updates"),
         (SFL(n_parallel=4, levels_per_row=2, n_scored=8, n_kept=2), None),
     ],

@@ -6,7 +6,8 @@ updates learn from it too. A level without a finished episode scores -inf, and s
 buffer.
 
 Of several students, it is enough that one has finished an episode. A score that is a mean over steps leaves the others
-out. A score that compares returns takes the return that they have so far.
+out. A score that compares returns takes the return that they have so far. Where rows play several levels in turn, all
+students must have finished one: the others may not even have come to the level.
 """
 
 import dataclasses
@@ -47,6 +48,7 @@ class Experience(struct.PyTreeNode):
     change: jax.Array | None = None  # f32[A, B], what an update on the level alone would change, for those that need it
     valid: jax.Array | None = None  # bool[T, A, R], the step counts (see `Transition.valid`); None: all steps do
     by_agent: EpisodeReturns | None = None  # [A, B * G], of each of G agents: entry b * G + g; None: G is 1
+    in_turn: bool = struct.field(pytree_node=False, default=False)  # rows play several levels in turn
 
     @property
     def n_evals(self) -> int:
@@ -87,6 +89,7 @@ def experience(
         best_return=jnp.repeat(best_return, n_evals),
         valid=steps.valid,
         by_agent=returns_by_agent(steps, n_evals, n_agents) if n_agents > 1 else None,
+        in_turn=levels_per_row > 1,
     )
 
 
@@ -147,9 +150,19 @@ def mean_of(students: jax.Array, values: jax.Array) -> jax.Array:
 
 
 def finished(x: Experience, score: jax.Array) -> jax.Array:
-    """f32[B]: `score` where some student has finished an episode, -inf elsewhere."""
+    """f32[B]: `score` where students have finished enough episodes (see `comparable`), -inf elsewhere."""
     # Without a finished episode, the mean return is 0, which would look like a real return.
-    return jnp.where((x.episodes.count > 0).any(axis=0), score, -jnp.inf)
+    return jnp.where(comparable(x.episodes, x.in_turn), score, -jnp.inf)
+
+
+def comparable(episodes: EpisodeReturns, in_turn: bool) -> jax.Array:
+    """bool[B]: some student has finished an episode on the level; where rows play levels `in_turn`, all have.
+
+    On a level that restarts, a student without a finished episode has played all the time, and failed so far. In turn,
+    it may not have come to the level, or only just.
+    """
+    has_finished = episodes.count > 0
+    return has_finished.all(axis=0) if in_turn else has_finished.any(axis=0)
 
 
 def with_unfinished(episodes: EpisodeReturns) -> EpisodeReturns:
@@ -192,7 +205,7 @@ def population_regret(episodes: EpisodeReturns) -> jax.Array:
 
 
 def regret(formula: Callable[[EpisodeReturns], jax.Array]) -> Callable[[Experience], jax.Array]:
-    """The score f32[B] that is `formula` where some student has finished an episode."""
+    """The score f32[B] that is `formula` where the students can be compared."""
     return lambda x: finished(x, formula(with_unfinished(x.episodes)))
 
 

@@ -174,7 +174,8 @@ TRAINING: tuple[Section, ...] = (
             "student_<i>/return": "`return` of student i",
             "student_<i>/solved_rate": "`solved_rate` of student i",
             "student_<i>/unfinished": "`unfinished` of student i",
-            "regret": "mean relative regret of two students, population regret of more, where an episode ended",
+            "regret": "mean relative regret of two students, population regret of more, where an episode ended (with "
+            "several levels a row: one of each student)",
         },
     ),
     Section(

@@ -51,12 +51,11 @@ def runner_of(
     return Runner(batch_env, agent, curriculum, n_steps, continues, n_rollouts, rewards, levels_per_row)
 
 
-def check_in_turn(env: Environment, n_students: int, plan: Plan, s: RolloutSettings) -> None:
+def check_in_turn(env: Environment, plan: Plan, s: RolloutSettings) -> None:
     """ValueError where rows cannot play several levels in turn."""
     reasons = (
         (not isinstance(plan.restart, SameLevel), "each episode has a level of its own here anyway"),
         (s.n_evals > 1, f"runner.n_evals is {s.n_evals}, and the rows of a level would go on at different times"),
-        (n_students > 1, "several students are compared on each level, and would go on at different times"),
         (plan.n_opponents > 0, "each row has an opponent, who is chosen together with its level"),
         (isinstance(env, HoldsAttempts), f"an episode of {type(env).__name__} holds several attempts at its level"),
         (any(score.needs_update for score in plan.scores), "the score looks at updates on one level alone"),
@@ -102,7 +101,7 @@ def trained_with(env: Environment, agent: AgentPop, settings: RolloutSettings) -
     """The runner of a method's settings. ValueError if they do not suit the length of episodes."""
     s = settings
     curriculum = s.build(env, agent, s.levels_per_batch)  # type: ignore[attr-defined]
-    check_in_turn(env, agent.n, curriculum.plan, s)
+    check_in_turn(env, curriculum.plan, s)
     rewards = RewardNormalization() if s.normalize_rewards else None
     if isinstance(curriculum.plan.restart, QueuedLevels):
         check_queued(s)

@@ -13,7 +13,7 @@ from minimax_lib.agents.population import AgentPop
 from minimax_lib.counts import Count
 from minimax_lib.curricula.base import NEW, SOURCE_NAMES, Curriculum, LevelBatch
 from minimax_lib.curricula.outcome import RolloutOutcome
-from minimax_lib.curricula.scores import population_regret, relative_regret, with_unfinished
+from minimax_lib.curricula.scores import comparable, population_regret, relative_regret, with_unfinished
 from minimax_lib.curricula.students import CurrentStudents, opened, prepared
 from minimax_lib.envs.base import Environment, ResetsInGroups
 from minimax_lib.envs.batch import Rows
@@ -278,6 +278,8 @@ class Runner:
         of_rows = jax.tree.map(lambda x: x.mean(axis=1), first_metrics(first))
         of_levels = jax.vmap(self.env.level_metrics)(batch.levels)
         means = return_metrics(episodes)
+        if self.agent.n > 1:
+            means["regret"] = mean_regret(outcome.episodes, self.levels_per_row > 1)
         for source in self.curriculum.plan.sources:
             chosen = batch.source == source
             for values, among in ((of_levels, chosen), (of_rows, chosen[:: self.levels_per_row])):
@@ -332,8 +334,7 @@ def return_metrics(episodes: EpisodeReturns) -> dict[str, jax.Array]:
     """Means over the first student's first episodes, one for each row, and the number of episodes it has finished.
 
     An unfinished episode counts as unsolved, with its return so far. `unfinished` is the share of these. With several
-    students, the metrics of each student are added, and the mean regret over the levels on which some student has
-    finished an episode.
+    students, the metrics of each student are added.
     """
     means = {name: x.mean(axis=(1, 2)) for name, x in first_metrics(episodes.first).items()}
     n_finished = axes.device_sum(episodes.count[0].sum().astype(jnp.float32))
@@ -344,6 +345,10 @@ def return_metrics(episodes: EpisodeReturns) -> dict[str, jax.Array]:
         return metrics
     for i in range(n_students):
         metrics |= {f"student_{i}/{name}": mean[i] for name, mean in means.items()}
-    known = (episodes.count > 0).any(axis=0)
-    regret = (relative_regret if n_students == 2 else population_regret)(with_unfinished(episodes))
-    return metrics | {"regret": axes.mean_where(known, regret)}
+    return metrics
+
+
+def mean_regret(episodes: EpisodeReturns, in_turn: bool) -> jax.Array:
+    """f32[]: the mean regret of several students over the levels on which they can be compared."""
+    formula = relative_regret if len(episodes.count) == 2 else population_regret
+    return axes.mean_where(comparable(episodes, in_turn), formula(with_unfinished(episodes)))
