@@ -166,6 +166,34 @@ def test_nothing_is_bootstrapped_past_the_end_of_a_design(rewarded):
         np.testing.assert_allclose(advantage[:length, 0, b], expected, rtol=1e-4, atol=1e-6)
 
 
+def test_designs_without_a_score_teach_nothing(batch_env, design):
+    """An update in which a third of the designs have no score is the update on the others alone."""
+    teacher = batch_env.env.teacher
+    agent = AgentPop(PPOAgent(SMALL.build(teacher.observation_space, teacher.action_space), PPO(n_epochs=2)))
+    obs = jax.tree.map(lambda x: x[0, 0, 0], design.steps.obs)
+    scores = np.random.default_rng(1).normal(1, 2, B).astype(np.float32)
+    known = np.arange(B) % 3 > 0
+
+    @jax.jit
+    def learnt(key: jax.Array) -> tuple:
+        state = agent.init(key, obs)
+        some = paid(design, jnp.where(known, scores, -jnp.inf))
+        all_of_fewer = jax.tree.map(lambda x: x[:, :, known], some.steps)
+        fewer = some.replace(
+            steps=all_of_fewer,
+            carry=jax.tree.map(lambda x: x[:, known], some.carry),
+            last_value=some.last_value[:, known],
+        )
+        nobody = paid(design, jnp.full(B, -jnp.inf))
+        return state, *(agent.update(key, state, runs)[0].params for runs in (some, fewer, nobody))
+
+    state, some, fewer, nobody = learnt(jax.random.key(2))
+    for before, one, other, none in zip(*map(jax.tree.leaves, (state.params, some, fewer, nobody)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+        np.testing.assert_array_equal(none, before)
+    assert any((x != y).any() for x, y in zip(*map(jax.tree.leaves, (state.params, some)), strict=True))
+
+
 # ---------------------------------------------------------------------------------------------------- diversity
 
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import jax
 import jax.numpy as jnp
 
+from minimax_lib import axes
 from minimax_lib.agents.base import TrainState
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, PPOAgent
@@ -35,7 +36,7 @@ class DesignedLevels(Curriculum):
     """The teacher designs every level, in an MDP of its own. It begins each design with an empty memory.
 
     When the students have played a level, its `score` is paid on the last step of the design. Then the teacher learns,
-    with its own settings. A design on which no episode finished pays nothing.
+    with its own settings. It learns nothing from a design that has no score, because no episode finished on it.
     """
 
     env: BatchUEDEnv
@@ -70,22 +71,26 @@ class DesignedLevels(Curriculum):
     ) -> tuple[TrainState, dict[str, jax.Array]]:
         scores = outcome.score(self.score, outcome.episodes.best.max(axis=0))
         known = jnp.isfinite(scores)
-        reward = jnp.where(known, scores, 0.0)
-        state, metrics = self.agent.update(key, state, paid(batch.context, reward))
+        state, metrics = self.agent.update(key, state, paid(batch.context, scores))
         metrics = metrics | {
-            "reward": reward.mean(),
+            "reward": axes.mean_where(known, scores),
             "unpaid": 1.0 - known.mean(dtype=jnp.float32),
             "diversity": mean_hamming_distance(batch.levels),
         }
         return state, {f"teacher/{name}": value for name, value in metrics.items()}
 
 
-def paid(design: Rollout, reward: jax.Array) -> Rollout:
-    """The teacher's rollout [T, 1, B] with `reward` (f32[B]) on the last step of each design."""
-    steps = design.steps
+def paid(design: Rollout, scores: jax.Array) -> Rollout:
+    """The teacher's rollout [T, 1, B], with the design's score (f32[B]) as the reward of its last step.
+
+    Where the score is -inf, no step is valid. A score of 0 would be wrong: where rows play several levels in turn, most
+    of these designs have not been played.
+    """
+    steps, known = design.steps, jnp.isfinite(scores)[None, None]
     assert steps.valid is not None  # its environment restarts nothing
     last = steps.done & steps.valid  # a finished design is `done` in every later step too
-    return design.replace(steps=steps.replace(reward=jnp.where(last, reward[None, None], 0.0)))
+    reward = jnp.where(last & known, scores[None, None], 0.0)
+    return design.replace(steps=steps.replace(reward=reward, valid=steps.valid & known))
 
 
 def mean_hamming_distance(levels: Level) -> jax.Array:

@@ -154,8 +154,9 @@ TRAINING: tuple[Section, ...] = (
         "Teachers (`paired`, or `--runner.generator teacher`)",
         "",
         {
-            "teacher/reward": "mean payment of a design; 0 for one on which no student finished an episode",
-            "teacher/unpaid": "share of designs on which no student finished an episode",
+            "teacher/reward": "mean payment of the designs that have a score",
+            "teacher/unpaid": "share of designs on which no student finished an episode (with several levels a row: "
+            "not every student); the teacher does not learn from them",
             "teacher/diversity": "mean number of entries (cells, coordinates) in which two designs of a batch differ",
             "teacher/loss": "as `loss`, of the teacher's own PPO",
             "teacher/policy_loss": "as `policy_loss`",
