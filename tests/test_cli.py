@@ -93,7 +93,7 @@ LEFT_BEHIND = [
         ["--config", "maze/cpu/plr", "--runner", "accel", "--runner.levels-per-row=8"],
         "robust True (was False), temperature 0.3 (was 1.0)",
     ),
-    (["--config", "maze/cpu/paired", "--runner.teacher.model", "lstm"], "conv_filters 128 (was 32)"),
+    (["--config", "maze/cpu/paired", "--runner.teacher.model", "lstm"], "conv_filters 128 (was 8)"),
     (["--config", "a.yaml", "b.yaml"], None),  # the second file says it itself
     (["--config", "maze/cpu/dr", "--model", "gru"], None),  # the same choice
     (["--config", "maze/cpu/dr", "--model", "ff"], None),  # shares no setting that was changed
