@@ -12,9 +12,10 @@ from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, Batch, PPOAgent
 from minimax_lib.curricula.dr import DR
 from minimax_lib.curricula.episode_replay import EpisodePLR
+from minimax_lib.curricula.experience import episode_mean
 from minimax_lib.curricula.outcome import RolloutOutcome
 from minimax_lib.curricula.plr import PLR
-from minimax_lib.curricula.scores import SCORES, episode_mean, over_agents
+from minimax_lib.curricula.scores import SCORES, over_agents
 from minimax_lib.curricula.students import CurrentStudents
 from minimax_lib.curricula.task_runner import TaskRunner
 from minimax_lib.curricula.tasks import listed_levels

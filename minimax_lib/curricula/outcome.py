@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from minimax_lib.agents.population import AgentPop
-from minimax_lib.curricula.scores import Experience, Score, experience
+from minimax_lib.curricula.experience import Experience, experience
+from minimax_lib.curricula.scores import Score
 from minimax_lib.envs.base import Attempt
 from minimax_lib.opponents.bank import Games
 from minimax_lib.opponents.duel import OPPONENT_RETURN, Duel

@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from minimax_lib.curricula.scores import SCORES, Experience
+from minimax_lib.curricula.experience import Experience
+from minimax_lib.curricula.scores import SCORES
 from minimax_lib.gae import gae, next_values
 from minimax_lib.registry import unknown_name
 from minimax_lib.tasks.attempts import Tail

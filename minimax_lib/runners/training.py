@@ -12,8 +12,9 @@ from minimax_lib.agents.base import TrainState
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.counts import Count
 from minimax_lib.curricula.base import NEW, SOURCE_NAMES, Curriculum, LevelBatch
+from minimax_lib.curricula.experience import comparable, with_unfinished
 from minimax_lib.curricula.outcome import RolloutOutcome
-from minimax_lib.curricula.scores import comparable, population_regret, relative_regret, with_unfinished
+from minimax_lib.curricula.scores import population_regret, relative_regret
 from minimax_lib.curricula.students import CurrentStudents, opened, prepared
 from minimax_lib.envs.base import Environment, ResetsInGroups
 from minimax_lib.envs.batch import Rows

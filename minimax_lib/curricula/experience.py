@@ -1,0 +1,140 @@
+"""What scores are computed from: how the students fared on each level."""
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from minimax_lib.loops import steps_at_once
+from minimax_lib.rollout import (
+    EpisodeReturns,
+    Rollout,
+    Transition,
+    by_level,
+    episode_returns,
+    rows_of_levels,
+    split_by_level,
+)
+
+
+class Experience(struct.PyTreeNode):
+    """What a score is computed from: A students played B levels for T steps, in R = B * E rows."""
+
+    done: jax.Array  # bool[T, A, R]
+    value: jax.Array  # f32[T, A, R]
+    advantage: jax.Array  # f32[T, A, R]
+    td_error: jax.Array  # f32[T, A, R], r_t + gamma V_{t+1} - V_t
+    logits: jax.Array | None  # f32[T, A, R, n], for the scores that need the network
+    values: jax.Array | None  # f32[T, A, R, K], all estimates of the value, likewise
+    episodes: EpisodeReturns  # [A, B]
+    best_return: jax.Array  # f32[R], the highest return ever reached on the row's level, these rollouts included
+    change: jax.Array | None = None  # f32[A, B], what an update on the level alone would change, for those that need it
+    valid: jax.Array | None = None  # bool[T, A, R], the step counts (see `Transition.valid`); None: all steps do
+    by_agent: EpisodeReturns | None = None  # [A, B * G], of each of G agents: entry b * G + g; None: G is 1
+    in_turn: bool = struct.field(pytree_node=False, default=False)  # rows play several levels in turn
+
+    @property
+    def n_evals(self) -> int:
+        """E, rows of each level."""
+        return self.done.shape[-1] // self.episodes.count.shape[-1]
+
+
+def experience(
+    runs: Rollout,
+    best_return: jax.Array,
+    gamma: float,
+    gae_lambda: float,
+    logits: jax.Array | None = None,
+    values: jax.Array | None = None,
+    n_evals: int = 1,
+    n_agents: int = 1,
+    levels_per_row: int = 1,
+) -> Experience:
+    """The experience of rollouts [T, A, B / levels_per_row * n_evals] on levels with a `best_return` (f32[B]).
+
+    `gamma` and `gae_lambda` are those of the students. `n_evals` counts the rows of all `n_agents`.
+    """
+
+    def of_levels(x: jax.Array) -> jax.Array:
+        return x if levels_per_row == 1 else rows_of_levels(x, levels_per_row, n_evals)
+
+    steps = split_by_level(runs.steps, levels_per_row, n_evals)
+    # With lambda 0, an advantage is the TD error of its step. So bootstrapping is decided in one place.
+    one_step, _ = runs.advantages(gamma, 0.0)
+    return Experience(
+        done=steps.done,
+        value=steps.value,
+        advantage=of_levels(runs.advantages(gamma, gae_lambda)[0]),
+        td_error=of_levels(one_step),
+        logits=jax.tree.map(of_levels, logits),
+        values=jax.tree.map(of_levels, values),
+        episodes=episode_returns(steps, n_evals),
+        best_return=jnp.repeat(best_return, n_evals),
+        valid=steps.valid,
+        by_agent=returns_by_agent(steps, n_evals, n_agents) if n_agents > 1 else None,
+        in_turn=levels_per_row > 1,
+    )
+
+
+def returns_by_agent(steps: Transition, n_evals: int, n_agents: int) -> EpisodeReturns:
+    """[A, B * G], the episodes of each of G agents on each of B levels, whose rows are [..., B * n_evals]."""
+    told = steps.replace(obs=(), action=())
+    return episode_returns(jax.tree.map(lambda x: agents_apart(x, 2, n_evals, n_agents), told), n_evals // n_agents)
+
+
+def agents_apart(x: jax.Array, axis: int, n_evals: int, n_agents: int) -> jax.Array:
+    """The same rows in another order: the rows of an agent on a level lie together, as if the agent were the level."""
+    parts = x.reshape(*x.shape[:axis], -1, n_evals // n_agents, n_agents, *x.shape[axis + 1 :])
+    return parts.swapaxes(axis + 1, axis + 2).reshape(x.shape)
+
+
+def episode_mean(values: jax.Array, done: jax.Array, n_evals: int = 1, valid: jax.Array | None = None) -> jax.Array:
+    """f32[..., B]: the mean over a level's finished episodes of the mean over their steps; -inf where there is none.
+
+    Of `values` [T, ..., B * n_evals], over the `valid` steps (bool in the same shape; None: all steps).
+    """
+    weights = jnp.ones((len(values), *(1,) * (values.ndim - 1)), values.dtype)
+    if valid is not None:
+        values, weights = jnp.where(valid, values, 0.0), valid.astype(values.dtype)
+
+    # In a mean over all steps, long episodes would outweigh short ones, and most of them are failures.
+    def one_step(loop: tuple, step: tuple) -> tuple[tuple, None]:
+        running, length, total, count = loop
+        value, done, weight = step
+        running, length = running + value, length + weight
+        total = total + jnp.where(done, running / length, 0.0)
+        return (jnp.where(done, 0.0, running), jnp.where(done, 0.0, length), total, count + done), None
+
+    zero = jnp.zeros_like(values[0])
+    start, n = (zero, zero, zero, zero), steps_at_once(16)
+    (_, _, total, count), _ = jax.lax.scan(one_step, start, (values, done, weights), unroll=n)
+    total, count = by_level(total, n_evals).sum(axis=-1), by_level(count, n_evals).sum(axis=-1)
+    return jnp.where(count > 0, total / jnp.maximum(count, 1.0), -jnp.inf)
+
+
+def mean_of(students: jax.Array, values: jax.Array) -> jax.Array:
+    """f32[B]: the mean of `values` (f32[A, B]) over those of the students (bool[A, B]); 0 if there are none."""
+    total = jnp.where(students, values, 0.0).sum(axis=0)
+    return total / jnp.maximum(students.sum(axis=0, dtype=jnp.int32), 1)
+
+
+def comparable(episodes: EpisodeReturns, in_turn: bool) -> jax.Array:
+    """bool[B]: some student has finished an episode on the level; where rows play levels `in_turn`, all have.
+
+    On a level that restarts, a student without a finished episode has played all the time, and failed so far. In turn,
+    it may not have come to the level, or only just.
+    """
+    has_finished = episodes.count > 0
+    return has_finished.all(axis=0) if in_turn else has_finished.any(axis=0)
+
+
+def with_unfinished(episodes: EpisodeReturns) -> EpisodeReturns:
+    """The same, but a student that has finished no episode has the return that it has so far.
+
+    Students can then be compared. Regret is highest on a level that the antagonist solves while the protagonist is
+    still on its way.
+    """
+    has_finished, so_far = episodes.count > 0, episodes.first.returns
+    return episodes.replace(
+        mean=jnp.where(has_finished, episodes.mean, so_far.mean(axis=-1)),
+        best=jnp.where(has_finished, episodes.best, so_far.max(axis=-1)),
+    )
