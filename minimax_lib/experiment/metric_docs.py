@@ -155,8 +155,7 @@ TRAINING: tuple[Section, ...] = (
         "",
         {
             "teacher/reward": "mean payment of the designs that have a score",
-            "teacher/unpaid": "share of designs on which no student finished an episode (with several levels a row: "
-            "not every student); the teacher does not learn from them",
+            "teacher/unpaid": "share of designs that have no score, from which the teacher does not learn",
             "teacher/diversity": "mean number of entries (cells, coordinates) in which two designs of a batch differ",
             "teacher/loss": "as `loss`, of the teacher's own PPO",
             "teacher/policy_loss": "as `policy_loss`",
