@@ -174,8 +174,7 @@ TRAINING: tuple[Section, ...] = (
             "student_<i>/return": "`return` of student i",
             "student_<i>/solved_rate": "`solved_rate` of student i",
             "student_<i>/unfinished": "`unfinished` of student i",
-            "regret": "mean relative regret of two students, population regret of more, where an episode ended (with "
-            "several levels a row: one of each student)",
+            "regret": "mean regret of two students (relative) or more (population), where they can be compared",
         },
     ),
     Section(
