@@ -513,7 +513,7 @@ def shrunk(path: Path) -> Runner:
         env=dataclasses.replace(config.env, height=3, width=3, n_walls=min(config.env.n_walls, 1), max_steps=4),
         runner=dataclasses.replace(config.runner, **small),
         model=dataclasses.replace(config.model, memory_width=4, conv_filters=2, head_width=4),
-        ppo=dataclasses.replace(config.ppo, n_epochs=1),
+        ppo=dataclasses.replace(config.ppo, n_epochs=1, n_minibatches=1),
         n_devices=1,
     )
     return make_runner(config)

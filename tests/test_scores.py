@@ -7,6 +7,7 @@ import pytest
 from flax import struct
 
 from minimax_lib.curricula import scores
+from minimax_lib.curricula.experience import experience
 from minimax_lib.curricula.outcome import RolloutOutcome
 from minimax_lib.curricula.scores import SCORES
 from minimax_lib.rollout import Rollout, Transition, joined_in_time
@@ -64,7 +65,7 @@ def score(name: str, seen: Seen, best_return=None, gamma: float = 0.5, gae_lambd
     if best_return is None:
         best_return = jnp.zeros(seen.run.last_value.shape[-1])
     best_return = jnp.asarray(best_return, jnp.float32)
-    found = scores.experience(seen.run, best_return, gamma, gae_lambda, seen.logits, seen.values)
+    found = experience(seen.run, best_return, gamma, gae_lambda, seen.logits, seen.values)
     return np.asarray(SCORES[name](found.replace(change=seen.change)))
 
 
@@ -119,15 +120,15 @@ def test_learnability_counts_the_first_episodes_of_a_level():
     solved_later = [0, 1]  # the second episode of a row says nothing more
     reward = by_row([1, 0], solved_later, solved_later, [0, 0], [1, 0], [1, 0], [1, 0], [1, 0], *[[1, 1]] * 4)
     runs = rollouts(reward, done, np.zeros_like(reward), [[0] * 12])
-    experience = scores.experience(runs.run, jnp.zeros(3), 0.5, 0.5, n_evals=4)
-    np.testing.assert_allclose(SCORES["learnability"](experience), [1 / 4 * 3 / 4, 1 / 2 * 1 / 2, -np.inf], rtol=1e-6)
+    known = experience(runs.run, jnp.zeros(3), 0.5, 0.5, n_evals=4)
+    np.testing.assert_allclose(SCORES["learnability"](known), [1 / 4 * 3 / 4, 1 / 2 * 1 / 2, -np.inf], rtol=1e-6)
 
 
 def test_learnability_of_several_students_is_their_mean():
     """One level in two rows: the first student solves one of them, the second none."""
     seen = played([[(1,), (0,)], [(0,), (0,)]])
-    experience = scores.experience(seen.run, jnp.zeros(1), 0.5, 0.5, n_evals=2)
-    np.testing.assert_allclose(SCORES["learnability"](experience), [(1 / 4 + 0) / 2], rtol=1e-6)
+    known = experience(seen.run, jnp.zeros(1), 0.5, 0.5, n_evals=2)
+    np.testing.assert_allclose(SCORES["learnability"](known), [(1 / 4 + 0) / 2], rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", [name for name in ONE_STUDENT if name not in ("learnability", "parameter_change")])
@@ -136,8 +137,8 @@ def test_a_level_in_several_rows_scores_as_all_its_episodes(name):
     seen = random_rollouts(5, n_students=1, n_levels=6)
     best = jnp.asarray([2.0, 3.0])
     args = (0.9, 0.7, seen.logits, seen.values)
-    pooled = SCORES[name](scores.experience(seen.run, best, *args, n_evals=3))
-    single = scores.experience(seen.run, jnp.repeat(best, 3), *args)
+    pooled = SCORES[name](experience(seen.run, best, *args, n_evals=3))
+    single = experience(seen.run, jnp.repeat(best, 3), *args)
     each, count = np.asarray(SCORES[name](single)), np.asarray(single.episodes.count[0])
     expected = []
     for rows in (slice(0, 3), slice(3, 6)):
@@ -363,7 +364,7 @@ def test_the_name_that_others_give_a_score_is_answered_with_ours(theirs, ours):
 
 
 def test_a_score_is_compiled_once():
-    jitted = jax.jit(lambda seen, best: SCORES["max_mc"](scores.experience(seen.run, best, 0.9, 0.7)))
+    jitted = jax.jit(lambda seen, best: SCORES["max_mc"](experience(seen.run, best, 0.9, 0.7)))
     for seed in range(3):
         jitted(random_rollouts(seed), jnp.zeros(7))
     assert jitted._cache_size() == 1
@@ -375,10 +376,10 @@ def test_a_score_over_steps_is_the_mean_of_its_quantity(name):
     seen = random_rollouts(5)
     done = jnp.zeros_like(seen.run.steps.done).at[-1].set(True)
     seen = seen.replace(run=seen.run.replace(steps=seen.run.steps.replace(done=done)))
-    experience = scores.experience(seen.run, jnp.ones(7), 0.9, 0.7, seen.logits, seen.values)
-    quantity = SCORES[name].quantity(experience)
+    known = experience(seen.run, jnp.ones(7), 0.9, 0.7, seen.logits, seen.values)
+    quantity = SCORES[name].quantity(known)
     assert quantity.shape == seen.steps.reward.shape
-    np.testing.assert_allclose(SCORES[name](experience), np.asarray(quantity).mean(axis=(0, 1)), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(SCORES[name](known), np.asarray(quantity).mean(axis=(0, 1)), rtol=1e-4, atol=1e-5)
 
 
 def test_a_score_of_updates_without_them_is_refused():
