@@ -1,8 +1,10 @@
 """Updates and environment steps until a fixed solved rate, for batches of 32 to 2,048 rows.
 
     python benchmarks/batch_size.py --out benchmarks/results/batch_size_h200.json
-    python benchmarks/batch_size.py --methods dr --rows 8 32 --lrs 3e-4 1e-3 --env-steps 5e6 --n-seeds 2 \\
-        --more "--model.memory-width 64" --out benchmarks/results/batch_size_cpu.json
+    python benchmarks/batch_size.py --configs maze/cpu --methods dr --rows 32 128 512 --lrs 1e-3 2e-3 4e-3 \\
+        --env-steps 2e7 --least-updates 300 --n-seeds 1 --solved-rate 0.8 \\
+        --more "--ppo.lr-final none --ppo.entropy-coef-final none --ppo.ema-decay 0" \\
+        --out benchmarks/results/batch_size_cpu.json
 
 The first command is for a GPU, and takes days. The second is for a CPU. It is the study of Jiang et al. 2023
 (minimax), section 4 and figure 8, with two differences:
@@ -12,9 +14,9 @@ The first command is for a GPU, and takes days. The second is for a CPU. It is t
   PAIRED, the teacher has the students' rate.
 
 A cell is one method, number of rows and learning rate. It is a run of the published configuration in `--runs`, with all
-its seeds. It ends when every seed has reached the solved rate in two evaluations in a row, of which the first counts,
-or when it has had its updates. All cells have about as many evaluations, so that luck favours none. Ctrl-C saves and
-stops; the same command goes on.
+its seeds; `--configs` names others. It ends when every seed has reached the solved rate in two evaluations in a row, of
+which the first counts, or when it has had its updates. All cells have about as many evaluations, so that luck favours
+none. Ctrl-C saves and stops; the same command goes on.
 """
 
 import argparse
@@ -67,7 +69,8 @@ class Cell:
 
     def flags(self, args: argparse.Namespace) -> list[str]:
         n_updates, every = self.length(args)
-        found = ["--config", f"maze/{self.method}", "--name", self.name, "--log-dir", str(args.runs.resolve())]
+        found = ["--config", f"{args.configs}/{self.method}", "--name", self.name]
+        found += ["--log-dir", str(args.runs.resolve())]
         found += ["--runner.n-parallel", str(self.rows), "--runner.n-steps", str(args.n_steps)]
         found += ["--ppo.lr", f"{self.lr:g}", "--n-seeds", str(args.n_seeds), "--n-updates", str(n_updates)]
         if self.method == "paired":
@@ -168,6 +171,7 @@ def facts() -> dict[str, Any]:
 def parsed(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--methods", nargs="+", default=METHODS, help=f"of {', '.join(METHODS)}")
+    parser.add_argument("--configs", default="maze", help="what stands before the method in a configuration's name")
     parser.add_argument("--rows", type=int, nargs="+", default=ROWS)
     parser.add_argument("--lrs", type=float, nargs="+", default=RATES, help="learning rates")
     parser.add_argument("--n-seeds", type=int, default=3)

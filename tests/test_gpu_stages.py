@@ -371,6 +371,12 @@ def test_the_runs_of_the_study_are_possible(tmp_path, method):
         assert config.runner.teacher.ppo.lr == 3e-4
 
 
+def test_the_runs_of_the_study_may_be_those_of_another_folder(tmp_path):
+    flags = batch_size.Cell("dr", 512, 2e-3).flags(study(tmp_path, "--configs", "maze/cpu"))
+    config = parse(flags)
+    assert (config.model.memory_width, config.runner.n_parallel, config.ppo.lr) == (64, 512, 2e-3)
+
+
 def test_a_cell_is_read_from_the_tables_of_its_run(tmp_path):
     args = study(tmp_path, "--solved-rate", "0.5")
     cell = batch_size.Cell("dr", 32, 1e-4)
