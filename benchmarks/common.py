@@ -6,6 +6,7 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,15 +14,19 @@ from typing import Any
 import jax
 
 ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT))  # the package need not be installed
 
 
 def environment_facts() -> dict:
-    """Versions, device, load and git revision."""
+    """Versions, device, processor, load and git revision."""
+    from minimax_lib.experiment.hardware import processor
+
     return {
         "versions": {name: version(name) for name in ("jax", "jaxlib", "flax", "numpy")}
         | {"python": platform.python_version()},
         "platform": jax.default_backend(),
         "device": f"{jax.devices()[0].device_kind}, {os.cpu_count()} CPU cores",
+        "processor": processor(),  # speed, and also speed ratios, belong to it
         "load": [round(x, 2) for x in os.getloadavg()],
         "revision": revision(),
     }

@@ -163,7 +163,8 @@ def main() -> None:
         draw(result, axes)
         axes.grid(alpha=0.3)
         facts = next(part for part in (result, *result.values()) if isinstance(part, dict) and "device" in part)
-        axes.set_title(f"{result['benchmark']}: {facts['device']}, revision {facts['revision']}", fontsize=9)
+        machine = ", ".join(facts[name] for name in ("processor", "device") if name in facts)  # older files lack one
+        axes.set_title(f"{result['benchmark']}: {machine}, revision {facts['revision']}", fontsize=9)
         args.out.mkdir(parents=True, exist_ok=True)
         path = args.out / f"{file.stem}.png"
         figure.savefig(path, dpi=110, bbox_inches="tight")

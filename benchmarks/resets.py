@@ -202,7 +202,8 @@ def page(rows: list[dict[str, Any]], args: argparse.Namespace, facts: dict[str, 
         "",
         f"`python benchmarks/resets.py --rows {args.rows} --steps {args.steps} --sizes {sizes}`: worlds of 1 MB,",
         f"episodes of 50 to 150 steps, the fastest of {args.turns} turns; jax {facts['versions']['jax']},",
-        f"{facts['device']}, load {facts['load'][0]} when it began, at revision {facts['revision']}.",
+        f"{facts['processor']}, {facts['device']}, load {facts['load'][0]} when it began,",
+        f"at revision {facts['revision']}.",
         "",
     ]
     table = [list(rows[0]), ["---"] * len(rows[0]), *([str(x) for x in row.values()] for row in rows)]

@@ -100,7 +100,7 @@ def page(result: dict[str, Any], command: str) -> str:
     rows, facts = result["rows"], result["facts"]
     versions = "; ".join(f"{library}: {words(known)}" for library, known in result["versions"].items())
     lines = ["# What task curricula cost, beside Syllabus, on a CPU", "", f"`{command}`", ""]
-    lines += [f"* {result['processor']}, {facts['device']}; load {facts['load'][0]} at the end"]
+    lines += [f"* {facts['processor']}, {facts['device']}; load {facts['load'][0]} at the end"]
     lines += [f"* revision {facts['revision']}; Syllabus at {result['peer_revision']}", f"* {versions}"]
     lines += [f"* microseconds of the processor, of all processes together, for a step of one environment; {PAIRS}"]
     lines += [*(f"* {note}" for note in result.get("notes", [])), ""]
@@ -128,7 +128,6 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=10, help="pairs of turns")
     parser.add_argument("--warm", type=int, default=8, help="turns before them, which compile")
     parser.add_argument("--processes", action="store_true", help="a process for each environment")
-    parser.add_argument("--processor", default="", help="its name, for the page")
     parser.add_argument("--out", type=Path, help="page of results; a .json of the same name is kept beside it")
     args = parser.parse_args()
     if unknown := [name for name in args.names if name not in NAMES]:
@@ -158,9 +157,8 @@ def main() -> None:
     args = parsed()
     path = args.out.with_suffix(".json") if args.out else None
     kept = json.loads(path.read_text()) if path and path.exists() else {}
-    result = {"rows": [], "versions": {}, "peer_revision": "the release", "processor": args.processor} | kept
+    result = {"rows": [], "versions": {}, "peer_revision": "the release"} | kept
     result["peer_revision"] = revision_of(args.repo)[:7] if args.repo else result["peer_revision"]
-    result["processor"] = args.processor or result["processor"]
     for library in args.libraries:
         if library == "syllabus" and not args.syllabus:
             continue

@@ -90,7 +90,7 @@ def page(rows: list[dict[str, Any]], sides: dict[str, Side], args: argparse.Name
     yield ""
     yield f"`python benchmarks/peers/grid_worlds.py {' '.join(args.shown)}`"
     yield ""
-    yield f"* {args.processor}, {facts['device']}; load {facts['load'][0]} at the end; revision {facts['revision']}"
+    yield f"* {facts['processor']}, {facts['device']}; load {facts['load'][0]} at the end; revision {facts['revision']}"
     yield f"* {packages}; {', '.join(args.versions)}"
     yield f"* JAX: {args.n_envs} rows on one device; minigrid: {args.minigrid_envs} rows in one process"
     yield "* steps, or levels, per second of the processor (all threads together)"
@@ -125,7 +125,6 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--minigrid-envs", type=int, default=16, help="rows of MiniGrid in one process")
     parser.add_argument("--minigrid-steps", type=int, default=8000, help="steps of all of MiniGrid's rows together")
     parser.add_argument("--minigrid-levels", type=int, default=300, help="levels of a run of MiniGrid")
-    parser.add_argument("--processor", default="", help="its name, for the page")
     parser.add_argument("--versions", nargs="*", default=[], help="versions of the peers, for the page")
     parser.add_argument("--out", type=Path, help="file for the results as Markdown")
     args = parser.parse_args()

@@ -120,6 +120,7 @@ def main() -> None:
     args = parsed()
     sizes = [f"--{size.replace('_', '-')}={getattr(args, size)}" for size in SIZES if getattr(args, size)]
     facts = environment_facts()
+    print(f"{facts['processor']}, {facts['device']}", flush=True)
     ours = Side([sys.executable, str(HERE / "time_ours.py"), *sizes, f"--devices={args.devices}"])
     command = [str(args.python), str(SCRIPTS[args.peer]), f"--repo={args.repo.resolve()}", *sizes]
     peer = Side(command, packages=args.repo.resolve() / "src")
