@@ -116,11 +116,17 @@ def test_a_loss_that_is_not_finite_ends_the_dispatch_and_names_the_seed(two_seed
 
 
 def test_domain_randomisation_learns_a_small_maze(two_seeds):
+    """The thresholds are far from what 48 seeds do.
+
+    Updates 201 to 250 solve .92 (deviation .024, least .84) with a return of .65; the first ten solve .11 (.20 at most)
+    with .06.
+    """
     state, start = two_seeds.run(two_seeds.init(0), 10)
-    state, _ = two_seeds.run(state, 290)
+    state, _ = two_seeds.run(state, 200)
     state, end = two_seeds.run(state, 300)
-    assert (end.metrics["return"] > start.metrics["return"] + 0.15).all()
-    assert (end.metrics["solved_rate"] > 0.9).all()
+    assert (end.metrics["return"] > start.metrics["return"] + 0.4).all()
+    assert (start.metrics["solved_rate"] < 0.4).all()
+    assert (end.metrics["solved_rate"] > 0.75).all()
 
 
 @dataclasses.dataclass(frozen=True)
