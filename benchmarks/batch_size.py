@@ -1,8 +1,8 @@
 """Updates and environment steps until a fixed solved rate, for batches of 32 to 2,048 rows.
 
     python benchmarks/batch_size.py --out benchmarks/results/batch_size_h200.json
-    python benchmarks/batch_size.py --configs maze/cpu --methods dr --rows 32 128 512 --lrs 1e-3 2e-3 4e-3 \\
-        --env-steps 2e7 --least-updates 300 --n-seeds 1 --solved-rate 0.8 \\
+    python benchmarks/batch_size.py --configs maze/cpu --methods dr robust_plr accel --rows 32 128 512 \\
+        --lrs 1e-3 2e-3 4e-3 --env-steps 2e7 --least-updates 300 --n-seeds 1 --solved-rate 0.8 \\
         --more "--ppo.lr-final none --ppo.entropy-coef-final none --ppo.ema-decay 0" \\
         --out benchmarks/results/batch_size_cpu.json
 
