@@ -1,8 +1,11 @@
 """Four host devices, programs that compile fast, and no silent rank promotion, before jax is imported."""
 
+import hashlib
 import os
+import platform
+import shutil
 import signal
-import tempfile
+from importlib.metadata import version
 from pathlib import Path
 
 # A program of the tests runs once or twice: it pays to compile it fast, not to make it fast.
@@ -18,22 +21,53 @@ LONGEST_FIRST = """
     hosts run_safety curricula devices teacher long_episodes loops curriculum_conformance level_buffer ppo notebooks
     part_conformance evaluate_cli wrappers training strangers report sweep scores maze_teacher checkpoint s5 cli
 """
+CACHES = Path(__file__).parents[1] / ".jax_cache" / "tests"
+CACHE_LIMIT = 2**30  # bytes
+MAPS_LIMIT = 30_000
+
+
+def processor() -> str:
+    """What compiled programs depend on: the processor's name and abilities."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() + platform.machine()
+    return "".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))
+
+
+def cache_folder() -> Path:
+    """Where the tests keep compiled programs: a folder for each version of jax and each processor."""
+    return CACHES / f"jax-{version('jaxlib')}-{hashlib.sha256(processor().encode()).hexdigest()[:8]}"
+
+
+def tidy_cache(folder: Path) -> None:
+    """Removes what other versions and processors left, and everything once there is too much of it."""
+    for other in CACHES.glob("*"):
+        if other != folder:
+            shutil.rmtree(other, ignore_errors=True)
+    if folder.exists() and sum(entry.stat().st_size for entry in os.scandir(folder)) > CACHE_LIMIT:
+        shutil.rmtree(folder, ignore_errors=True)
+
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 FLAGS = os.environ.get("XLA_FLAGS", "")
 if "host_platform_device_count" not in FLAGS:
     own = ("--xla_force_host_platform_device_count=4", *COMPILE_FAST)
     os.environ["XLA_FLAGS"] = " ".join((FLAGS, *own)).strip()
-CACHE = os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(tempfile.gettempdir()) / "minimax_lib_test_cache"))
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # the workers of xdist find it set
+    tidy_cache(cache_folder())
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(cache_folder())
 
 import jax  # noqa: E402
 
-jax.config.update("jax_compilation_cache_dir", CACHE)
+jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 import pytest  # noqa: E402
+
+from tests import budget  # noqa: E402
 
 # A shell that starts something in the background makes it ignore Ctrl-C, and everything that it starts. Tests of Ctrl-C
 # would wait for ever.
@@ -50,7 +84,27 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(autouse=True, scope="module")
+def stays_in_budget(request):
+    """A file that compiles more programs than it may, or takes longer, fails (`budget.py`)."""
+    before = budget.used()
+    yield
+    items = [item for item in request.session.items if item.path == request.path]
+    over = budget.excess(request.path.stem.removeprefix("test_"), before, budget.used())
+    if over and not any(item.get_closest_marker("deep") for item in items):
+        pytest.fail(over, pytrace=False)
+
+
+@pytest.fixture(autouse=True, scope="module")
 def forget_programs():
     """Compiled programs are mapped into memory piece by piece, and the kernel allows a process 65,530 pieces."""
     yield
-    jax.clear_caches()
+    if too_many_maps():
+        jax.clear_caches()
+
+
+def too_many_maps() -> bool:
+    """Whether this process comes close to the limit. True where it cannot be told."""
+    try:
+        return Path("/proc/self/maps").read_bytes().count(b"\n") > MAPS_LIMIT
+    except OSError:
+        return True

@@ -1,0 +1,51 @@
+"""What a test file may cost: programs that it compiles, and seconds of the processor. `conftest.py` holds them to it.
+
+A file that needs more than `USUAL` stands in `LARGER` with the reason. Deep tests have no budget.
+"""
+
+import resource
+from typing import NamedTuple
+
+import jax
+
+
+class Cost(NamedTuple):
+    """What was used, or may be used."""
+
+    programs: int
+    seconds: float  # of the processor, in this process and in those that it has started and waited for
+
+
+USUAL = Cost(programs=150, seconds=60.0)
+# The name of the file without test_ and .py. The seconds are about three times those of two slow cores that have
+# nothing cached, so that a busy machine does not fail.
+LARGER: dict[str, Cost] = {}
+
+compiled = 0
+
+
+def count(event: str, duration: float, **_: object) -> None:
+    """A listener of jax. It hears of every program, whether it is compiled or found in the cache."""
+    global compiled
+    compiled += event == "/jax/core/compile/backend_compile_duration"
+
+
+jax.monitoring.register_event_duration_secs_listener(count)
+
+
+def used() -> Cost:
+    """What this process has used since it began."""
+    times = [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return Cost(compiled, sum(time.ru_utime + time.ru_stime for time in times))
+
+
+def excess(file: str, before: Cost, after: Cost) -> str | None:
+    """One line about a file that used more than it may; None for all others."""
+    may = LARGER.get(file, USUAL)
+    programs, seconds = after.programs - before.programs, after.seconds - before.seconds
+    if programs <= may.programs and seconds <= may.seconds:
+        return None
+    return (
+        f"tests/test_{file}.py compiled {programs} programs (it may: {may.programs}) and took {seconds:.0f} seconds of "
+        f"the processor (it may: {may.seconds:.0f}); CONTRIBUTING.md says how to stay inside"
+    )
