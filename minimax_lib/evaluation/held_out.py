@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 import jax
@@ -116,7 +116,7 @@ class EvalRunner:
         return mean_lives(students.attempts(key, levels, 1).episodes)
 
     @functools.cached_property
-    def draw(self) -> Callable[[jax.Array], Level]:
+    def draw(self) -> jax.stages.Wrapped:
         """The levels [S, M * E, ...] of the evaluations with `keys` [S]. Compiled once for all who share this runner.
 
         Drawing consists of many small operations, different ones for each task. As a part of the program that plays, it

@@ -221,7 +221,7 @@ class ExperimentRunner:
             # Tracing holds Python's lock, but compiling in XLA does not. So the first program is compiled while the
             # second is traced.
             with ThreadPoolExecutor() as compilers:
-                jobs = [compilers.submit(self.program.lower(state).compile)]
+                jobs: list[Future[Any]] = [compilers.submit(self.program.lower(state).compile)]
                 if self.held_out:
                     jobs.append(compilers.submit(self.held_out.compile, state.students.evaluated))
             for job in jobs:
