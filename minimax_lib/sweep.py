@@ -11,6 +11,7 @@ import jax
 from rich.console import Console
 from rich.text import Text
 
+from minimax_lib.commands import refuse
 from minimax_lib.config import Config
 from minimax_lib.config.sweep import Sweep, read_sweep
 from minimax_lib.config.sweep_command import Command, parse
@@ -22,7 +23,6 @@ from minimax_lib.experiment.sweeps import FAILED, FINISHED, Result, SweepFolder,
 from minimax_lib.experiment.workers import TRAIN, Workers
 from minimax_lib.messages import one_line, printable, shown
 from minimax_lib.runners.build import with_runner
-from minimax_lib.train import refuse
 
 MOST_NAMED = 10  # trials in one line
 SLURM = """#!/bin/bash

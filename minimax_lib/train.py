@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import jax
 
+from minimax_lib.commands import refuse
 from minimax_lib.config import Config, parse, to_dict
 from minimax_lib.config.files import read_yaml
-from minimax_lib.config.flags import as_typed, left_behind_by
+from minimax_lib.config.flags import left_behind_by
 from minimax_lib.config.train import AUTO
 from minimax_lib.config.tree import flat
 from minimax_lib.config.wandb import Wandb
@@ -88,18 +89,6 @@ def doubts(config: Config) -> list[str]:
     if not config.wandb.on and config.wandb != Wandb():
         found.append("settings of wandb are given and wandb is off: add --wandb to turn it on")
     return found
-
-
-def refuse(error: ValueError, argv: Sequence[str] | None = None) -> int:
-    """2, the exit status for bad input, which is printed as one line, with the flags as they were typed.
-
-    All of this package's messages are one line. An error of several lines is a bug, and keeps its traceback.
-    """
-    if "\n" in str(error):
-        raise error
-    message = as_typed(str(error), sys.argv[1:] if argv is None else argv)
-    print(f"error: {printable(message)}", file=sys.stderr)
-    return 2
 
 
 if __name__ == "__main__":

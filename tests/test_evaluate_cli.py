@@ -30,7 +30,8 @@ from minimax_lib.evaluate import check_comparable, main
 from minimax_lib.evaluation.comparison import Improvement, Method, tables
 from minimax_lib.evaluation.held_out import EvalRunner, Evaluation, evaluation_keys
 from minimax_lib.evaluation.report import compare, draw_episodes, final_report, record_episodes
-from minimax_lib.evaluation.robustness import SHARES, RobustResult
+from minimax_lib.evaluation.robustness import RobustResult
+from minimax_lib.evaluation.statistics import SHARES
 from minimax_lib.evaluation.tables import (
     Scores,
     comparison_table,

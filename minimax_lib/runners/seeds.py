@@ -69,7 +69,8 @@ class SeedRunner:
 
     @property
     def shape(self) -> RunnerState:
-        return jax.eval_shape(self._start, seed_keys(0, self.n_seeds))
+        # The keys are described too: of an impossible number of seeds, they would not fit into memory.
+        return jax.eval_shape(lambda: self._start(seed_keys(0, self.n_seeds)))
 
     def init(self, seed: int) -> RunnerState:
         """Seed i of the batch is `jax.random.key(seed + i)`. So run i is the same run as `seed + i` alone."""
