@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import track
 
 from minimax_lib import axes
-from minimax_lib.commands import without_sweeps
+from minimax_lib.commands import refuse, without_sweeps
 from minimax_lib.config import to_dict
 from minimax_lib.config.evaluate import Settings, parse
 from minimax_lib.config.shipped import located_run, shipped_agents
@@ -19,8 +19,8 @@ from minimax_lib.config.train import import_plugins
 from minimax_lib.config.tree import flat
 from minimax_lib.evaluation.comparison import Improvement, Method, rows, tables
 from minimax_lib.evaluation.held_out import EvalRunner, evaluation_keys
-from minimax_lib.evaluation.robustness import SHARES, RobustRunner, level_key
-from minimax_lib.evaluation.statistics import MIN_SEEDS
+from minimax_lib.evaluation.robustness import RobustRunner, level_key
+from minimax_lib.evaluation.statistics import MIN_SEEDS, SHARES
 from minimax_lib.evaluation.tables import (
     Scores,
     level_scores,
@@ -48,7 +48,6 @@ from minimax_lib.experiment.meetings import meet
 from minimax_lib.experiment.saved import Run, find_run, restore
 from minimax_lib.runners.build import make_agent
 from minimax_lib.runners.memory import check_level_memory, check_task_memory
-from minimax_lib.train import refuse
 from minimax_lib.trees import mapped
 
 Groups = Mapping[str, Sequence[Run]]  # by label: runs that are pooled as seeds

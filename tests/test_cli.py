@@ -17,7 +17,9 @@ from minimax_lib.curricula.registry import RUNNERS
 from minimax_lib.curricula.scores import SCORES, register_score
 from minimax_lib.envs.registry import ENVS
 from minimax_lib.experiment.compilation import keep_compiled_programs
+from minimax_lib.experiment.run import ExperimentRunner
 from minimax_lib.models.registry import MODELS
+from minimax_lib.runners import build
 from minimax_lib.train import main
 
 ROOT = Path(__file__).parent.parent
@@ -499,3 +501,22 @@ def test_an_interruption_before_the_run_is_one_line(monkeypatch, capsys):
     monkeypatch.setattr("minimax_lib.train.parse", interrupted)
     assert main([]) == 130
     assert capsys.readouterr().err == "interrupted before the run began\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "n_rows"),
+    [([], 32), (["--n-devices", "auto", "--runner.n-parallel", "6", "--ppo.n-minibatches", "1"], 2)],
+)
+def test_a_run_is_built_once(words, n_rows, monkeypatch):
+    """The checks hand on what they have built, also where they look for a number of devices: 4 and 3 of them here."""
+    trained_with, built = build.trained_with, []
+
+    def counted(*args):
+        built.append(args)
+        return trained_with(*args)
+
+    monkeypatch.setattr(build, "trained_with", counted)
+    monkeypatch.setattr("minimax_lib.train.keep_compiled_programs", lambda place: None)
+    monkeypatch.setattr(ExperimentRunner, "run", lambda self: self.program.runner.n_rows)
+    assert main(words) == n_rows
+    assert len(built) == 1

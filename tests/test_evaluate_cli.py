@@ -30,7 +30,8 @@ from minimax_lib.evaluate import check_comparable, main
 from minimax_lib.evaluation.comparison import Improvement, Method, tables
 from minimax_lib.evaluation.held_out import EvalRunner, Evaluation, evaluation_keys
 from minimax_lib.evaluation.report import compare, draw_episodes, final_report, record_episodes
-from minimax_lib.evaluation.robustness import SHARES, RobustResult
+from minimax_lib.evaluation.robustness import RobustResult
+from minimax_lib.evaluation.statistics import SHARES
 from minimax_lib.evaluation.tables import (
     Scores,
     comparison_table,
@@ -672,8 +673,8 @@ def test_the_report_at_the_end_of_training(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("minimax_lib.evaluation.report.REPORTED_EPISODES", 25)
     settings = config()
     before, after = (state_after(settings, update).students.params for update in (10, 20))
-    agent = make_agent(settings).agent
-    untrained, trained = final_report(settings, agent, before, after, tmp_path, Console(width=100))
+    runner = settings.eval.build(settings.env, make_agent(settings).agent)
+    untrained, trained = final_report(settings, runner, before, after, tmp_path, Console(width=100))
     printed = capsys.readouterr().out
     assert all(
         text in printed
@@ -688,7 +689,7 @@ def test_the_picture_of_mazes_shows_each_level_with_the_way_to_the_episodes_end(
     settings = config()
     runner = Evaluation(tasks=TASKS).build(settings.env, make_agent(settings).agent)
     params = jax.tree.map(lambda x: x[0, 0], state_after(settings, 10).students.params)
-    recording = jax.device_get(jax.jit(functools.partial(record_episodes, runner, 2))(params))
+    recording = jax.device_get(record_episodes(runner, 2, params))
     states, lengths = recording.states.maze, recording.stats.lengths
     assert lengths.min() < lengths.max()
     ways = [states.agent_pos[: lengths[row] + 1, row] for row in range(4)]

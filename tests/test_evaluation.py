@@ -144,6 +144,16 @@ def test_every_episode_is_the_one_that_a_plain_loop_plays(runner, evaluate):
             assert bool(result.solved[task, episode]) == (total > 0)
 
 
+def test_levels_may_be_drawn_by_a_program_of_their_own(runner, evaluate):
+    """Drawing and playing apart give what `evaluate` gives, for each seed; both are compiled once."""
+    keys = evaluation_keys([5, 6])
+    play = jax.jit(chex.assert_max_traces(runner.play, n=1))
+    drawn = runner.draw(keys)
+    for i in range(2):
+        levels = jax.tree.map(lambda x, i=i: x[i], drawn)
+        chex.assert_trees_all_equal(play(keys[i], SOMETIMES, levels), evaluate(keys[i], SOMETIMES))
+
+
 def test_known_outcomes(evaluate):
     result = evaluate(jax.random.key(1), ALWAYS)
     # distance 3, one step of rest: 4 steps; 10 in 5 steps: no; 5 in 5 with a rest: no; 12 in 12 with a rest: no

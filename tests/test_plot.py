@@ -17,13 +17,14 @@ from toy_program import EVALUATION, toy_config, toy_program
 
 from minimax_lib.config.plot import FIGURES, parse
 from minimax_lib.config.shipped import located
+from minimax_lib.experiment import origin
 from minimax_lib.experiment.run import ExperimentRunner
 from minimax_lib.pictures import bootstrap as bands
 from minimax_lib.pictures import curves, held_out, lines, replay, style, words
 from minimax_lib.pictures import scores as scores_of
 from minimax_lib.pictures.output import FigureFolder
 from minimax_lib.pictures.relative import Difference, differences_in_words, relative_curve
-from minimax_lib.pictures.runs import find_groups, phrase
+from minimax_lib.pictures.runs import find_groups, phrase, read_run
 from minimax_lib.pictures.style import NotDrawn
 from minimax_lib.plot import main, requests
 
@@ -92,6 +93,19 @@ def evaluation(path, seeds, value, update=40, name="update40-benchmark", **how):
 def written(path):
     with Path(path).open() as file:
         return list(csv.DictReader(file))
+
+
+def test_what_this_version_has_written_needs_no_completing(monkeypatch):
+    """So a plot of a finished run does not import JAX. A run of other code gets the settings that are new."""
+    path = make_run("a")
+    monkeypatch.setattr("minimax_lib.pictures.runs.completed", lambda saved: {"seed": "completed"})
+    assert read_run(path).settings == {"seed": "completed"}  # nobody knows which code has begun it
+    for begun, now, seed in (("abc", "abc", 0), ("abc", "abd", "completed"), ("abc-dirty", "abc-dirty", "completed")):
+        monkeypatch.setattr(origin, "commit", lambda commit=begun: commit)
+        (path / "origin.jsonl").unlink(missing_ok=True)
+        origin.record(path / "origin.jsonl", origin.origin_of(0, "a machine"))
+        monkeypatch.setattr(origin, "commit", lambda commit=now: commit)
+        assert read_run(path).settings["seed"] == seed
 
 
 # --------------------------------------------------------------------------------------------------------------- curves

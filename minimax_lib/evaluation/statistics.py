@@ -6,7 +6,7 @@ refused without it.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -16,6 +16,7 @@ CONFIDENCE = 0.95
 # interval below covers the true value in 51% of 3,000 draws with 2 seeds, 75% with 3, 86% with 4, 91% with 5 and 93%
 # with 10.
 MIN_SEEDS = 5
+SHARES = (1.0, 0.1, 0.05, 0.02, 0.01, 0.001)  # of the levels, those with the lowest solved rates
 Statistic = Callable[..., np.ndarray]  # statistic(values, axis=...)
 
 
@@ -98,3 +99,14 @@ def as_columns(scores: np.ndarray) -> np.ndarray:
     if not np.isfinite(scores).all():
         raise ValueError("scores are not all finite: remove the missing ones first")
     return scores
+
+
+def n_worst(share: float, n_levels: int) -> int:
+    """How many of `n_levels` levels are the worst `share` of them; at least one."""
+    return max(1, round(share * n_levels))
+
+
+def shares_of(n_levels: int, shares: Sequence[float] = SHARES) -> tuple[float, ...]:
+    """Those of `shares` that are at least one of `n_levels` levels."""
+    # "The worst 0.1%" of 50 levels would be a single level, which is the worst 2%.
+    return tuple(share for share in shares if share * n_levels >= 1)

@@ -1,5 +1,6 @@
 """Builds what a configuration describes. This is the only place where a `Runner` is made."""
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
@@ -204,21 +205,25 @@ def make_runner(config: Any) -> Runner:
         raise ValueError(f"on each of {n} devices, {error}") from error
 
 
-def with_devices(config: Any) -> Any:
-    """`config` with a number of devices in place of auto: the largest that there are and that can have equal parts.
+def with_runner(config: Any) -> tuple[Any, Runner]:
+    """(`config` with a number of devices in place of auto, its runner for one device). ValueError as `make_runner`.
 
-    On a CPU, `hosts.make_devices_of_cores` makes devices of the cores, before anything is computed.
+    The number is the largest that there are and that can have equal parts. On a CPU, `hosts.make_devices_of_cores`
+    makes devices of the cores, before anything is computed.
     """
-    if config.n_devices != "auto":
-        return config
-    for n in range(jax.device_count(), 1, -1):
-        try:
-            several = dataclasses.replace(config, n_devices=n)
-            make_runner(several)
-        except ValueError:
-            continue  # some setting cannot be divided by this number
-        return several
-    return dataclasses.replace(config, n_devices=1)
+    if config.n_devices == "auto":
+        for n in range(jax.device_count(), 1, -1):
+            # ValueError: some setting cannot be divided by this number.
+            with contextlib.suppress(ValueError):
+                several = dataclasses.replace(config, n_devices=n)
+                return several, make_runner(several)
+        config = dataclasses.replace(config, n_devices=1)
+    return config, make_runner(config)
+
+
+def with_devices(config: Any) -> Any:
+    """The configuration of `with_runner`."""
+    return with_runner(config)[0] if config.n_devices == "auto" else config
 
 
 def mesh_of(config: Any) -> DeviceMesh:
@@ -228,9 +233,12 @@ def mesh_of(config: Any) -> DeviceMesh:
 
 def make_program(config: Any) -> Program:
     """The training of a configuration, on all of its seeds and devices. ValueError if there are too few devices."""
-    mesh = mesh_of(config)
     # Checked here and not in `mesh_of`: `evaluate` describes the mesh of a run that was trained on another machine.
-    mesh.check_devices()
-    if mesh.n_devices == 1:
-        return SeedRunner(make_runner(config), config.n_seeds)
-    return DeviceRunner(make_runner(config), config.n_seeds, mesh)
+    mesh_of(config).check_devices()
+    return program_of(config, make_runner(config))
+
+
+def program_of(config: Any, runner: Runner) -> Program:
+    """`runner`, that of the configuration for one device, on all seeds and devices."""
+    mesh = mesh_of(config)
+    return SeedRunner(runner, config.n_seeds) if mesh.n_devices == 1 else DeviceRunner(runner, config.n_seeds, mesh)

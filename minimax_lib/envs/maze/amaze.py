@@ -19,6 +19,7 @@ from minimax_lib.envs.maze.metrics import shortest_path
 from minimax_lib.envs.maze.sampling import draw_distinct_walls, draw_walls, place_agent_and_goal
 from minimax_lib.envs.spaces import Box, Dict, Discrete, Space
 from minimax_lib.envs.terminal import Scene
+from minimax_lib.trees import zeros
 
 MOST_CELLS = 4096  # of a side: each word of a line of the grid (`lines.packed_lines`) is compiled by itself
 
@@ -101,12 +102,14 @@ class AMaze(Environment):
         if not self.only_solvable:
             return self.draw_level(key)
 
-        def drawn(key: jax.Array) -> tuple[jax.Array, Level]:
-            key, k_level = jax.random.split(key)
-            return key, self.draw_level(k_level)
+        def draw_again(loop: tuple[jax.Array, Level, jax.Array]) -> tuple[jax.Array, Level, jax.Array]:
+            key, k_level = jax.random.split(loop[0])
+            level = self.draw_level(k_level)
+            return key, level, shortest_path(level)[1]
 
-        _, level = jax.lax.while_loop(lambda loop: ~shortest_path(loop[1])[1], lambda loop: drawn(loop[0]), drawn(key))
-        return level
+        # The first level is drawn inside the loop too: a second copy of the drawing would take as long to compile.
+        undrawn = key, zeros(jax.eval_shape(self.draw_level, key)), jnp.zeros((), bool)
+        return jax.lax.while_loop(lambda loop: ~loop[2], draw_again, undrawn)[1]
 
     def draw_level(self, key: jax.Array) -> Level:
         """A random level, whether it can be solved or not."""
