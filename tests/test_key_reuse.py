@@ -74,7 +74,7 @@ def test_jax_still_takes_a_scan_under_vmap_for_a_second_use():
         traced(jax.vmap(scanned), jax.random.split(jax.random.key(1)))
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [pytest.param(m, marks=[pytest.mark.deep] * (m != "accel")) for m in METHODS])
 def test_no_method_uses_a_key_twice(method, keys_may_be_transposed):
     """The first state and a step of one seed, and the whole training of two."""
     runner = make_runner(parse(["--runner", method, *SMALL.split(), *METHODS[method].split()]))

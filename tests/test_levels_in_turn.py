@@ -72,26 +72,28 @@ def episodes_of(steps):
 
 def test_scores_and_returns_are_those_of_the_episodes_on_each_level():
     """Against a walk along each row that counts the levels by itself."""
-    levels = sample_levels(MAZE, jax.random.key(3), N_ROWS * IN_TURN)
-    outcome = played(levels, IN_TURN)
-    best = jnp.linspace(0.1, 0.9, N_ROWS * IN_TURN)
-    runs, steps = outcome.runs, jax.tree.map(np.asarray, outcome.runs.steps.replace(obs=()))
-    episodes = episodes_of(steps)
-    counts = np.asarray([[len(episodes[a, b]) for b in range(N_ROWS * IN_TURN)] for a in range(2)])
-    assert counts.min() >= 1
-    assert counts.max() >= 3  # some rows are on a level for the second time
+    best = np.linspace(0.1, 0.9, N_ROWS * IN_TURN, dtype=np.float32)
 
-    found = jax.tree.map(np.asarray, outcome.episodes)
-    np.testing.assert_array_equal(found.count, counts)
-    advantage = np.asarray(runs.advantages(outcome.agent.gamma, outcome.agent.gae_lambda)[0])
-    logits, _ = outcome.agent.look(outcome.params, runs)
-    log_p = np.asarray(jax.nn.log_softmax(logits))
+    @jax.jit
+    def seen():
+        outcome = played(sample_levels(MAZE, jax.random.key(3), N_ROWS * IN_TURN), IN_TURN)
+        advantage = outcome.runs.advantages(outcome.agent.gamma, outcome.agent.gae_lambda)[0]
+        logits, _ = outcome.agent.look(outcome.params, outcome.runs)
+        scored = {name: outcome.score(SCORES[name], best) for name in quantities}
+        return outcome.runs.steps.replace(obs=()), outcome.episodes, advantage, jax.nn.log_softmax(logits), scored
+
     quantities = {
         "positive_value_loss": lambda t, a, row, b: max(advantage[t, a, row], 0),
         "max_mc": lambda t, a, row, b: float(best[b]) - steps.value[t, a, row],
         "policy_entropy": lambda t, a, row, b: -(np.exp(log_p[t, a, row]) * log_p[t, a, row]).sum() / np.log(7),
     }
-    scored = {name: np.asarray(outcome.score(SCORES[name], best)) for name in quantities}
+    steps, found, advantage, log_p, scored = jax.device_get(seen())
+    episodes = episodes_of(steps)
+    counts = np.asarray([[len(episodes[a, b]) for b in range(N_ROWS * IN_TURN)] for a in range(2)])
+    assert counts.min() >= 1
+    assert counts.max() >= 3  # some rows are on a level for the second time
+
+    np.testing.assert_array_equal(found.count, counts)
     for b in range(N_ROWS * IN_TURN):
         for a in range(2):
             ends = [(t, row) for _, t, row in episodes[a, b]]
@@ -109,6 +111,7 @@ def test_scores_and_returns_are_those_of_the_episodes_on_each_level():
             assert scored[name][b] == pytest.approx(np.mean(of_students), abs=1e-5), name
 
 
+@pytest.mark.deep
 def test_students_are_compared_on_levels_that_all_of_them_have_finished():
     """Against a walk along each row. A student that has not come to a level has not failed on it."""
     levels = sample_levels(MAZE, jax.random.key(3), N_ROWS * IN_TURN)
@@ -130,6 +133,7 @@ def test_students_are_compared_on_levels_that_all_of_them_have_finished():
     assert float(mean_regret(outcome.episodes, in_turn=True)) == pytest.approx(regrets[both].mean(), abs=1e-6)
 
 
+@pytest.mark.deep
 def test_a_level_that_no_row_came_to_has_no_score():
     """The goal is out of reach, so that the first episode of each row lasts."""
     maze = sample_levels(MAZE, jax.random.key(3), N_ROWS * IN_TURN)
@@ -150,6 +154,7 @@ def test_a_level_that_no_row_came_to_has_no_score():
     assert outcome.episodes.count[0].reshape(N_ROWS, IN_TURN).tolist() == [[1, 1, 0]] * N_ROWS
 
 
+@pytest.mark.deep
 def test_the_same_level_in_turn_is_the_level_again():
     """Rows whose levels are all the same play what rows play that restart one level."""
     levels = sample_levels(MAZE, jax.random.key(4), N_ROWS)
@@ -162,6 +167,7 @@ def test_the_same_level_in_turn_is_the_level_again():
     np.testing.assert_array_equal(counts.sum(axis=2), again.episodes.count)
 
 
+@pytest.mark.deep
 def test_agents_that_share_an_environment_go_on_together():
     """The lives of both agents are those of the level, also of the one that does not see the end."""
     n_rows, n_steps = 3, 40
@@ -187,6 +193,7 @@ def test_agents_that_share_an_environment_go_on_together():
     np.testing.assert_allclose(outcome.episodes.mean[0], returns / counts, atol=1e-6)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", RUNNERS)
 def test_every_curriculum_that_restarts_levels(name):
     settings = RUNNERS[name]
