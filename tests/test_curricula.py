@@ -35,6 +35,7 @@ from minimax_lib.rollout import Rollout, Transition
 from minimax_lib.runners.build import make_runner, trained_with
 from minimax_lib.runners.seeds import SeedRunner
 from minimax_lib.runners.training import Runner
+from tests.test_methods import sources as sources_of
 from tests.zoo import Step, on_device, program_of, steps_of
 
 CONFIGS = Path(__file__).parents[1] / "configs" / "maze"
@@ -177,33 +178,33 @@ def accel() -> tuple[Step, ...]:
 
 
 def test_robust_plr_learns_from_replayed_levels_only(robust):
-    replayed = [kind_of(batch) == REPLAY for batch in batches_of("plr")]
-    assert {kind_of(batch) for batch in batches_of("plr")} == {NEW, REPLAY}
+    replayed = [source == {"replay"} for source in sources_of(robust)]
+    assert all(source in ({"new"}, {"replay"}) for source in sources_of(robust))
     assert updates(robust) == replayed
     assert [bool(step.report.metrics["replay_share"][0]) for step in robust] == replayed
     assert [np.isfinite(step.report.metrics["loss"]).all() for step in robust] == replayed
 
 
 def test_nothing_is_replayed_before_every_buffer_is_full_enough(robust):
-    for fill, batch in zip(fills(robust), batches_of("plr"), strict=True):
-        assert fill >= 0.5 or kind_of(batch) == NEW
+    for fill, source in zip(fills(robust), sources_of(robust), strict=True):
+        assert fill >= 0.5 or source == {"new"}
     assert fills(robust)[0] == 0
 
 
 def test_replay_comes_as_often_as_it_should(robust):
     ready = fills(robust) >= 0.5
-    replayed = [kind_of(batch) == REPLAY for batch, r in zip(batches_of("plr"), ready, strict=True) if r]
+    replayed = [source == {"replay"} for source, r in zip(sources_of(robust), ready, strict=True) if r]
     assert len(replayed) >= 30
     assert abs(np.mean(replayed) - 0.5) < 3.3 * 0.5 / np.sqrt(len(replayed))  # 99.9% of binomial draws
 
 
-def test_a_replayed_batch_holds_the_levels_of_its_slots(robust):
+def test_a_replayed_batch_holds_the_levels_of_its_slots(accel):
     n = 0
-    for step, batch in zip(robust, batches_of("plr"), strict=True):
+    for step, batch in zip(accel, batches_of("accel"), strict=True):
         if kind_of(batch) == REPLAY:
             n += 1
             for seed in range(2):
-                buffer = step.before.curriculum.buffer.levels.wall_map[seed]
+                buffer = step.before.curriculum.inner.buffer.levels.wall_map[seed]
                 np.testing.assert_array_equal(batch.levels.wall_map[seed], buffer[batch.slots[seed]])
     assert n > 5
 

@@ -25,6 +25,7 @@ from minimax_lib.models.settings import FeedForward
 from minimax_lib.runners.build import trained_with
 from minimax_lib.runners.seeds import SeedRunner
 from minimax_lib.runners.training import mean_regret
+from tests.probes import MAX_LENGTH, N_ACTIONS, Probe
 
 GAME = LaserTag(height=4, width=4, min_side=3, max_steps=8)
 MAZE = AMaze(height=4, width=4, n_walls=3, max_steps=8)
@@ -45,11 +46,11 @@ RUNNERS = {
 N_STEPS, IN_TURN, N_ROWS = 50, 3, 4
 
 
-def played(levels, levels_per_row, n_students=2, n_steps=N_STEPS):
+def played(levels, levels_per_row, n_students=2, n_steps=N_STEPS, env=MAZE):
     """The outcome of students on levels, some episodes on each."""
-    agent = small_agent(MAZE, n_students)
+    agent = small_agent(env, n_students)
     n = jax.tree.leaves(levels)[0].shape[0]
-    rows = batch_for(MAZE, agent, Plan(n), levels_per_row=levels_per_row)
+    rows = batch_for(env, agent, Plan(n), levels_per_row=levels_per_row)
     obs = rows.one_obs(jax.random.key(0), jax.tree.map(lambda x: x[0], levels))
     params = agent.init(jax.random.key(1), obs).params
     return CurrentStudents(rows, agent, params, n_steps, levels_per_row=levels_per_row).play(
@@ -70,13 +71,24 @@ def episodes_of(steps):
     return found
 
 
-def test_scores_and_returns_are_those_of_the_episodes_on_each_level():
+@dataclasses.dataclass(frozen=True)
+class Paid(Probe):
+    """Episodes of 1 to 4 steps, whose rewards depend on the clock, the cue and the action. It compiles fast."""
+
+    def sample_level(self, key):
+        return dataclasses.replace(super().sample_level(key), reward=jax.random.normal(key, (MAX_LENGTH, 2, N_ACTIONS)))
+
+
+@pytest.mark.parametrize(
+    "env", [Paid(), pytest.param(MAZE, marks=pytest.mark.deep)], ids=lambda env: type(env).__name__
+)
+def test_scores_and_returns_are_those_of_the_episodes_on_each_level(env):
     """Against a walk along each row that counts the levels by itself."""
     best = np.linspace(0.1, 0.9, N_ROWS * IN_TURN, dtype=np.float32)
 
     @jax.jit
     def seen():
-        outcome = played(sample_levels(MAZE, jax.random.key(3), N_ROWS * IN_TURN), IN_TURN)
+        outcome = played(sample_levels(env, jax.random.key(3), N_ROWS * IN_TURN), IN_TURN, env=env)
         advantage = outcome.runs.advantages(outcome.agent.gamma, outcome.agent.gae_lambda)[0]
         logits, _ = outcome.agent.look(outcome.params, outcome.runs)
         scored = {name: outcome.score(SCORES[name], best) for name in quantities}
@@ -85,7 +97,9 @@ def test_scores_and_returns_are_those_of_the_episodes_on_each_level():
     quantities = {
         "positive_value_loss": lambda t, a, row, b: max(advantage[t, a, row], 0),
         "max_mc": lambda t, a, row, b: float(best[b]) - steps.value[t, a, row],
-        "policy_entropy": lambda t, a, row, b: -(np.exp(log_p[t, a, row]) * log_p[t, a, row]).sum() / np.log(7),
+        "policy_entropy": lambda t, a, row, b: (
+            -(np.exp(log_p[t, a, row]) * log_p[t, a, row]).sum() / np.log(env.action_space.n)
+        ),
     }
     steps, found, advantage, log_p, scored = jax.device_get(seen())
     episodes = episodes_of(steps)

@@ -267,6 +267,7 @@ def test_mazes_whose_episodes_last_four_rollouts_are_learnt(name):
     pytest.fail(f"three seeds gained {gains}")
 
 
+@pytest.mark.deep
 def test_the_branch_of_going_on_stays_a_branch_under_vmap_over_seeds():
     runner = trained_with(MAZE, small_agent(MAZE), DR(n_parallel=4, n_steps=N_STEPS))
     state = jax.eval_shape(jax.vmap(runner.init), jax.vmap(jax.random.key)(jnp.arange(2)))

@@ -171,7 +171,8 @@ def test_the_update_stays_a_branch_under_vmap_over_seeds(method):
     program = program_of(method)
     traced = program._run.trace(program.shape, np.int32(0), np.int32(0))
     assert any(has_gradient(branch) for branch in branches(traced.jaxpr.jaxpr))
-    assert "stablehlo.case" in traced.lower().as_text()
+    n_branches = 2 if program.runner.continues else 1  # going on, and learning
+    assert traced.lower().as_text().count("stablehlo.case") >= n_branches
 
 
 def branches(jaxpr):

@@ -81,9 +81,6 @@ class Coin:
 
 
 KINDS = ("maze", "cost", "survival", "game")
-ONE_KIND = [
-    pytest.param(kind, marks=[pytest.mark.deep] * (kind != "survival")) for kind in KINDS
-]  # the most unlike a maze
 N = 1024
 
 
@@ -132,7 +129,8 @@ def test_all_completed_episodes_would_say_otherwise():
     assert float(episodes.first.solved.mean()) == pytest.approx(0.5, abs=4 * 0.5 / np.sqrt(N))
 
 
-@pytest.mark.parametrize("kind", ONE_KIND)
+@pytest.mark.deep
+@pytest.mark.parametrize("kind", KINDS)
 def test_evaluation_and_the_worst_levels_count_what_is_solved(kind):
     env, agent = Coin(kind, fixed=0.25), small_agent(Coin(kind)).agent
     params = jax.jit(agent.init)(jax.random.key(0), np.zeros((), np.int32)).params
