@@ -25,6 +25,7 @@ from minimax_lib.models.settings import FeedForward
 from minimax_lib.runners.build import trained_with
 from minimax_lib.runners.seeds import SeedRunner
 from minimax_lib.runners.training import mean_regret
+from tests.probes import MAX_LENGTH, N_ACTIONS, Probe
 
 GAME = LaserTag(height=4, width=4, min_side=3, max_steps=8)
 MAZE = AMaze(height=4, width=4, n_walls=3, max_steps=8)
@@ -45,11 +46,11 @@ RUNNERS = {
 N_STEPS, IN_TURN, N_ROWS = 50, 3, 4
 
 
-def played(levels, levels_per_row, n_students=2, n_steps=N_STEPS):
+def played(levels, levels_per_row, n_students=2, n_steps=N_STEPS, env=MAZE):
     """The outcome of students on levels, some episodes on each."""
-    agent = small_agent(MAZE, n_students)
+    agent = small_agent(env, n_students)
     n = jax.tree.leaves(levels)[0].shape[0]
-    rows = batch_for(MAZE, agent, Plan(n), levels_per_row=levels_per_row)
+    rows = batch_for(env, agent, Plan(n), levels_per_row=levels_per_row)
     obs = rows.one_obs(jax.random.key(0), jax.tree.map(lambda x: x[0], levels))
     params = agent.init(jax.random.key(1), obs).params
     return CurrentStudents(rows, agent, params, n_steps, levels_per_row=levels_per_row).play(
@@ -70,28 +71,43 @@ def episodes_of(steps):
     return found
 
 
-def test_scores_and_returns_are_those_of_the_episodes_on_each_level():
+@dataclasses.dataclass(frozen=True)
+class Paid(Probe):
+    """Episodes of 1 to 4 steps, whose rewards depend on the clock, the cue and the action. It compiles fast."""
+
+    def sample_level(self, key):
+        return dataclasses.replace(super().sample_level(key), reward=jax.random.normal(key, (MAX_LENGTH, 2, N_ACTIONS)))
+
+
+@pytest.mark.parametrize(
+    "env", [Paid(), pytest.param(MAZE, marks=pytest.mark.deep)], ids=lambda env: type(env).__name__
+)
+def test_scores_and_returns_are_those_of_the_episodes_on_each_level(env):
     """Against a walk along each row that counts the levels by itself."""
-    levels = sample_levels(MAZE, jax.random.key(3), N_ROWS * IN_TURN)
-    outcome = played(levels, IN_TURN)
-    best = jnp.linspace(0.1, 0.9, N_ROWS * IN_TURN)
-    runs, steps = outcome.runs, jax.tree.map(np.asarray, outcome.runs.steps.replace(obs=()))
+    best = np.linspace(0.1, 0.9, N_ROWS * IN_TURN, dtype=np.float32)
+
+    @jax.jit
+    def seen():
+        outcome = played(sample_levels(env, jax.random.key(3), N_ROWS * IN_TURN), IN_TURN, env=env)
+        advantage = outcome.runs.advantages(outcome.agent.gamma, outcome.agent.gae_lambda)[0]
+        logits, _ = outcome.agent.look(outcome.params, outcome.runs)
+        scored = {name: outcome.score(SCORES[name], best) for name in quantities}
+        return outcome.runs.steps.replace(obs=()), outcome.episodes, advantage, jax.nn.log_softmax(logits), scored
+
+    quantities = {
+        "positive_value_loss": lambda t, a, row, b: max(advantage[t, a, row], 0),
+        "max_mc": lambda t, a, row, b: float(best[b]) - steps.value[t, a, row],
+        "policy_entropy": lambda t, a, row, b: (
+            -(np.exp(log_p[t, a, row]) * log_p[t, a, row]).sum() / np.log(env.action_space.n)
+        ),
+    }
+    steps, found, advantage, log_p, scored = jax.device_get(seen())
     episodes = episodes_of(steps)
     counts = np.asarray([[len(episodes[a, b]) for b in range(N_ROWS * IN_TURN)] for a in range(2)])
     assert counts.min() >= 1
     assert counts.max() >= 3  # some rows are on a level for the second time
 
-    found = jax.tree.map(np.asarray, outcome.episodes)
     np.testing.assert_array_equal(found.count, counts)
-    advantage = np.asarray(runs.advantages(outcome.agent.gamma, outcome.agent.gae_lambda)[0])
-    logits, _ = outcome.agent.look(outcome.params, runs)
-    log_p = np.asarray(jax.nn.log_softmax(logits))
-    quantities = {
-        "positive_value_loss": lambda t, a, row, b: max(advantage[t, a, row], 0),
-        "max_mc": lambda t, a, row, b: float(best[b]) - steps.value[t, a, row],
-        "policy_entropy": lambda t, a, row, b: -(np.exp(log_p[t, a, row]) * log_p[t, a, row]).sum() / np.log(7),
-    }
-    scored = {name: np.asarray(outcome.score(SCORES[name], best)) for name in quantities}
     for b in range(N_ROWS * IN_TURN):
         for a in range(2):
             ends = [(t, row) for _, t, row in episodes[a, b]]
@@ -109,6 +125,7 @@ def test_scores_and_returns_are_those_of_the_episodes_on_each_level():
             assert scored[name][b] == pytest.approx(np.mean(of_students), abs=1e-5), name
 
 
+@pytest.mark.deep
 def test_students_are_compared_on_levels_that_all_of_them_have_finished():
     """Against a walk along each row. A student that has not come to a level has not failed on it."""
     levels = sample_levels(MAZE, jax.random.key(3), N_ROWS * IN_TURN)
@@ -130,6 +147,7 @@ def test_students_are_compared_on_levels_that_all_of_them_have_finished():
     assert float(mean_regret(outcome.episodes, in_turn=True)) == pytest.approx(regrets[both].mean(), abs=1e-6)
 
 
+@pytest.mark.deep
 def test_a_level_that_no_row_came_to_has_no_score():
     """The goal is out of reach, so that the first episode of each row lasts."""
     maze = sample_levels(MAZE, jax.random.key(3), N_ROWS * IN_TURN)
@@ -150,6 +168,7 @@ def test_a_level_that_no_row_came_to_has_no_score():
     assert outcome.episodes.count[0].reshape(N_ROWS, IN_TURN).tolist() == [[1, 1, 0]] * N_ROWS
 
 
+@pytest.mark.deep
 def test_the_same_level_in_turn_is_the_level_again():
     """Rows whose levels are all the same play what rows play that restart one level."""
     levels = sample_levels(MAZE, jax.random.key(4), N_ROWS)
@@ -162,6 +181,7 @@ def test_the_same_level_in_turn_is_the_level_again():
     np.testing.assert_array_equal(counts.sum(axis=2), again.episodes.count)
 
 
+@pytest.mark.deep
 def test_agents_that_share_an_environment_go_on_together():
     """The lives of both agents are those of the level, also of the one that does not see the end."""
     n_rows, n_steps = 3, 40
@@ -187,6 +207,7 @@ def test_agents_that_share_an_environment_go_on_together():
     np.testing.assert_allclose(outcome.episodes.mean[0], returns / counts, atol=1e-6)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", RUNNERS)
 def test_every_curriculum_that_restarts_levels(name):
     settings = RUNNERS[name]
