@@ -58,7 +58,12 @@ def lockstep(env, n_steps):
     return jax.tree.map(np.asarray, jax.jit(jax.vmap(play))(jax.random.split(KEY, 3)))
 
 
-@pytest.mark.parametrize("name", LIMITS)
+def quick(*names):
+    """All environments, of which those other than `names` are deep."""
+    return [name if name in names else pytest.param(name, marks=pytest.mark.deep) for name in LIMITS]
+
+
+@pytest.mark.parametrize("name", quick("Pendulum-v1"))
 def test_lockstep_with_gymnax(name):
     env = Gymnax(id=name)
     assert env.max_steps == LIMITS[name]
@@ -72,14 +77,17 @@ def test_lockstep_with_gymnax(name):
 
 
 def test_the_limit_truncates_and_a_fall_terminates():
-    (_, _, _, terminated, truncated), theirs = lockstep(Gymnax(limit=12), n_steps=200)
+    ours, theirs = lockstep(Gymnax(limit=12), n_steps=200)
+    for mine, other in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-5)
+    _, _, _, terminated, truncated = ours
     np.testing.assert_array_equal(terminated, theirs[3])
     np.testing.assert_array_equal(truncated, theirs[4])
     assert (truncated & ~terminated).any()
     assert (terminated & ~truncated).any()
 
 
-@pytest.mark.parametrize("name", LIMITS)
+@pytest.mark.parametrize("name", quick("Pendulum-v1"))
 def test_it_conforms(name):
     check_environment(Gymnax(id=name, limit=6), KEY, n_rows=4)
 
@@ -109,11 +117,17 @@ def test_actions_keep_to_the_bounds_of_the_level():
     assert far.theirs.theta_dot == near.theirs.theta_dot
 
 
-@pytest.mark.parametrize("parameters", [{}, {"gravity": 14.0, "masscart": 0.6, "length": 0.9}, {"masspole": 0.7}])
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"gravity": 14.0, "masscart": 0.6, "length": 0.9},
+        *(pytest.param(x, marks=pytest.mark.deep) for x in ({}, {"masspole": 0.7})),
+    ],
+)
 def test_cartpole_is_gymnasiums_with_the_same_parameters(parameters):
     """The masses and lengths that gymnax stores twice are updated when their parameters vary."""
     env = Gymnax(vary=tuple(f"{name}={value}" for name, value in parameters.items()))
-    state, ts = env.reset(KEY, env.sample_level(KEY))
+    state, ts = jax.jit(lambda key: env.reset(key, env.sample_level(key)))(KEY)
     real = gymnasium.make("CartPole-v1").unwrapped
     for name, value in parameters.items():
         setattr(real, name, value)
@@ -236,6 +250,7 @@ def test_a_missing_library_is_one_line(monkeypatch):
             _ = env.observation_space
 
 
+@pytest.mark.deep
 def test_nothing_foreign_is_imported_before_it_is_used():
     program = (
         "import sys, minimax_lib, jax; minimax_lib.make_env('Gymnax');"
@@ -289,7 +304,9 @@ def test_held_out_tasks():
         make_held_out(env, ["Defalt"])
 
 
-@pytest.mark.parametrize("runner", ["dr", "plr", "accel", "sfl"])
+@pytest.mark.parametrize(
+    "runner", ["accel", *(pytest.param(name, marks=pytest.mark.deep) for name in ("dr", "plr", "sfl"))]
+)
 def test_curricula_take_it(runner):
     """Traced, without compiling."""
     tree = {

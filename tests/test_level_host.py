@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from minimax_lib.agents.population import AgentPop
-from minimax_lib.agents.ppo import PPO, PPOAgent
 from minimax_lib.curricula.accel import ACCELSettings
 from minimax_lib.curricula.base import MUTATION, NEW, REPLAY
 from minimax_lib.curricula.dr import RandomLevels
@@ -20,12 +19,12 @@ from minimax_lib.curricula.plr import PLRSettings
 from minimax_lib.curricula.sfl import SFLSettings
 from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.envs.maze import AMaze
-from minimax_lib.models.settings import FeedForward
 from minimax_lib.portable import level_programs
 from minimax_lib.portable.host_state import flat
 from minimax_lib.portable.levels import LevelHost
 from minimax_lib.rollout import rollout
 from minimax_lib.trees import zeros
+from tests.still_agent import Still
 
 MAZE = AMaze(height=2, width=3, n_walls=1, max_steps=8)
 SETTINGS = ACCELSettings(capacity=12, min_fill=0.25, generator=RandomLevels(), n_edits=2)
@@ -48,11 +47,7 @@ def same(x, y):
 
 
 def test_it_is_the_curriculum_of_the_compiled_training():
-    agent = AgentPop(
-        PPOAgent(
-            FeedForward(conv_filters=2, dense_width=4).build(MAZE.observation_space, MAZE.action_space), PPO(gamma=0.9)
-        )
-    )
+    agent = AgentPop(Still(MAZE.action_space, gamma=0.9))
     curriculum = SETTINGS.build(MAZE, agent, N_ROWS)
     batch_env = BatchEnv(MAZE)
 
