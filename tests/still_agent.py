@@ -9,6 +9,8 @@ import jax.numpy as jnp
 
 from minimax_lib.agents.base import TrainState
 from minimax_lib.agents.population import AgentPop
+from minimax_lib.envs.spaces import Discrete
+from minimax_lib.models.distributions import distribution
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +32,11 @@ class Still:
 
     def init_carry(self, shape: tuple[int, ...]) -> Any:
         return ()
+
+    def policy(self, params, obs, carry, first):
+        assert isinstance(self.action_space, Discrete)
+        value = self.value(params, obs, carry, first)
+        return distribution(self.action_space, jnp.zeros((len(first), self.action_space.n))), value, carry
 
     def act(self, key, params, obs, carry, first):
         value = self.value(params, obs, carry, first)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -40,18 +41,32 @@ def trained(env, **settings):
     return trained_with(env, still_agent(env), TaskRunner(n_parallel=3, n_steps=10, **settings))
 
 
-def test_environments_conform_and_each_fault_is_found():
+def test_environments_conform():
     assert isinstance(FOUR, HasAgentTasks)
     assert not isinstance(Islands(), HasAgentTasks)
     check_multi_agent(FOUR, KEY, 2)
-    for change, sentence in (
-        (lambda level, tasks: level.at[:, 1].max(tasks), "keeps something of the tasks that were there before"),
-        (lambda level, tasks: level.at[:, 1].set(0), "the same level of task 0 and of the last one"),
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
         (lambda level, tasks: level.astype(jnp.float32), "the level with other tasks"),
-    ):
-        broken = type("Broken", (IslandsWithGoals,), {"with_tasks": lambda self, *of, change=change: change(*of)})
-        with pytest.raises(AssertionError, match=sentence):
-            check_multi_agent(broken(), KEY, 2)
+        pytest.param(
+            lambda level, tasks: level.at[:, 1].max(tasks),
+            "keeps something of the tasks that were there before",
+            marks=pytest.mark.deep,
+        ),
+        pytest.param(
+            lambda level, tasks: level.at[:, 1].set(0),
+            "the same level of task 0 and of the last one",
+            marks=pytest.mark.deep,
+        ),
+    ],
+)
+def test_each_fault_of_an_environment_is_found(change, sentence):
+    broken = type("Broken", (IslandsWithGoals,), {"with_tasks": lambda self, *of: change(*of)})
+    with pytest.raises(AssertionError, match=sentence):
+        check_multi_agent(broken(), KEY, 2)
 
 
 def test_each_agent_has_its_task_until_nobody_lives():
@@ -87,17 +102,26 @@ def test_each_agent_has_its_task_until_nobody_lives():
     assert any(len(set(tasks)) > 1 for tasks in seen)  # agents that live together have different tasks
 
 
+class Heard(AgentTasks):
+    """Keeps what it is told in the step that is compiled now."""
+
+    told: ClassVar[list[Any]] = []
+
+    def observe(self, key, clock, state, batch, outcome):
+        results, _ = self.scoring.results(outcome.steps(self.score), state.unfinished)
+        self.told.append((batch.queue, outcome.runs.steps, results))
+        return super().observe(key, clock, state, batch, outcome)
+
+
 def told_and_played(runner, state):
     """(the queue, the steps, the results that the curriculum is told, what `step` gives) of a step of the runner."""
-    _, (shared_key, local) = state.clock, runner.keys(state)
-    k_propose, k_rollout, k_update, _ = jax.random.split(local, 4)
-    _, batch = runner.curriculum.propose(shared_key, k_propose, state.clock, state.curriculum, runner.students(state))
-    played = runner._play_on(k_rollout, k_update, state, batch)
-    steps = played.outcome.steps(runner.curriculum.score)
-    results, _ = runner.curriculum.scoring.results(steps, state.curriculum.unfinished)
-    return batch.queue, played.outcome.runs.steps, results, runner.step(state)
+    tasks = runner.curriculum
+    heard = Heard(**{field.name: getattr(tasks, field.name) for field in dataclasses.fields(tasks)})
+    after = dataclasses.replace(runner, curriculum=heard).step(state)
+    return *Heard.told.pop(), after
 
 
+@pytest.mark.deep
 def test_one_agent_draws_tasks_as_from_a_list():
     island = FromTheMiddle()
     several = trained(IslandsWithGoals(island=island, n_agents=1), n_levels=3)

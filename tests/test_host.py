@@ -57,7 +57,7 @@ def outcomes(n: int) -> dict[str, np.ndarray]:
     "core",
     [
         PLR,
-        Online(LearningProgress(N), every=7),
+        pytest.param(Online(LearningProgress(N), every=7), marks=pytest.mark.deep),
         pytest.param(TSCL(N), marks=pytest.mark.deep),
         pytest.param(Uniform(N), marks=pytest.mark.deep),
     ],
@@ -388,11 +388,11 @@ def test_what_a_core_offers_beside_is_reached():
     host = Host(SyncedUniform(1000, warmup=0, uniform_chance=0.0))
     common = set(host.draw(10))
     assert len(common) == 1
-    host.change(host.core.next_batch)
+    host.change(jax.jit(host.core.next_batch))
     assert len(set(host.draw(10))) == 1
     assert set(host.draw(1)) != common
     queue = Host(Manual(N, capacity=8))
-    queue.change(lambda state: queue.core.put(state, jnp.array([4, 1, 3])))
+    queue.change(jax.jit(lambda state: queue.core.put(state, jnp.array([4, 1, 3]))))
     assert queue.draw(2).tolist() == [4, 1]
     with pytest.raises(ValueError, match="2 tasks are drawn, and 1 wait in the queue"):
         queue.draw(2)

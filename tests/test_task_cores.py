@@ -105,6 +105,11 @@ def results(task, progress=1.0, length=1, episode=True, episode_return=0.0, scor
     )
 
 
+def traced(*given, **named) -> Results:
+    """`results` inside a compiled function, where numbers of NumPy cannot be indexed."""
+    return jax.tree.map(jnp.asarray, results(*given, **named))
+
+
 @functools.partial(jax.jit, static_argnums=0)
 def weighed(core, key, rates):
     """(the weights before the first evaluation, the state after evaluations [T, N] of all tasks, its weights)."""
@@ -124,7 +129,7 @@ def draws(core, n, key, state):
     return core.sample(key, state, n)
 
 
-QUICK = ("online omni", "strata of tscl", "product with a box")  # the others are compiled below, or with the recordings
+QUICK = ("online omni", "strata of tscl")  # the others are compiled below, or with the recordings
 
 
 @pytest.mark.parametrize(
@@ -138,9 +143,7 @@ def test_every_core_compiles_once_for_four_seeds(name):
         tasks = core.sample(k_draw, state, 8)
         state = core.started(state, tasks, numbers > 2)
         progress = jnp.round(jax.random.uniform(k_progress, (8,)))
-        ended = results(
-            tasks, progress=progress, length=numbers, episode=numbers > 3, valid=numbers > 2, score=progress
-        )
+        ended = traced(tasks, progress=progress, length=numbers, episode=numbers > 3, valid=numbers > 2, score=progress)
         state = core.update(state, ended)
         if episodes_needed(core):
             state = core.evaluated(state, jax.random.uniform(k_rates, (N,)), jnp.arange(N) > 0)
@@ -164,7 +167,7 @@ def test_every_core_compiles_once_for_four_seeds(name):
     assert step._cache_size() == 1
 
 
-@pytest.mark.parametrize("name", ["top k", "masked", "omni learnability"])
+@pytest.mark.parametrize("name", [pytest.param("top k", marks=pytest.mark.deep), "masked", "omni learnability"])
 def test_a_task_without_weight_is_never_drawn(name):
     core = {
         "top k": SFL(N, "topk", k=2),
@@ -359,7 +362,7 @@ def test_a_synced_batch_lasts_until_somebody_says_so():
     @jax.jit
     def trial(key):
         first = core.init(key)
-        state = core.next_batch(core.update(first, results([0], length=1000)))
+        state = core.next_batch(core.update(first, traced([0], length=1000)))
         return core.weights(first), core.weights(state), core.task(state), core.sample(key, state, 20_000)
 
     first, weights, task, drawn = jax.device_get(trial(KEY))
@@ -398,7 +401,7 @@ def test_each_part_of_a_product_is_told_its_own():
 
     @jax.jit
     def trial(key, rates, known):
-        told = core.update(core.init(key), results([5, 1], score=[7.0, 2.0]))
+        told = core.update(core.init(key), traced([5, 1], score=[7.0, 2.0]))
         state = core.evaluated(told, rates, known)
         parts = [part.weights(own) for part, own in zip(core.cores, state, strict=True)]
         return told, state, core.weights(state), parts, core.report(state)
@@ -417,7 +420,7 @@ def test_a_product_with_a_box_draws_tuples():
     @jax.jit
     def trial(key):
         points, numbers = core.sample(key, core.init(key), 4)
-        state = core.update(core.init(key), results((points, numbers), length=2, score=1.0))
+        state = core.update(core.init(key), traced((points, numbers), length=2, score=1.0))
         return points, core.cores[0].point(state[0])
 
     points, point = trial(KEY)
@@ -436,9 +439,9 @@ def test_annealing_stops_at_the_end():
 
     @jax.jit
     def trial(key):
-        state = core.update(core.init(key), results([0], length=2**30))
+        state = core.update(core.init(key), traced([0], length=2**30))
         for _ in range(5):
-            state = core.update(state, results([0, 0], length=[2**30, 2**29]))
+            state = core.update(state, traced([0, 0], length=[2**30, 2**29]))
         return core.sample(key, state, 1)
 
     assert trial(KEY)[0, 0] == 1
@@ -508,7 +511,7 @@ def test_a_stage_knows_its_tasks_by_its_own_numbers():
         first = core.init(key)
         begun = core.started(first, jnp.array([1, 4, 1], jnp.int32), jnp.array([True, True, False]))
         # The third ends the stage. The fourth is late, and so is the one on a task that no stage has now.
-        state = core.update(begun, results([1, 5, 4, 1], score=[3.0, 9.0, 2.0, 8.0]))
+        state = core.update(begun, traced([1, 5, 4, 1], score=[3.0, 9.0, 2.0, 8.0]))
         drawn = [core.sample(key, one, 50) for one in (first, state)]
         return drawn, core.weights(first), begun.stages[0], state.stages[0], state.progress.stage, core.report(state)
 
@@ -529,7 +532,7 @@ def test_only_the_current_stage_is_evaluated():
     @jax.jit
     def trial(key, rates):
         first = core.evaluated(core.init(key), rates, jnp.ones(N, bool))
-        second = core.evaluated(core.update(first, results([0])), rates, jnp.ones(N, bool))
+        second = core.evaluated(core.update(first, traced([0])), rates, jnp.ones(N, bool))
         return first.stages[1].measured, second.stages[1].rates
 
     measured, rates = trial(KEY, np.float32([0.1, 0.2, 0.3, 0.4, 0.5, 0.6]))

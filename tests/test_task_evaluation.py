@@ -153,6 +153,16 @@ def test_devices_that_share_a_core_are_told_the_same():
     assert len(set(current.ravel().tolist())) > 1  # devices draw for themselves
 
 
+def test_a_metric_says_which_tasks_are_measured():
+    env = Line()
+    settings = TaskRunner(n_levels=N_TASKS, core=AskingSettings(), evaluate_where="is_late")
+    evaluation = settings.build(env, still_agent(env), N_ROWS).evaluation
+    assert evaluation.measured == (3, 4, 5)
+    rates, known = jax.jit(lambda rates: evaluation.everywhere(rates, N_TASKS))(np.float32([0.25, 0.5, 1]))
+    np.testing.assert_array_equal(rates, [0, 0, 0, 0.25, 0.5, 1])
+    np.testing.assert_array_equal(known, np.arange(N_TASKS) >= 3)
+
+
 @pytest.mark.deep
 def test_only_some_tasks_are_measured():
     program = program_of(evaluate_where="is_late")

@@ -345,6 +345,12 @@ def test_other_settings_are_refused_where_they_are_made():
         TaskRunner(max_score_coef=2)
 
 
+def test_attempts_are_scored_as_the_settings_say():
+    settings = TaskRunner(n_levels=3, tail="write", max_score_coef=0.25)
+    scoring = settings.build(Line(), small_agent(Line()), N_ROWS).scoring
+    assert (scoring.tail, scoring.max_score_coef) == ("write", 0.25)
+
+
 @dataclasses.dataclass(frozen=True)
 class NamedLine(Line):
     def task_name(self, number):
