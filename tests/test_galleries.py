@@ -106,6 +106,7 @@ def test_a_method_without_replay_has_fresh_levels_alone(dr):
         galleries.designs([load_run(dr)])
 
 
+@pytest.mark.deep
 def test_designs_are_those_of_the_teacher_at_each_checkpoint(paired):
     early, late = (load_run(paired, checkpoint=update) for update in (4, 8))
     key = jax.random.key(0)
@@ -178,6 +179,7 @@ def test_pictures_of_a_run_are_written_and_nothing_in_it_is_changed(accel, elsew
     assert np.abs(frame - still).mean() < 3  # a GIF has fewer colours
 
 
+@pytest.mark.deep
 def test_designs_over_time_are_one_picture(paired, elsewhere):
     assert main([str(paired), "--what", "designs", "--checkpoints", "all", "--columns", "3"]) == 0
     runs = [load_run(paired, checkpoint=update) for update in (4, 8)]
@@ -322,6 +324,7 @@ def test_an_interrupted_run_draws_the_updates_that_are_left(tmp_path, monkeypatc
     assert drawn_at == [0, 6, 12, 18, 24]
 
 
+@pytest.mark.deep
 def test_the_page_on_pictures_runs(elsewhere):
     save_tiny_run(elsewhere / "runs" / "my-run", {"name": "plr", "capacity": 8})
     run_blocks(PAGE, elsewhere)

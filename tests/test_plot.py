@@ -699,6 +699,7 @@ def test_without_matplotlib_one_line_names_the_extra(monkeypatch, capsys):
     )
 
 
+@pytest.mark.deep
 def test_a_request_is_refused_without_loading_what_draws():
     slow = ("matplotlib", "orbax", "scipy.stats", "distrax")
     code = (
@@ -729,6 +730,7 @@ def test_a_real_run_is_drawn(capsys):
     assert {row["n_seeds"] for row in rows} == {"2"}
 
 
+@pytest.mark.deep
 def test_the_page_about_plotting_runs(tmp_path):
     pytest.importorskip("matplotlib")
     for i in range(2):

@@ -424,6 +424,7 @@ def start(folder: Path, mode: str = "offline", last: int | None = None, **settin
     )  # fmt: skip
 
 
+@pytest.mark.deep
 def test_the_real_package_keeps_every_step_once_after_kill_9(tmp_path):
     config = toy(tmp_path, n_updates=12)
     folder = config.run_folder
