@@ -97,9 +97,13 @@ def test_every_source_shows_its_own_levels(accel):
     assert changed.any()
 
 
+@pytest.mark.deep
 def test_a_method_without_replay_has_fresh_levels_alone(dr):
     assert [name for name, *_ in galleries._sources(load_run(dr), 3, seed=0)] == ["fresh"]
     assert galleries.sources(load_run(dr), 3).ndim == 3
+
+
+def test_a_method_without_replay_has_no_best_levels_and_no_designs(dr):
     with pytest.raises(NotThere, match="keeps no levels"):
         galleries.best_levels(load_run(dr))
     with pytest.raises(NotThere, match="has no teacher"):
@@ -248,6 +252,7 @@ def drawn(pictures, update, state):
     return pictures.taken(wait=True)
 
 
+@pytest.mark.deep
 def test_a_run_under_way_draws_what_its_method_has(tmp_path):
     config = tiny_config(tmp_path / "run", ACCEL, **FAST)
     (tmp_path / "run").mkdir()
@@ -274,6 +279,7 @@ def test_pictures_that_fail_are_a_line(tmp_path, monkeypatch):
     assert said == ["the pictures of update 20 have failed: integer division or modulo by zero"]
 
 
+@pytest.mark.deep
 def test_pictures_come_at_their_interval_and_change_nothing(tmp_path, monkeypatch):
     def draw(pictures, update, state):
         folder = pictures._folder.path / "levels"

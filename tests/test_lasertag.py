@@ -24,8 +24,9 @@ from minimax_lib.envs.lasertag.level import DRAWN, make_level
 from minimax_lib.envs.lasertag.rules import ACTIONS
 from minimax_lib.envs.multi_agent import MultiAgentEnvironment, Relabels, ZeroSum
 
-FEW, MANY = (9, 1_700), (97, 5_300)  # random maps beside small2, small3 and small4; steps of all games together
 SHAPE = (12, 20)  # of the largest map: all others are padded
+# Random maps beside small2, small3 and small4, the shape of the largest of these, and steps of all games together.
+FEW, MANY = (9, (4, 6), 1_700), (97, SHAPE, 5_300)
 IN_OPEN_SPIEL = np.array([2, 1, 3, 0])  # its number of our facings right, down, left, up
 RIGHT, DOWN, LEFT, UP = range(4)
 LANCTOT = LaserTag(rules="lanctot", height=SHAPE[0], width=SHAPE[1])
@@ -34,9 +35,9 @@ LANCTOT = LaserTag(rules="lanctot", height=SHAPE[0], width=SHAPE[1])
 # The lockstep.
 
 
-def random_rows(rng):
+def random_rows(rng, largest):
     """A map as text, with two to six spawns."""
-    height, width = int(rng.integers(2, SHAPE[0] + 1)), int(rng.integers(2, SHAPE[1] + 1))
+    height, width = (int(rng.integers(2, n + 1)) for n in largest)
     cells = np.where(rng.random((height, width)) < rng.uniform(0, 0.5), "#", ".").reshape(-1)
     spawns = rng.choice(cells.size, size=min(cells.size, int(rng.integers(2, 7))), replace=False)
     cells[spawns] = "S"
@@ -143,8 +144,8 @@ FIRST_TAG = dataclasses.replace(LANCTOT, max_steps=100_000, zero_sum=True, first
     ],
 )
 def test_every_step_is_that_of_open_spiel(env, size):
-    rng, (n_random, n_steps) = np.random.default_rng(7), size
-    texts = [maps.rows_of(name) for name in maps.LANCTOT] + [random_rows(rng) for _ in range(n_random)]
+    rng, (n_random, largest, n_steps) = np.random.default_rng(7), size
+    texts = [maps.rows_of(name) for name in maps.LANCTOT] + [random_rows(rng, largest) for _ in range(n_random)]
     n = len(texts)
     peers = [Peer(rows, -1 if env.first_tag_ends else env.max_steps, env.zero_sum) for rows in texts]
     levels = [level_of(rows) for rows in texts]
@@ -477,6 +478,7 @@ def test_turned_by_180_degrees_with_seats_swapped_it_is_the_same_game():
     assert one[1].any()
 
 
+@pytest.mark.deep
 def test_a_step_does_not_depend_on_who_is_called_0():
     env = LaserTag(height=7, width=7, max_steps=20)
 

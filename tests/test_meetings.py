@@ -66,7 +66,7 @@ def registered():
 def save_run(folder: Path, runner=SELFPLAY, **settings):
     """(configuration, the states of updates 2 and 4) of a run whose agents prefer some actions."""
     config = tiny_config(folder, runner, **({"env": GAME} | settings))
-    states = [with_bank(louder(state)) for state in tiny_states(config, 2)]
+    states = [with_bank(louder(jax.device_get(state))) for state in tiny_states(config, 2)]
     folder.mkdir(parents=True)
     save_yaml(config, folder / "config.yaml")
     with Checkpoints(folder / "checkpoints", keep=2, config=to_dict(config)) as checkpoints:
@@ -91,7 +91,7 @@ def with_bank(state):
     if not hasattr(state.curriculum, "bank"):
         return state
     bank = state.curriculum.bank
-    serial = jnp.broadcast_to(jnp.asarray(SERIALS, jnp.int32), bank.record.serial.shape)
+    serial = np.broadcast_to(np.asarray(SERIALS, np.int32), bank.record.serial.shape)
     return state.replace(
         curriculum=state.curriculum.replace(bank=bank.replace(record=bank.record.replace(serial=serial)))
     )
@@ -122,10 +122,11 @@ def read(path: Path) -> list[dict[str, str]]:
 def probabilities(config):
     """A function of parameters: the probabilities of the actions. The game shows nothing but a constant."""
     agent = make_agent(config).agent
-    one = jnp.ones(1, bool)
-    return jax.jit(
+    one = np.ones(1, bool)
+    policy = jax.jit(
         lambda params: agent.policy(params, jnp.ones((1, 1), jnp.float32), agent.init_carry((1,)), one)[0].probs[0]
     )
+    return lambda params: np.asarray(policy(params))
 
 
 def expected(own, other) -> dict[str, float]:
