@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 import yaml
@@ -531,13 +532,13 @@ def test_replay_mass_is_summed_over_whole_bins():
     assert mass.sum() == share.sum() == pytest.approx(1)
 
 
-@pytest.mark.parametrize("n_devices", [1, 2])
+@pytest.mark.parametrize("n_devices", [1, pytest.param(2, marks=pytest.mark.deep)])
 def test_replay_mass_is_that_of_the_checkpoints_buffer(n_devices):
     runner = {"name": "plr", "capacity": 8, "min_fill": 0.5, "staleness": 0.25, "temperature": 0.5}
     _, state = save_tiny_run(Path("run"), runner, n_seeds=2, n_devices=n_devices)
     table(Path("run/metrics.csv"), metrics_rows(range(2), lambda seed, i: i))
     rows = replay.replay_by_difficulty(find_groups(["run"]), "n_walls").rows
-    buffer = state.curriculum.buffer
+    buffer = jax.device_get(state.curriculum.buffer)
     walls = np.asarray(buffer.levels.wall_map).sum(axis=(-2, -1)).reshape(2, -1)
     expected = {int(n): np.zeros(2) for n in range(walls.min(), walls.max() + 1)}
     for seed in range(2):
@@ -713,6 +714,7 @@ def test_without_matplotlib_one_line_names_the_extra(monkeypatch, capsys):
     )
 
 
+@pytest.mark.deep
 def test_a_request_is_refused_without_loading_what_draws():
     slow = ("matplotlib", "orbax", "scipy.stats", "distrax")
     code = (
@@ -743,6 +745,7 @@ def test_a_real_run_is_drawn(capsys):
     assert {row["n_seeds"] for row in rows} == {"2"}
 
 
+@pytest.mark.deep
 def test_the_page_about_plotting_runs(tmp_path):
     pytest.importorskip("matplotlib")
     for i in range(2):
