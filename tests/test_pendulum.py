@@ -308,7 +308,9 @@ def test_bad_settings_are_refused_in_one_line(setting, line):
     assert str(refused.value) == line
 
 
-@pytest.mark.parametrize("name", ["dr", "plr", "accel", "paired", "sfl"])
+@pytest.mark.parametrize(
+    "name", ["dr", *(pytest.param(name, marks=pytest.mark.deep) for name in ("plr", "accel", "paired", "sfl"))]
+)
 def test_every_method_takes_the_pendulum(name):
     """Tracing the shipped files shows whether their settings fit together."""
     if name == "sfl":

@@ -74,7 +74,13 @@ WRAPPED = {
 }
 
 
-@pytest.mark.parametrize("name", WRAPPED)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in ("shaping", "time limit", "all of them") else pytest.param(name, marks=pytest.mark.deep)
+        for name in WRAPPED
+    ],
+)
 def test_every_wrapper_conforms(name):
     check_environment(WRAPPED[name], jax.random.key(0), n_rows=4)
 
@@ -150,13 +156,15 @@ def test_a_bonus_for_failure_solves_nothing():
 
     env = RewardShaping(Lost(), lambda ts: 5 * ts.terminated)
     check_environment(env, jax.random.key(0), n_rows=2)
-    state, _ = env.reset(jax.random.key(0), jnp.zeros((), jnp.float32))
-    _, ts = env.step(jax.random.key(0), state, 0)
+
+    @jax.jit
+    def first_steps(key):
+        return [e.step(key, e.reset(key, jnp.zeros((), jnp.float32))[0], 0)[1] for e in (env, StepCost(env, 0.1))]
+
+    ts, outer = first_steps(jax.random.key(0))
     assert float(ts.reward) == 4.5
     assert float(ts.progress) == 0
-    outer = StepCost(env, 0.1)
-    state, _ = outer.reset(jax.random.key(0), jnp.zeros((), jnp.float32))
-    _, ts = outer.step(jax.random.key(0), state, 0)
+    ts = outer
     assert float(ts.progress) == 0
     assert float(ts.facts["raw_return"]) == -0.5  # of what is inside both
 
@@ -217,12 +225,18 @@ def test_restarts_open_with_the_first_observation_again():
     """In a batch, through `observe` and the restarts: no frame of an ended episode is left in the next."""
     env = FrameStack(MAZE, 3)
     batch = BatchEnv(env)
-    state, ts = batch.reset(jax.random.key(0), jax.vmap(MAZE.sample_level)(jax.random.split(jax.random.key(1), 8)))
-    opening_obs = ts.obs
+
+    @jax.jit
+    def opened(key):
+        return batch.reset(key, jax.vmap(MAZE.sample_level)(jax.random.split(key, 8)))
+
+    state, ts = opened(jax.random.key(1))
+    opening_obs = jax.device_get(ts.obs)
     step = jax.jit(batch.step)
     n_done = 0
     for t in range(13):
-        state, ts = step(jax.random.key(t), state, jnp.full((1, 8), 2, jnp.int32))
+        state, ts = step(jax.random.key(t), state, np.full((1, 8), 2, np.int32))
+        ts = jax.device_get(ts)
         for row in np.flatnonzero(ts.done[0]):
             n_done += 1
             np.testing.assert_array_equal(ts.obs["image"][0, row], opening_obs["image"][0, row])
@@ -286,9 +300,14 @@ def test_the_action_mask_is_not_stacked():
         )
     )
     check_environment(env, jax.random.key(0), n_rows=2)
-    state, _ = env.reset(jax.random.key(0), env.sample_level(jax.random.key(0)))
-    for _ in range(2):
-        state, ts = env.step(jax.random.key(0), state, 0)
+
+    @jax.jit
+    def two_steps(key):
+        state, _ = env.reset(key, env.sample_level(key))
+        state, _ = env.step(key, state, 0)
+        return env.step(key, state, 0)[1]
+
+    ts = two_steps(jax.random.key(0))
     np.testing.assert_array_equal(ts.obs["number"], [0, 1, 2])
     np.testing.assert_array_equal(ts.obs["inner"]["pair"], [0, 1, 1, 2, 2, 3])
     np.testing.assert_array_equal(ts.obs["inner"][ACTION_MASK], [0, 1, 2])
@@ -347,13 +366,19 @@ def test_held_out_tasks_are_played_through_the_stack_and_keep_their_own_returns(
     assert make_held_out(TimeLimit(MAZE, 5), names).env.max_steps == 5
     agent = small_agent(STACKED).agent
     runner = EvalRunner(make_held_out(STACKED, names[1:]), agent, n_episodes=2)
-    level = jax.tree.map(lambda x: x[0, 0], tasks.sample(jax.random.key(1), 1))
-    _, ts = tasks.env.reset(jax.random.key(0), level)
-    params = agent.init(jax.random.key(0), ts.obs).params
+
+    @jax.jit
+    def opened(key):
+        """(state, fresh parameters) on one of the tasks."""
+        level = jax.tree.map(lambda x: x[0, 0], tasks.sample(key, 1))
+        state, ts = tasks.env.reset(key, level)
+        return state, agent.init(key, ts.obs).params
+
+    state, params = opened(jax.random.key(1))
     stats = record_episodes(runner, 2, params).stats
     assert (np.asarray(stats.returns) >= 0).all()
     # Drawn by the maze, from states within states.
-    states = jax.tree.map(lambda x: np.asarray(x)[None, None], tasks.env.reset(jax.random.key(0), level)[0])
+    states = jax.tree.map(lambda x: np.asarray(x)[None, None], state)
     assert tasks.env.draw_episodes(states, np.ones((1, 1), bool), ["a maze"], 1).shape[2] == 3
     with pytest.raises(ValueError, match="unknown option of held-out tasks 'rules'"):
         make_held_out(STACKED, names, rules="dcd")
@@ -376,6 +401,7 @@ def runner_for(name):
 
 
 @pytest.mark.parametrize("name", ["accel", "sfl"])
+@pytest.mark.deep
 def test_methods_train_on_a_wrapped_maze(name):
     runner = runner_for(name)
     step = jax.jit(runner.step)
@@ -389,7 +415,7 @@ def test_methods_train_on_a_wrapped_maze(name):
     assert 0 < sum(jax.tree.leaves(learnt)) < np.inf
 
 
-@pytest.mark.parametrize("name", ["dr", "plr", "paired"])
+@pytest.mark.parametrize("name", ["plr", *(pytest.param(name, marks=pytest.mark.deep) for name in ("dr", "paired"))])
 def test_all_methods_take_a_wrapped_maze(name):
     """Traced alone, which is where what does not fit together shows."""
     runner = runner_for(name)
@@ -430,20 +456,26 @@ def test_the_task_is_shown():
     inner = AMaze(height=3, width=3, n_walls=2, max_steps=5)
     env = WithTask(inner, n_tasks=4)
     check_environment(env, key)
-    level = level_of_list(env, jnp.int32(2))
-    jax.tree.map(np.testing.assert_array_equal, level.level, level_of_list(inner, jnp.int32(2)))
-    state, ts = env.reset(key, level)
-    np.testing.assert_array_equal(ts.obs["task"], [0, 0, 1, 0])
-    _, ts = env.step(key, state, 0)
+    described = WithTask(inner, n_tasks=2, shown=((0.5, -2.0), (3.0, 1.0)))
+    suite = make_held_out(env, ["TrainingDistribution"])
+
+    @jax.jit
+    def seen(key, number):
+        level = level_of_list(env, number)
+        state, first = env.reset(key, level)
+        _, of_description = described.reset(key, level_of_list(described, jnp.int32(1)))
+        _, of_suite = suite.env.reset(key, jax.tree.map(lambda x: x[0, 0], suite.sample(key, 1)))
+        levels = level.level, level_of_list(inner, number)
+        return levels, first, env.step(key, state, 0)[1], of_description, of_suite
+
+    levels, first, ts, of_description, of_suite = jax.device_get(seen(key, np.int32(2)))
+    jax.tree.map(np.testing.assert_array_equal, *levels)
+    np.testing.assert_array_equal(first.obs["task"], [0, 0, 1, 0])
     np.testing.assert_array_equal(ts.obs["task"], [0, 0, 1, 0])
     assert set(ts.obs) == {"task", *dict(inner.observation_space.items)}
-    described = WithTask(inner, n_tasks=2, shown=((0.5, -2.0), (3.0, 1.0)))
-    _, ts = described.reset(key, level_of_list(described, jnp.int32(1)))
-    np.testing.assert_array_equal(ts.obs["task"], [3.0, 1.0])
+    np.testing.assert_array_equal(of_description.obs["task"], [3.0, 1.0])
     assert dict(described.observation_space.items)["task"].low == -2.0
-    suite = make_held_out(env, ["TrainingDistribution"])
-    _, ts = suite.env.reset(key, jax.tree.map(lambda x: x[0, 0], suite.sample(key, 1)))
-    assert not ts.obs["task"].any()
+    assert not of_suite.obs["task"].any()
     with pytest.raises(ValueError, match=r"no mutation is registered for WithTask"):
         editing_of(env)
     with pytest.raises(ValueError, match=r"shown has 1 rows of \[2\] numbers: it must have 2 rows"):
