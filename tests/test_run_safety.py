@@ -6,6 +6,7 @@ the processor: one moment of each kind is for everybody, the others are deep.
 
 import asyncio
 import gc
+import itertools
 import random
 import re
 import shutil
@@ -20,10 +21,13 @@ from typing import Any
 import crash
 import pytest
 from crash import DISPATCH, SAVE, Runs, assert_same_run, copied, final_state, interrupted, table
+from toy_program import EVALUATION, toy_config, toy_program
 
 from minimax_lib.config import load_yaml
 from minimax_lib.experiment.checkpoint import hush_failed_writes, placed
 from minimax_lib.experiment.files import saved_updates
+from minimax_lib.experiment.run import ExperimentRunner
+from minimax_lib.experiment.writers import csv as writer
 from minimax_lib.runners.build import make_runner
 from minimax_lib.runners.seeds import SeedRunner
 
@@ -118,6 +122,7 @@ def test_a_signal_saves_and_leaves_and_the_resumed_run_is_the_same(runs, whole, 
     assert_same_run(runs.folder / name, whole)
 
 
+@pytest.mark.deep
 def test_a_second_ctrl_c_leaves_at_once(runs, whole):
     """In the middle of a dispatch that would take a minute."""
     settings = {"name": "hasty", "resume": True}
@@ -150,20 +155,39 @@ def test_a_signal_before_the_first_update_leaves_nothing_to_lose(runs):
     assert runs({"name": "early"}) == 0  # no --resume needed
 
 
-@pytest.mark.parametrize(
-    ("function", "call"),
-    [(APPEND, 8), pytest.param("minimax_lib.experiment.checkpoint:check_space", 3, marks=pytest.mark.deep)],
-)
+@pytest.mark.deep
+@pytest.mark.parametrize(("function", "call"), [(APPEND, 8), ("minimax_lib.experiment.checkpoint:check_space", 3)])
 def test_a_full_disk_ends_the_run_in_one_line_and_nothing_is_lost(runs, whole, function, call):
     settings = {"name": f"full-{call}", "resume": True}
     assert runs(settings, fault=[function, call, "no_space"]) == 1
-    error = [line for line in runs.output.splitlines() if line.startswith("error:")]
+    assert_full_disk_is_told(runs.output)
+    assert runs(settings) == 0
+    assert_same_run(runs.folder / settings["name"], whole)
+
+
+def assert_full_disk_is_told(output: str) -> None:
+    error = [line for line in output.splitlines() if line.startswith("error:")]
     assert len(error) == 1
     assert "No space left on device" in error[0]
     assert "the newest checkpoint is that of update" in error[0]
-    assert "Traceback" not in runs.output
-    assert runs(settings) == 0
-    assert_same_run(runs.folder / settings["name"], whole)
+    assert "Traceback" not in output
+
+
+def test_a_full_disk_ends_a_run_in_this_process_in_one_line_too(whole, tmp_path, monkeypatch, capsys):
+    append, n_calls = writer.append_durably, itertools.count(1)
+
+    def full(path: Path, text: str) -> None:
+        if next(n_calls) == 8:
+            raise OSError(28, "No space left on device", str(path))
+        append(path, text)
+
+    config = toy_config(tmp_path, name="full", resume=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "append_durably", full)
+        assert ExperimentRunner(config, toy_program(config), EVALUATION).run() == 1
+    assert_full_disk_is_told("".join(capsys.readouterr()))
+    assert ExperimentRunner(config, toy_program(config), EVALUATION).run() == 0
+    assert_same_run(tmp_path / "full", whole)
 
 
 @pytest.mark.deep
