@@ -95,7 +95,9 @@ def command(request, monkeypatch, capsys):
         finished = run(*words)
         return finished.returncode, finished.stdout, finished.stderr
 
-    monkeypatch.setattr(sys, "path", [*sys.path])
+    # Other tests have a plugin of this name.
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if not Path(place, "mine.py").exists()])
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
     families = dict(FAMILIES)
     for cls, family in families.items():
         if family.name and family.name not in SHIPPED_ENVS:

@@ -731,7 +731,8 @@ def test_a_folder_with_other_files_is_refused(capsys):
     assert "holds files and no sweep (thesis.tex)" in capsys.readouterr().err
 
 
-def test_plugins_and_the_cache_go_to_the_training_by_flag(here):
+def test_plugins_and_the_cache_go_to_the_training_by_flag(here, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])  # the plugin's folder is added to it
     Path("mine.py").write_text("")
     settings = BASE["settings"] | {"plugins": ["mine"], "compilation_cache": "none"}
     echo = "import sys; print('error:', *sys.argv[1:]); sys.exit(1)"
