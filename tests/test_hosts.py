@@ -288,17 +288,17 @@ def test_a_lost_process_ends_the_run_and_the_last_checkpoint_is_whole(done):
 
 
 @pytest.mark.deep
-def test_processes_with_different_settings_are_refused_by_name(done):
+def test_processes_with_different_settings_are_refused_by_name(tmp_path):
     """Each would train by its own, and the gradients would be averaged."""
     own = (["--ppo.lr", "0.5"], ["--n-updates", "9"])
-    pair = Pair(done, "--name", "different", own=own)
+    pair = Pair(tmp_path, "--name", "different", own=own)
     assert pair.finish() == [2, 2], pair.output
     line = (
         "error: processes 0 and 1 of the run have different settings: ppo.lr is 0.5 and 0.0001; n_updates is 8 and 9 "
         "(start all of them with the same flags)\n"
     )
     assert pair.output == [line, line]
-    assert not (done / "different").exists()
+    assert not (tmp_path / "different").exists()
 
 
 BLIND = """
