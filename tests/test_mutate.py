@@ -49,7 +49,7 @@ def assert_follows(counts, probabilities) -> None:
     assert chisquare(counts[possible], (probabilities * counts.sum())[possible]).pvalue > LEAST_P
 
 
-@pytest.mark.parametrize(("height", "width", "n_walls"), [(2, 7, 12), (1, 2, 0), *deep((13, 13, 60), (5, 3, 0))])
+@pytest.mark.parametrize(("height", "width", "n_walls"), [(2, 7, 12), *deep((13, 13, 60), (5, 3, 0), (1, 2, 0))])
 def test_goal_and_agent_stay_on_two_free_cells(height, width, n_walls):
     env = AMaze(height=height, width=width, n_walls=n_walls)
 
@@ -128,8 +128,7 @@ def test_a_maze_without_another_free_cell_keeps_its_goal():
 
 
 def test_no_edit_is_no_change_and_keys_matter():
-    env = AMaze()
-    level = jax.tree.map(np.asarray, jax.jit(env.sample_level)(jax.random.key(0)))
+    level = maze(["A.#..#.", "..##..#", "#......", "..#.#.#", "....#..", "#..#..G"])
     same = children(jax.random.key(1), level, 0, 1)
     jax.tree.map(lambda a, b: np.testing.assert_array_equal(a[0], b), same, level)
     found = children(jax.random.key(4), level, 20, 64)
@@ -144,7 +143,7 @@ def test_mazes_are_equal_where_walls_goal_position_and_facing_are():
     def print_of(level: Level) -> tuple:
         return tuple(np.asarray(print_one(level)).tolist())
 
-    level = jax.tree.map(np.asarray, jax.jit(env.sample_level)(jax.random.key(0)))
+    level = maze(["A.#.", "....", ".#.#", "..G."])
     assert print_of(jax.tree.map(np.array, level)) == print_of(level)
     flipped = level.wall_map.copy()
     flipped[2, 1] ^= True
