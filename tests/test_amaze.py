@@ -1,6 +1,7 @@
 """AMaze against the real MiniGrid, its random levels, and its settings."""
 
 import dataclasses
+import functools
 import itertools
 
 import jax
@@ -16,10 +17,16 @@ from minimax_lib.envs.maze.view import walls_ahead
 ACTION_SHARES = [0.2, 0.2, 0.45, 0.05, 0.05, 0.03, 0.02]
 
 
+def deep(*cases):
+    """Cases of a test that are not for everybody."""
+    return [pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.deep) for case in cases]
+
+
 def row(tree, i):
     return jax.tree.map(lambda x: x[i], tree)
 
 
+@functools.cache
 def sample(env, n, seed=0):
     """n levels as numpy arrays."""
     draw = jax.jit(lambda key: jax.vmap(env.sample_level)(jax.random.split(key, n)))
@@ -29,16 +36,20 @@ def sample(env, n, seed=0):
 def hand_level(rows, agent, agent_dir, goal):
     """A level from ASCII rows, '#' wall."""
     return Level(
-        wall_map=jnp.array([[cell == "#" for cell in line] for line in rows]),
-        agent_pos=jnp.array(agent, jnp.int32),
-        agent_dir=jnp.array(agent_dir, jnp.int32),
-        goal_pos=jnp.array(goal, jnp.int32),
+        wall_map=np.array([[cell == "#" for cell in line] for line in rows]),
+        agent_pos=np.array(agent, np.int32),
+        agent_dir=np.int32(agent_dir),
+        goal_pos=np.array(goal, np.int32),
     )
 
 
 def play(env, levels, actions):
     """(first, steps): time steps [n, ...] and [n, T, ...] as numpy arrays, without restarts."""
+    return jax.tree.map(np.asarray, played(env, levels, np.asarray(actions, np.int32)))
 
+
+@functools.partial(jax.jit, static_argnums=0)
+def played(env, levels, actions):
     def one(level, actions):
         state, first = env.reset(jax.random.key(0), level)
 
@@ -47,19 +58,30 @@ def play(env, levels, actions):
 
         return first, jax.lax.scan(step, state, actions)[1]
 
-    return jax.tree.map(np.asarray, jax.jit(jax.vmap(one))(levels, jnp.asarray(actions, jnp.int32)))
+    return jax.vmap(one)(levels, actions)
+
+
+TINY = AMaze(height=2, width=3, n_walls=0, max_steps=10, obs_agent_pos=True)
+
+
+def hand_played(level, actions):
+    """The time steps of one level of `TINY`, up to its ten steps."""
+    actions = [*actions, *[6] * (TINY.max_steps - len(actions))]
+    return row(play(TINY, jax.tree.map(lambda x: np.asarray(x)[None], level), [actions])[1], 0)
 
 
 @pytest.mark.parametrize(
     "settings",
     [
-        {},
-        {"see_through_walls": False},
         {"height": 5, "width": 9, "n_walls": 14, "view_size": 7, "max_steps": 70, "see_through_walls": False},
         {"height": 8, "width": 3, "n_walls": 6, "view_size": 3, "max_steps": 60},
-        {"height": 4, "width": 12, "n_walls": 9, "view_size": 9, "max_steps": 60, "see_through_walls": False},
-        {"height": 17, "width": 11, "n_walls": 60, "view_size": 11, "max_steps": 90},
-        {"height": 1, "width": 6, "n_walls": 1, "view_size": 5, "max_steps": 40, "see_through_walls": False},
+        *deep(
+            {},
+            {"see_through_walls": False},
+            {"height": 4, "width": 12, "n_walls": 9, "view_size": 9, "max_steps": 60, "see_through_walls": False},
+            {"height": 17, "width": 11, "n_walls": 60, "view_size": 11, "max_steps": 90},
+            {"height": 1, "width": 6, "n_walls": 1, "view_size": 5, "max_steps": 40, "see_through_walls": False},
+        ),
     ],
     ids=lambda s: ",".join(f"{k}={v}" for k, v in s.items()) or "default",
 )
@@ -84,50 +106,50 @@ def test_lockstep_with_the_real_minigrid(settings):
 
 
 def test_a_worked_episode():
-    env = AMaze(height=2, width=3, n_walls=0, max_steps=10, obs_agent_pos=True)
     level = hand_level(["..#", "..."], agent=[0, 0], agent_dir=0, goal=[2, 1])
-    _, steps = play(env, jax.tree.map(lambda x: x[None], level), [[2, 2, 1, 2, 0, 2]])
-    assert steps.obs["agent_pos"][0].tolist() == [[1, 0], [1, 0], [1, 0], [1, 1], [1, 1], [2, 1]]
-    assert steps.obs["direction"][0].tolist() == [0, 0, 1, 1, 0, 0]
-    assert steps.terminated[0].tolist() == [False] * 5 + [True]
-    np.testing.assert_allclose(steps.reward[0], [0, 0, 0, 0, 0, 1 - 0.9 * 6 / 10], rtol=1e-6)
+    steps = hand_played(level, [2, 2, 1, 2, 0, 2])
+    assert steps.obs["agent_pos"][:6].tolist() == [[1, 0], [1, 0], [1, 0], [1, 1], [1, 1], [2, 1]]
+    assert steps.obs["direction"][:6].tolist() == [0, 0, 1, 1, 0, 0]
+    assert steps.terminated[:6].tolist() == [False] * 5 + [True]
+    np.testing.assert_allclose(steps.reward[:6], [0, 0, 0, 0, 0, 1 - 0.9 * 6 / 10], rtol=1e-6)
 
 
 def test_goal_reached_on_the_last_step_is_both_terminated_and_truncated():
-    env = AMaze(height=1, width=2, n_walls=0, max_steps=1)
-    level = hand_level([".."], agent=[0, 0], agent_dir=0, goal=[1, 0])
-    _, steps = play(env, jax.tree.map(lambda x: x[None], level), [[2]])
-    assert steps.terminated[0, 0]
-    assert steps.truncated[0, 0]
-    assert steps.reward[0, 0] == pytest.approx(0.1)
+    level = hand_level(["..#", "###"], agent=[0, 0], agent_dir=0, goal=[1, 0])
+    steps = hand_played(level, [6] * 9 + [2])
+    assert not steps.truncated[:9].any()
+    assert steps.terminated[9]
+    assert steps.truncated[9]
+    assert steps.reward[9] == pytest.approx(0.1)
 
 
 def test_standing_on_the_goal_pays_once():
-    env = AMaze(height=1, width=2, n_walls=0, max_steps=9)
-    level = hand_level([".."], agent=[0, 0], agent_dir=0, goal=[1, 0])
-    _, steps = play(env, jax.tree.map(lambda x: x[None], level), [[2, 2, 6, 0]])
-    assert steps.terminated[0].tolist() == [True, False, False, False]
+    level = hand_level(["..#", "###"], agent=[0, 0], agent_dir=0, goal=[1, 0])
+    steps = hand_played(level, [2, 2, 6, 0])
+    assert steps.terminated.tolist() == [True] + [False] * 9
+    assert (steps.reward[1:] == 0).all()
 
 
 def test_the_agent_in_its_own_cell():
     level = hand_level(["..."], agent=[1, 0], agent_dir=2, goal=[0, 0])
     env = AMaze(height=1, width=3, n_walls=0)
     for see_agent, cell in ((False, [1, 0, 0]), (True, [10, 0, 2])):
-        _, ts = dataclasses.replace(env, see_agent=see_agent).reset(jax.random.key(0), level)
+        env = dataclasses.replace(env, see_agent=see_agent)
+        _, ts = jax.jit(env.reset)(jax.random.key(0), level)
         assert ts.obs["image"][4, 2].tolist() == cell
         assert ts.obs["image"][3, 2].tolist() == [8, 1, 0]
         assert ts.obs["image"][4, 1].tolist() == [2, 5, 0]
 
 
-@pytest.mark.parametrize(("shape", "view_size"), [((3, 50), 5), ((45, 41), 7), ((30, 2), 15), ((40, 34), 31)])
+@pytest.mark.parametrize(("shape", "view_size"), [((3, 50), 5), *deep(((45, 41), 7), ((30, 2), 15), ((40, 34), 31))])
 def test_walls_are_seen_from_every_cell_of_grids_wider_than_a_word(shape, view_size):
     wall_map = np.random.default_rng(0).random(shape) < 0.4
     beyond = np.pad(wall_map, view_size, constant_values=True)
     rows, columns, facings = (x.reshape(-1) for x in np.indices((*shape, 4)))
-    zero = jnp.zeros(2, jnp.int32)
-    level = Level(wall_map=jnp.asarray(wall_map), agent_pos=zero, agent_dir=zero[0], goal_pos=zero)
-    look = jax.jit(jax.vmap(lambda pos, facing: walls_ahead(level, pos, facing, view_size)))
-    seen = np.asarray(look(jnp.stack([columns, rows], axis=-1), jnp.asarray(facings)))
+    zero = np.zeros(2, np.int32)
+    level = Level(wall_map=wall_map, agent_pos=zero, agent_dir=zero[0], goal_pos=zero)
+    look = jax.jit(jax.vmap(lambda level, pos, facing: walls_ahead(level, pos, facing, view_size), (None, 0, 0)))
+    seen = np.asarray(look(level, np.stack([columns, rows], axis=-1), facings))
     side, ahead = view_size // 2, view_size - 1
     for y, x, facing, image in zip(rows + view_size, columns + view_size, facings, seen, strict=True):
         square = [  # ahead of the agent, as the grid shows it, and turned until it looks up
@@ -141,26 +163,32 @@ def test_walls_are_seen_from_every_cell_of_grids_wider_than_a_word(shape, view_s
 
 def test_a_restart_moves_no_map():
     env = AMaze(height=3, width=4, n_walls=2)
-    level = row(sample(env, 1), 0)
-    state, _ = env.reset(jax.random.key(0), level)
-    assert state.level is level
-    assert env.get_level(env.step(jax.random.key(0), state, jnp.int32(0))[0]) is level
+
+    def kept(key):
+        level = env.sample_level(key)
+        state, _ = env.reset(key, level)
+        assert state.level is level
+        assert env.get_level(env.step(key, state, jnp.int32(0))[0]) is level
+
+    jax.eval_shape(kept, jax.random.key(0))
 
 
+@pytest.mark.deep
 def test_one_compilation_serves_all_states():
     env = AMaze(height=3, width=4, n_walls=2)
     step = jax.jit(env.step)
     state, _ = jax.jit(env.reset)(jax.random.key(0), jax.jit(env.sample_level)(jax.random.key(0)))
     for action in range(7):
-        state, _ = step(jax.random.key(1), state, jnp.array(action, jnp.int32))
+        state, _ = step(jax.random.key(1), state, np.int32(action))
     assert step._cache_size() == 1
 
 
 # --- random levels
 
 
-@pytest.mark.parametrize("replace_walls", [True, False])
-@pytest.mark.parametrize("sample_n_walls", [True, False])
+@pytest.mark.parametrize(
+    ("replace_walls", "sample_n_walls"), [(False, True), *deep((True, False), (True, True), (False, False))]
+)
 def test_agent_and_goal_stand_on_different_free_cells(replace_walls, sample_n_walls):
     env = AMaze(height=3, width=4, n_walls=10, replace_walls=replace_walls, sample_n_walls=sample_n_walls)
     levels = sample(env, 2000)
@@ -171,6 +199,7 @@ def test_agent_and_goal_stand_on_different_free_cells(replace_walls, sample_n_wa
     assert set(levels.agent_dir) == {0, 1, 2, 3}
 
 
+@pytest.mark.deep
 def test_the_number_of_walls_follows_its_law():
     n, cells = 3000, 15 * 4
     with_replacement = sample(AMaze(height=15, width=4, n_walls=20), n).wall_map.sum((1, 2))
@@ -188,7 +217,7 @@ def test_walls_of_the_published_task():
     assert walls.mean() == pytest.approx(169 * (1 - (168 / 169) ** 60), abs=0.3)
 
 
-@pytest.mark.parametrize("replace_walls", [True, False])
+@pytest.mark.parametrize("replace_walls", [True, *deep(False)])
 def test_walls_agent_and_goal_are_uniform(replace_walls):
     n = 6000
     levels = sample(AMaze(height=3, width=5, n_walls=6, replace_walls=replace_walls), n, seed=3)
@@ -198,6 +227,7 @@ def test_walls_agent_and_goal_are_uniform(replace_walls):
     assert stats.chisquare(np.bincount(levels.agent_dir, minlength=4)).pvalue > 1e-3
 
 
+@pytest.mark.deep
 def test_every_pair_of_free_cells_is_equally_likely():
     levels = sample(AMaze(height=1, width=4, n_walls=0), 6000, seed=4)
     pairs = np.bincount(levels.agent_pos[:, 0] * 4 + levels.goal_pos[:, 0], minlength=16)
@@ -234,8 +264,8 @@ def test_only_solvable_levels_are_the_random_ones_that_can_be_solved():
 
 
 def test_levels_differ_with_the_key():
-    levels = sample(AMaze(), 64)
-    assert len({m.tobytes() for m in levels.wall_map}) == 64
+    levels = sample(AMaze(), 2000)  # as above
+    assert len({m.tobytes() for m in levels.wall_map}) == 2000
 
 
 # --- settings

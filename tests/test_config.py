@@ -207,9 +207,13 @@ def settings_of(draw, cls: type) -> Any:
     return drawn
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.data())
-def test_a_saved_configuration_gives_itself_back(tmp_path_factory, data):
+@pytest.mark.parametrize("n_examples", [8, pytest.param(60, marks=pytest.mark.deep)])
+def test_a_saved_configuration_gives_itself_back(tmp_path_factory, n_examples):
+    found = settings(max_examples=n_examples, deadline=None, suppress_health_check=list(HealthCheck))
+    found(given(data=st.data())(gives_itself_back))(tmp_path_factory)
+
+
+def gives_itself_back(tmp_path_factory, data):
     config = dataclasses.replace(data.draw(settings_of(Config)), plugins=())
     path = tmp_path_factory.mktemp("config") / "config.yaml"
     save_yaml(config, path)
@@ -300,7 +304,27 @@ def test_a_refused_setting_is_named_in_full_wherever_its_group_stands(tree, mess
         from_dict(tree)
 
 
-@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def for_everybody() -> set[Path]:
+    """The first experiment of each runner and of each environment, in the order of their names.
+
+    Libraries of other people take seconds to import, so their environments are for deep tests.
+    """
+    firsts: dict[str, Path] = {}
+    for path in EXPERIMENTS:
+        tree = read_yaml(path)
+        for group in ("env", "runner"):
+            chosen = tree[group]
+            firsts.setdefault(f"{group} {chosen if isinstance(chosen, str) else chosen['name']}", path)
+    return {path for path in firsts.values() if path.parent.name not in ("craftax", "gymnax")}
+
+
+EVERY_TIME = for_everybody()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=() if path in EVERY_TIME else pytest.mark.deep, id=path.stem) for path in EXPERIMENTS],
+)
 def test_the_experiments_in_the_repository_are_possible(path):
     if path.parent.name == "craftax" and not importlib.util.find_spec("craftax"):
         pytest.skip("craftax is not installed")

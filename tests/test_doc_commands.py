@@ -3,15 +3,17 @@
 `minimax-train` does all that it does for the command line, and then trains a toy of a few lines in place of the
 compiled program. The other commands stand in a folder of finished runs, which were never trained: their states and
 tables are made up. The held-out tasks are two mazes. What an agent does there is made up too, so that no network is
-compiled. A sweep is planned, not trained. `test_docs.py` reads what is not run here.
+compiled. A sweep is planned, not trained. `test_docs.py` parses the commands of all pages.
 """
 
 import csv
 import dataclasses
+import fnmatch
 import functools
 import glob
 import importlib
 import importlib.util
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -55,17 +57,25 @@ RUNS: list[tuple[dict[str, Any], dict[str, int]]] = [  # runner; name of a run -
     (SELFPLAY, {"my-tag": 0, "fsp-s0": 1}),
     (SELFPLAY | {"opponents": "pfsp"}, {"pfsp-s0": 0}),
 ]
+SHIPPED = ("maze/sfl", "maze/dr")
 ENVS = {"selfplay": {"env": {"name": "LaserTag", "height": 5, "width": 5, "max_steps": 4}}}  # by runner
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory) -> Path:
-    """A folder with finished runs of every method that the pages speak of."""
-    folder = tmp_path_factory.mktemp("reader")
+def reader(tmp_path_factory) -> Path:
+    """The folder of `finished`."""
+    return tmp_path_factory.mktemp("reader")
+
+
+def finished(folder: Path, page: Path) -> None:
+    """Makes the finished runs that the page speaks of, where they are not in the folder yet."""
+    text = text_of(page)
     for runner, seeds in RUNS:
         states: list[Any] = []
         for name, seed in seeds.items():
             run = folder / "runs" / name
+            if run.exists() or not is_spoken_of(name, text):
+                continue
             config = tiny_config(run, runner, seed=seed, **ENVS.get(runner["name"], {}))
             states = states or tiny_states(config, len(UPDATES))
             run.mkdir(parents=True)
@@ -74,9 +84,17 @@ def finished(tmp_path_factory) -> Path:
                 for update, state in zip(UPDATES, states, strict=True):
                     checkpoints.save(update, state)
             make_tables(run, seed)
-    # In place of the trained agent that ships: a folder of that name comes first, and this one is quick to play.
-    shutil.copytree(folder / "runs" / "dr-s0", folder / "maze" / "sfl")
-    return folder
+    # In place of the trained agents that ship: a folder of that name comes first, and this one is quick to play.
+    for name in SHIPPED:
+        if name in text and not (folder / name).exists():
+            shutil.copytree(folder / "runs" / "dr-s0", folder / name)
+
+
+def is_spoken_of(run: str, text: str) -> bool:
+    """Whether the run, or a pattern that it fits, stands in the text."""
+    patterns = set(re.findall(r"runs/[\w./*-]*", text))
+    always = {"dr-s0", "plr-s0"}  # what `files` makes of runs/*, and what stands for the shipped agents
+    return run in always or any(fnmatch.fnmatch(f"runs/{run}", found) for found in patterns - {"runs/*"})
 
 
 def make_tables(folder: Path, seed: int) -> None:
@@ -167,8 +185,22 @@ def commands_of(page: Path) -> list[list[str]]:
     return [words for words in found if words[0] == "minimax-train" or words not in earlier]
 
 
+def test_the_trainings_of_the_readme_run(reader, tmp_path, monkeypatch, capsys):
+    """All other commands and pages are deep; `test_docs.py` parses them for everybody."""
+    trainings = [words for words in commands_of(ROOT / "README.md") if ours(words)[0] == "minimax-train"]
+    assert len(trainings) >= 5
+    run_commands(trainings, reader, tmp_path, monkeypatch, capsys)
+
+
+@pytest.mark.deep
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_commands_of_a_page_run(page, finished, tmp_path, monkeypatch, capsys):
+def test_the_commands_of_a_page_run(page, reader, tmp_path, monkeypatch, capsys):
+    finished(reader, page)
+    run_commands(commands_of(page), reader, tmp_path, monkeypatch, capsys)
+
+
+def run_commands(commands, reader, tmp_path, monkeypatch, capsys) -> None:
+    """Runs them one after another; none may fail or say nothing."""
     maze = FAMILIES[AMaze]
     monkeypatch.setitem(FAMILIES, AMaze, dataclasses.replace(maze, groups=dict.fromkeys(maze.groups, TASKS)))
     monkeypatch.setattr(experiment, "ExperimentRunner", toy)
@@ -179,11 +211,11 @@ def test_the_commands_of_a_page_run(page, finished, tmp_path, monkeypatch, capsy
     (tmp_path / "lr.yaml").write_text(sweep)
     (tmp_path / "benchmarks").symlink_to(ROOT / "benchmarks")
     places = {"minimax-sweep": tmp_path}  # where a command stands that is not about finished runs
-    for i, typed in enumerate(commands_of(page)):
+    for i, typed in enumerate(commands):
         command, words = ours(typed)
         if command == "minimax-train" and "--resume" not in words:
             places[command] = folder_of_configs(tmp_path / str(i))
-        monkeypatch.chdir(places.get(command, finished))
+        monkeypatch.chdir(places.get(command, reader))
         assert status_of(command, small(command, words)) == 0, (typed, capsys.readouterr().err)
         assert capsys.readouterr().out
     for cls in [cls for cls, family in FAMILIES.items() if family.name == "Race"]:
@@ -198,8 +230,8 @@ def status_of(command: str, words: list[str]) -> Any:
         return left.code
 
 
-def test_a_command_that_fails_is_noticed(finished, monkeypatch, capsys):
-    monkeypatch.chdir(finished)
+def test_a_command_that_fails_is_noticed(reader, monkeypatch, capsys):
+    monkeypatch.chdir(reader)
     assert status_of("minimax-report", ["runs/none"]) == 2
     assert status_of("minimax-train", ["--list"]) == 0
     assert "runs/none" in capsys.readouterr().err

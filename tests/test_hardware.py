@@ -84,11 +84,11 @@ def test_other_reasons_for_the_cpu(monkeypatch):
 def test_a_run_says_its_machine_first_and_records_each_once(tmp_path, monkeypatch, capsys):
     config = toy_config(tmp_path, n_updates=2, eval=Evaluation(every=0))
     here = hardware_line(1, config.model)
-    found = RunFolder(config.run_folder).origin
+    found, program = RunFolder(config.run_folder).origin, toy_program(config)
 
     def train(n_updates: int) -> None:
         own = dataclasses.replace(config, n_updates=n_updates, resume=True)
-        assert ExperimentRunner(own, toy_program(own)).run() == 0
+        assert ExperimentRunner(own, program).run() == 0
 
     train(2)
     lines = capsys.readouterr().out.splitlines()

@@ -1,13 +1,12 @@
 """Imports point one way, go round in no circle, and only the registries know what a maze is."""
 
 import ast
+import functools
 import graphlib
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "minimax_lib"
@@ -75,37 +74,43 @@ def layer(module: str) -> int | None:
     return prefixes[max(fitting, key=len)] if fitting else None
 
 
-@pytest.fixture(scope="module")
-def trees() -> dict[str, ast.Module]:
-    return {module: ast.parse(path.read_text()) for module, path in SOURCES.items()}
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
 
 
-def test_imports_point_one_way(trees):
-    for module, tree in trees.items():
+@functools.cache
+def imports_of(path: Path) -> frozenset[str]:
+    """The modules that a file imports anywhere, by full name."""
+    return frozenset(imported(tree_of(path)))
+
+
+def test_imports_point_one_way():
+    for module, path in SOURCES.items():
         assert layer(module) is not None, f"{module} is in no layer: add it to LAYERS"
-        for other in imported(tree):
+        for other in imports_of(path):
             if other.split(".")[0] == "minimax_lib":
                 assert layer(other) <= layer(module), f"{module} imports {other}"
 
 
-def test_imports_go_round_in_no_circle(trees):
-    graph = {module: imported_on_loading(tree) & SOURCES.keys() for module, tree in trees.items()}
+def test_imports_go_round_in_no_circle():
+    graph = {module: imported_on_loading(tree_of(path)) & SOURCES.keys() for module, path in SOURCES.items()}
     graphlib.TopologicalSorter(graph).prepare()
 
 
-def test_only_registries_know_mazes(trees):
-    for module, tree in trees.items():
+def test_only_registries_know_mazes():
+    for module, path in SOURCES.items():
         if not module.startswith("minimax_lib.envs.maze") and module not in KNOW_MAZES:
-            assert not any(other.startswith("minimax_lib.envs.maze") for other in imported(tree)), module
+            assert not any(other.startswith("minimax_lib.envs.maze") for other in imports_of(path)), module
 
 
-def test_the_worlds_made_of_cells_share_only_what_is_under_cells(trees):
+def test_the_worlds_made_of_cells_share_only_what_is_under_cells():
     worlds = ("minimax_lib.envs.maze", "minimax_lib.envs.grid", "minimax_lib.envs.lasertag")
-    for module, tree in trees.items():
+    for module, path in SOURCES.items():
         own = next((world for world in worlds if module.startswith(world)), "")
         if own or module.startswith("minimax_lib.envs.cells"):
             strangers = tuple(world for world in worlds if world != own)
-            assert not any(other.startswith(strangers) for other in imported(tree)), module
+            assert not any(other.startswith(strangers) for other in imports_of(path)), module
 
 
 def test_the_links_are_for_people_only():
@@ -115,7 +120,7 @@ def test_the_links_are_for_people_only():
         *(ROOT / "tests").glob("*.py"),
         *(ROOT / "benchmarks").rglob("*.py"),
     ]:
-        for other in imported(ast.parse(path.read_text())):
+        for other in imports_of(path):
             assert other.split(".")[0] not in ("envs", "runners"), f"{path} imports {other}: import minimax_lib.{other}"
 
 

@@ -3,7 +3,6 @@
 from collections import deque
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -30,29 +29,36 @@ def distances_from(wall_map, start):
     return distance
 
 
-def sample(env, n):
-    draw = jax.jit(lambda key: jax.vmap(env.sample_level)(jax.random.split(key, n)))
-    return jax.tree.map(np.asarray, draw(jax.random.key(0)))
+def deep(*cases):
+    """Cases of a test that are not for everybody."""
+    return [pytest.param(*case, marks=pytest.mark.deep) for case in cases]
 
 
 @pytest.mark.parametrize(
     ("height", "width", "n_walls", "n_levels"),
     [
-        (13, 13, 60, 1500),
-        (13, 13, 100, 1000),
-        (7, 32, 80, 400),  # rows that just miss, fill and exceed a word
-        (6, 31, 60, 400),
-        (4, 33, 45, 400),
-        (25, 3, 25, 400),
-        (3, 70, 50, 200),
-        (1, 40, 2, 100),
-        (2, 1, 0, 4),
+        (4, 33, 45, 100),  # rows that exceed a word
+        *deep(
+            (13, 13, 60, 1500),
+            (13, 13, 100, 1000),
+            (7, 32, 80, 400),  # rows that just miss, fill and exceed a word
+            (6, 31, 60, 400),
+            (4, 33, 45, 400),
+            (25, 3, 25, 400),
+            (3, 70, 50, 200),
+            (1, 40, 2, 100),
+            (2, 1, 0, 4),
+        ),
     ],
 )
 def test_shortest_paths_equal_breadth_first_search(height, width, n_walls, n_levels):
     env = AMaze(height=height, width=width, n_walls=n_walls)
-    levels = sample(env, n_levels)
-    metrics = jax.tree.map(np.asarray, jax.jit(jax.vmap(env.level_metrics))(levels))
+
+    def drawn(key):
+        levels = jax.vmap(env.sample_level)(jax.random.split(key, n_levels))
+        return levels, jax.vmap(env.level_metrics)(levels)
+
+    levels, metrics = jax.tree.map(np.asarray, jax.jit(drawn)(jax.random.key(0)))
     for i in range(n_levels):
         distance = distances_from(levels.wall_map[i], levels.agent_pos[i])
         expected = distance[levels.goal_pos[i][1], levels.goal_pos[i][0]]
@@ -68,21 +74,26 @@ def test_a_path_that_winds_through_the_whole_grid():
     wall_map[1::4, :-1] = True
     wall_map[3::4, 1:] = True
     level = Level(
-        wall_map=jnp.asarray(wall_map),
-        agent_pos=jnp.array([0, 0], jnp.int32),
-        agent_dir=jnp.zeros((), jnp.int32),
-        goal_pos=jnp.array([8, 8], jnp.int32),
+        wall_map=wall_map,
+        agent_pos=np.array([0, 0], np.int32),
+        agent_dir=np.int32(0),
+        goal_pos=np.array([8, 8], np.int32),
     )
     length, solvable = jax.jit(shortest_path)(level)
     assert solvable
     assert length == 5 * 8 + 4 * 2
 
 
-@pytest.mark.parametrize(("height", "width", "n_walls"), [(6, 9, 22), (13, 13, 80), (1, 7, 2), (4, 4, 0)])
+@pytest.mark.parametrize(("height", "width", "n_walls"), [(6, 9, 22), *deep((13, 13, 80), (1, 7, 2), (4, 4, 0))])
 def test_all_pairs_equal_breadth_first_search(height, width, n_walls):
-    levels = sample(AMaze(height=height, width=width, n_walls=n_walls), 3)
-    found = np.asarray(jax.jit(jax.vmap(all_pairs_shortest_paths))(levels.wall_map))
-    for i, wall_map in enumerate(levels.wall_map):
+    env = AMaze(height=height, width=width, n_walls=n_walls)
+
+    def drawn(key):
+        wall_maps = jax.vmap(env.sample_level)(jax.random.split(key, 3)).wall_map
+        return wall_maps, jax.vmap(all_pairs_shortest_paths)(wall_maps)
+
+    wall_maps, found = jax.tree.map(np.asarray, jax.jit(drawn)(jax.random.key(0)))
+    for i, wall_map in enumerate(wall_maps):
         for cell in range(height * width):
             expected = distances_from(wall_map, (cell % width, cell // width)).ravel()
             np.testing.assert_array_equal(found[i, cell], expected)
@@ -90,19 +101,34 @@ def test_all_pairs_equal_breadth_first_search(height, width, n_walls):
 
 def test_all_pairs_refuse_a_grid_beyond_exact_arithmetic():
     with pytest.raises(ValueError, match="4225 cells"):
-        all_pairs_shortest_paths(jnp.zeros((65, 65), bool))
+        all_pairs_shortest_paths(np.zeros((65, 65), bool))
 
 
-@pytest.mark.parametrize("by", [1, -1, 31, -31, 32, -32, 33, -40, 70, 200, -200])
-def test_shift_moves_a_string_of_bits(by):
+SHIFTS = (1, -1, 31, -31, 32, -32, 33, -40, 70, 200, -200)
+
+
+def test_shift_moves_a_string_of_bits():
     bits = np.random.default_rng(0).random(96) < 0.5
-    moved = np.zeros(96, bool)
-    if abs(by) < 96:
-        moved[max(by, 0) : 96 + min(by, 0)] = bits[max(-by, 0) : 96 - max(by, 0)]
-    np.testing.assert_array_equal(shift(to_words(jnp.asarray(bits)), by), to_words(jnp.asarray(moved)))
+    expected = []
+    for by in SHIFTS:
+        moved = np.zeros(96, bool)
+        if abs(by) < 96:
+            moved[max(by, 0) : 96 + min(by, 0)] = bits[max(-by, 0) : 96 - max(by, 0)]
+        expected.append(moved)
+    both = jax.jit(lambda bits, moved: ([shift(to_words(bits), by) for by in SHIFTS], jax.vmap(to_words)(moved)))
+    found, words = both(bits, np.stack(expected))
+    for by, ours, theirs in zip(SHIFTS, found, words, strict=True):
+        np.testing.assert_array_equal(ours, theirs, err_msg=str(by))
+    # A word holds 32 bits, the first one lowest.
+    np.testing.assert_array_equal(
+        np.unpackbits(np.asarray(words).view(np.uint8), bitorder="little"), np.ravel(expected)
+    )
 
 
-@pytest.mark.parametrize("index", [0, 31, 32, 63])
-def test_one_bit(index):
-    bits = np.arange(64) == index
-    np.testing.assert_array_equal(one_bit(jnp.array(index, jnp.int32), 2), to_words(jnp.asarray(bits)))
+def test_one_bit():
+    indices = np.array([0, 31, 32, 63], np.int32)
+    both = jax.jit(
+        lambda indices: (jax.vmap(lambda i: one_bit(i, 2))(indices), jax.vmap(to_words)(np.eye(64, dtype=bool)))
+    )
+    found, words = both(indices)
+    np.testing.assert_array_equal(found, np.asarray(words)[indices])

