@@ -11,7 +11,10 @@ import jax
 RUN_ONCE = {"xla_backend_optimization_level": 1}
 # Half the time again, and the program may be three times as slow. Numbers that are not whole may differ in their last
 # bit from those of other programs.
-LEAST_EFFORT = {"xla_backend_optimization_level": 0}
+LEAST_EFFORT: dict[str, bool | int | str] = {
+    "xla_backend_optimization_level": 0,
+    "xla_cpu_use_fusion_emitters": False,
+}
 
 
 def on_cpu() -> bool:

@@ -47,18 +47,15 @@ def final_report(
 
 
 def compare(runner: EvalRunner, seeds: Sequence[int], *several: Any) -> list[Scores]:
-    """The scores of several agents, whose parameters [S, ...] are `several`, in one compilation and one dispatch."""
+    """The scores of several agents, whose parameters [S, ...] are `several`, in one compilation."""
 
-    def play_report(keys: jax.Array, levels: Level, several: tuple[Any, ...]) -> EvalResult:
-        # All agents get the same keys and levels. Only their parameters differ.
-        keys, levels = jax.tree.map(lambda x: jnp.concatenate([x] * len(several)), (keys, levels))
-        params = jax.tree.map(lambda *parts: jnp.concatenate(parts), *several)
+    def play_report(keys: jax.Array, params: Any, levels: Level) -> EvalResult:
         return mapped(runner.play, axis_name=axes.SEED)(keys, params, levels)
 
+    # All agents get the same keys and levels. Only their parameters differ.
     keys = evaluation_keys(seeds)
-    result = jax.device_get(jax.jit(play_report, compiler_options=RUN_ONCE)(keys, runner.draw(keys), several))
-    agents = [slice(i * len(seeds), (i + 1) * len(seeds)) for i in range(len(several))]
-    return [task_scores(runner.names, seeds, jax.tree.map(lambda x, agent=agent: x[agent], result)) for agent in agents]
+    levels, play = runner.draw(keys), jax.jit(play_report, compiler_options=RUN_ONCE)
+    return [task_scores(runner.names, seeds, play(keys, params, levels)) for params in several]
 
 
 def draw_episodes(runner: EvalRunner, params: Any, path: Path, n_episodes: int = 3, n_seeds: int = 1) -> str:
