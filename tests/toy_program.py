@@ -66,8 +66,9 @@ class ToyEvaluation:
     """Returns that depend on the key and on the parameters."""
 
     names = ("Up", "Down")
+    draw = staticmethod(jax.jit(lambda keys: ()))  # its tasks have no levels
 
-    def evaluate(self, key: jax.Array, params: Any) -> EvalResult:
+    def play(self, key: jax.Array, params: Any, levels: tuple[()]) -> EvalResult:
         returns = params["w"].sum() + jax.random.normal(key, (N_TASKS, N_EPISODES))
         return EvalResult(returns=returns, solved=returns > 0, lengths=jnp.ones(returns.shape, jnp.int32))
 
