@@ -274,13 +274,6 @@ class Watched(DesignedLevels):
         return state, metrics | {"seen": (batch.levels, outcome.runs)}
 
 
-class Idle(AgentPop):
-    """Students that play and do not learn: a program that compiles faster."""
-
-    def update(self, key, state, run):
-        return state, {"loss": jnp.zeros((), jnp.float32), "grad_norm": jnp.zeros((), jnp.float32)}
-
-
 class Played(NamedTuple):
     """One step."""
 
@@ -294,10 +287,8 @@ def played(n_students: int, score: str) -> Played:
     teacher = dataclasses.replace(TEACHER, score=score)
     game = PAIRED(n_parallel=N_LEVELS, n_steps=N_STEPS, rollouts_per_batch=1, n_students=n_students, teacher=teacher)
     runner = runner_of(game, env=LONG)
-    runner = dataclasses.replace(
-        runner, agent=Idle(**vars(runner.agent)), curriculum=Watched(**vars(runner.curriculum))
-    )
-    _, metrics = jax.jit(lambda key: runner.step(runner.init(key)))(jax.random.key(1))
+    runner = dataclasses.replace(runner, curriculum=Watched(**vars(runner.curriculum)))
+    _, metrics = jax.jit(runner.step)(jax.jit(runner.init)(jax.random.key(1)))
     metrics = jax.tree.map(np.asarray, metrics)
     return Played(*metrics.pop("seen"), metrics)
 

@@ -41,7 +41,7 @@ def batch_env() -> BatchUEDEnv:
 
 @pytest.fixture(scope="module")
 def designed(batch_env) -> tuple[TrainState, Rollout]:
-    """(a teacher whose parameters are nowhere zero, B designs by it)."""
+    """(a teacher's first state, B designs by a network whose parameters are nowhere zero)."""
     teacher = batch_env.env.teacher
     agent = agent_of(batch_env)
 
