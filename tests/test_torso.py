@@ -61,7 +61,12 @@ def parameters(settings, space: Space):
     """Parameters of the torso, none of them zero."""
     shapes = jax.eval_shape(settings.build(space, ACTIONS).torso.init, jax.random.key(0), observations(space))
     rng = np.random.default_rng(0)
-    return jax.tree.map(lambda x: 0.3 * rng.normal(size=x.shape).astype(np.float32), shapes)
+
+    def drawn(path, x):
+        numbers = 0.3 * rng.normal(size=x.shape).astype(np.float32)
+        return abs(numbers) if path[-1].key == "bias" else numbers  # so that no layer of ReLUs is 0 throughout
+
+    return jax.tree_util.tree_map_with_path(drawn, shapes)
 
 
 def torso_of(settings, space: Space = SPACE):
