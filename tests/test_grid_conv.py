@@ -170,6 +170,7 @@ def test_the_first_weights_are_the_published_ones(drawn):
     assert not any(p[name]["bias"].any() for name in ("heads", "policy", "value"))
 
 
+@pytest.mark.deep
 def test_it_conforms_on_all_that_a_grid_world_shows():
     assert MODELS["grid_conv"] is GridConv
     check_model(GridConv(last_filters=2, head_width=4, n_values=2), GridWorld(), KEY)

@@ -16,6 +16,7 @@ from minimax_lib.models.initializers import orthogonal, polar_factor
 from minimax_lib.models.memory import GRU_CELL, LSTM_CELL, GRUCarry, GRUMemory, LSTMCarry
 from minimax_lib.models.recurrence import Weights, recur
 from minimax_lib.models.registry import MODELS, register_model
+from minimax_lib.models.s5 import S5Memory
 from minimax_lib.models.settings import GRU, LSTM, S5, FeedForward, NetworkSettings
 from minimax_lib.models.torso import windows
 
@@ -50,6 +51,15 @@ def disturbed(params, scale: float = 0.2):
     return jax.tree.map(lambda x: x + scale * rng.normal(size=x.shape).astype(np.float32), params)
 
 
+def some_parameters(model, space):
+    """Parameters without zeros. Nothing is compiled, unless the model has numbers that cannot be just any."""
+    init = functools.partial(initialised, model=model, space=space)
+    if isinstance(getattr(model, "memory", None), S5Memory):
+        return disturbed(jax.device_get(jax.jit(init)(KEY)))
+    shapes = jax.eval_shape(init, KEY)
+    return disturbed(jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes))
+
+
 def deep(*case) -> object:
     return pytest.param(*case, marks=pytest.mark.deep)
 
@@ -80,7 +90,7 @@ def test_defaults_are_the_published_student():
     }
 
 
-@pytest.mark.parametrize("name", [name if name in ("ff", "lstm") else deep(name) for name in ANY_SPACE])
+@pytest.mark.parametrize("name", [name if name == "ff" else deep(name) for name in ANY_SPACE])
 def test_the_policy_starts_uniform_and_biases_at_zero(name):
     model = MODELS[name]().build(MAZE, ACTIONS)
 
@@ -101,13 +111,13 @@ def test_heads_of_policy_and_value_are_separate():
     model = FeedForward(dense_width=8, head_width=4).build(MAZE, ACTIONS)
 
     @jax.jit
-    def gradient(key):
+    def gradient(key, params):
         def values(params):
             return model.apply(params, observations(key, MAZE, T, R), (), jnp.zeros((T, R), bool))[1].sum()
 
-        return jax.grad(values)(disturbed(initialised(key, model, MAZE)))
+        return jax.grad(values)(params)
 
-    kernel = np.asarray(gradient(KEY)["params"]["heads"]["kernel"])
+    kernel = np.asarray(gradient(KEY, some_parameters(model, MAZE))["params"]["heads"]["kernel"])
     assert not kernel[:, :4].any()
     assert kernel[:, 4:].any()
 
@@ -142,9 +152,9 @@ def test_any_space_makes_a_network(name):
     n_parts = len(jax.tree.leaves(jax.eval_shape(lambda key: observations(key, space, T, R), KEY)))
 
     @jax.jit
-    def outputs(key):
+    def outputs(key, params):
         """Of the observations, and of those of which one part has been turned round in time and over the rows."""
-        params, obs = disturbed(initialised(key, model, space)), observations(key, space, T, R)
+        obs = observations(key, space, T, R)
         leaves, tree = jax.tree.flatten(obs)
         turned = [
             tree.unflatten([x[::-1, ::-1] if i == j else x for j, x in enumerate(leaves)]) for i in range(n_parts)
@@ -152,7 +162,7 @@ def test_any_space_makes_a_network(name):
         every = jax.tree.map(lambda *x: jnp.stack(x), obs, *turned)
         return jax.vmap(lambda obs: model.apply(params, obs, model.init_carry((R,)), jnp.zeros((T, R), bool)))(every)
 
-    every = jax.device_get(outputs(KEY))
+    every = jax.device_get(outputs(KEY, some_parameters(model, space)))
     logits, value, carry = jax.tree.map(lambda x: x[0], every)
     assert logits.shape == (T, R, 7)
     assert value.shape == (T, R, 1)
@@ -169,8 +179,8 @@ def test_the_window_product_is_the_convolution():
     model = FeedForward(conv_filters=4, dense_width=0).build(space, ACTIONS)
 
     @jax.jit
-    def both(key):
-        params, image = disturbed(initialised(key, model, space)), observations(key, space, T, R)
+    def both(key, params):
+        image = observations(key, space, T, R)
         features = model.torso.apply({"params": params["params"]["torso"]}, image)
         conv = params["params"]["torso"]["observation"]["conv"]
         plain = nn.Conv(4, (3, 3), padding="VALID").apply(
@@ -178,7 +188,7 @@ def test_the_window_product_is_the_convolution():
         )
         return features, nn.relu(plain).reshape(T, R, -1)
 
-    np.testing.assert_allclose(*both(KEY), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(*both(KEY, some_parameters(model, space)), rtol=1e-4, atol=1e-5)
     assert jax.eval_shape(lambda key: windows(observations(key, space, T, R), 3), KEY).dtype == jnp.uint8
 
 
@@ -424,7 +434,7 @@ def test_the_gru_s_gradient_is_that_of_the_formula_over_two_rollouts(ahead, dtyp
     [
         LSTM(memory_width=8),
         deep(GRU(memory_width=8)),
-        S5(memory_width=8, state_size=8),
+        deep(S5(memory_width=8, state_size=8)),
         deep(FeedForward(dense_width=8)),
     ],
 )
@@ -432,20 +442,19 @@ def test_steps_one_by_one_are_the_sequence(settings):
     model = settings.build(MAZE, ACTIONS)
 
     @jax.jit
-    def both(key):
-        params, obs = disturbed(initialised(key, model, MAZE)), observations(key, MAZE, T, R)
+    def both(key, params):
+        obs = observations(key, MAZE, T, R)
         start = disturbed(model.init_carry((R,)))
 
         def step(carry, x):
-            logits, value, carry = model.apply(
-                params, *jax.tree.map(lambda leaf: leaf[None], (x[0])), carry, x[1][None]
-            )
+            obs, first = jax.tree.map(lambda leaf: leaf[None], x)
+            logits, value, carry = model.apply(params, obs, carry, first)
             return carry, (logits[0], value[0])
 
         carry, outputs = jax.lax.scan(step, start, (obs, random_starts()))
         return model.apply(params, obs, start, random_starts()), (*outputs, carry)
 
-    whole, steps = both(KEY)
+    whole, steps = both(KEY, some_parameters(model, MAZE))
     for x, y in zip(jax.tree.leaves(steps), jax.tree.leaves(whole), strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5)
 
@@ -488,8 +497,8 @@ def test_bfloat16_is_the_same_network_rounded(settings):
     assert half_shapes == shapes
 
     @jax.jit
-    def both(key):
-        params, obs = disturbed(initialised(key, full, MAZE)), observations(key, MAZE, T, R)
+    def both(key, params):
+        obs = observations(key, MAZE, T, R)
         carry = disturbed(full.init_carry((R,)))
 
         def loss(model, params):
@@ -498,7 +507,7 @@ def test_bfloat16_is_the_same_network_rounded(settings):
 
         return [jax.grad(functools.partial(loss, model), has_aux=True)(params) for model in (full, half)]
 
-    (gradient, outputs), (rounded_gradient, rounded_outputs) = jax.device_get(both(KEY))
+    (gradient, outputs), (rounded_gradient, rounded_outputs) = jax.device_get(both(KEY, some_parameters(full, MAZE)))
     exact, rounded = (gradient, outputs), (rounded_gradient, rounded_outputs)
     assert jax.tree.map(lambda x: x.dtype, exact) == jax.tree.map(lambda x: x.dtype, rounded)
     assert 1e-4 < relative_error(rounded_outputs, outputs) < 0.03

@@ -146,13 +146,20 @@ def test_seeds_of_a_vmap_that_end_different_numbers_of_rows(restart, env, groupe
     """In one seed no row ever ends, in one every row ends in every step."""
     one, other = (BatchEnv(e, restart=restart_of(restart, env)) for e in (env, grouped))
     levels, keys = levels_of([[1] * 7, [1, 2, 3, 4, 5, 6, 99], [99] * 7]), jax.random.split(jax.random.key(1), 3)
-    together = jax.vmap(partial(played, other), axis_name=SEED)(keys, levels)
-    assert_equal(together, jax.vmap(partial(played, one), axis_name=SEED)(keys, levels))
+    together = jax.jit(jax.vmap(partial(played, other), axis_name=SEED))(keys, levels)
+    assert_equal(together, jax.jit(jax.vmap(partial(played, one), axis_name=SEED))(keys, levels))
     ended = np.asarray(together[1].done).sum(axis=(2, 3))
     assert ended[2].max() == 0
     assert ended[0].min() < ended[0].max() if restart == "fresh" else (ended[0] == 7).all()
-    # Without the name of the axis, the groups are those of each seed, and the numbers the same.
-    assert_equal(together, jax.vmap(partial(played, other))(keys, levels))
+
+
+@pytest.mark.deep
+def test_without_the_name_of_the_axis_the_groups_are_those_of_each_seed_and_the_numbers_the_same():
+    restart, _, env = CASES[2]
+    batch, keys = BatchEnv(env, restart=restart_of(restart, env)), jax.random.split(jax.random.key(1), 3)
+    levels = levels_of([[1] * 7, [1, 2, 3, 4, 5, 6, 99], [99] * 7])
+    together = jax.vmap(partial(played, batch), axis_name=SEED)(keys, levels)
+    assert_equal(together, jax.vmap(partial(played, batch))(keys, levels))
 
 
 def test_levels_are_drawn_by_their_numbers_when_they_are_needed():
@@ -230,7 +237,7 @@ def selects_between_worlds(axis_name):
     keys = jax.random.split(jax.random.key(0))
     states, ts = jax.eval_shape(jax.vmap(batch.reset, (0, None)), keys, levels_of([1] * 7))
     step = jax.jit(jax.vmap(batch.step, axis_name=axis_name))
-    program = step.lower(keys, states, np.zeros(ts.done.shape, np.int32)).as_text()
+    program = step.lower(keys, states, np.zeros(ts.reward.shape, np.int32)).as_text()
     return len(re.findall(rf"stablehlo.select .*tensor<2x7x{SIZE}xf32>", program))
 
 
@@ -274,7 +281,7 @@ def test_a_step_in_which_nothing_ends_makes_no_world(env, always):
 
     batch, key = BatchEnv(StillWorld(**dataclasses.asdict(env))), jax.random.key(0)
     state, ts = jax.eval_shape(batch.reset, key, levels_of([1] * 7))
-    program = jax.jit(batch.step).lower(key, state, np.zeros(ts.done.shape, np.int32)).compile().as_text()
+    program = jax.jit(batch.step).lower(key, state, np.zeros(ts.reward.shape, np.int32)).compile().as_text()
     assert " sine(" in program
     assert has_outside_of_loops(program, "sine") == always
 

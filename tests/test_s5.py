@@ -20,6 +20,7 @@ from minimax_lib.models.settings import S5
 from minimax_lib.runners.build import make_runner
 from tests.test_models import primitives
 
+KEY = jax.random.key(0)
 F, W, N, R = 3, 6, 8, 3  # features, width, state size, rows
 N_LAYERS = 2
 
@@ -48,8 +49,20 @@ def memory(glu="half1", norm="after", discretisation="zoh", width=W, state_size=
 
 def initialised(module: S5Memory, n_features: int = F, disturbance: float = 0.3) -> dict:
     """Its parameters, none of them zero."""
-    leaves, tree = jax.tree.flatten(jax.device_get(drawn(module, n_features, jax.random.key(0))))
-    return tree.unflatten([x + np.float32(disturbance) * random_normal(i, *x.shape) for i, x in enumerate(leaves)])
+    leaves, tree = jax.tree.flatten_with_path(jax.eval_shape(functools.partial(drawn, module, n_features), KEY))
+    params = []
+    for i, (path, leaf) in enumerate(leaves):
+        name, shape = path[-1].key, leaf.shape
+        # Numbers as the module itself draws them. Nothing is compiled.
+        half = module.space.state_size // module.space.n_blocks
+        blocks = np.tile(hippo_eigenvalues(half), module.space.n_blocks)
+        spread = np.random.default_rng(i).uniform(size=shape)
+        low, high = np.log(module.space.dt_min), np.log(module.space.dt_max)
+        start = {"eigenvalues_real": blocks.real, "eigenvalues_imag": blocks.imag, "scale": 1.0, "bias": 0.0}
+        start |= {"log_steps": low + (high - low) * spread}
+        usual = random_normal(i + 500, *shape) / np.sqrt(shape[0])
+        params.append((start.get(name, usual) + disturbance * random_normal(i, *shape)).astype(np.float32))
+    return tree.unflatten(params)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -229,7 +242,7 @@ def test_seeds_side_by_side_are_each_seed_alone():
     def gradient(params):
         return jax.grad(lambda p: (module.apply(p, features, module.init_carry((R,)), first)[0] ** 2).sum())(params)
 
-    together = jax.jit(jax.vmap(gradient))(params)
+    together = jax.device_get(jax.jit(jax.vmap(gradient))(params))
     alone = jax.jit(gradient)(jax.tree.map(lambda x: x[1], params))
     for x, y in zip(jax.tree.leaves(together), jax.tree.leaves(alone), strict=True):
         np.testing.assert_allclose(x[1], y, rtol=1e-3, atol=1e-4)

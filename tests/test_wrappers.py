@@ -76,19 +76,29 @@ WRAPPED = {
 
 @pytest.mark.parametrize(
     "name",
-    [
-        name if name in ("shaping", "time limit", "all of them") else pytest.param(name, marks=pytest.mark.deep)
-        for name in WRAPPED
-    ],
+    [name if name in ("shaping", "time limit") else pytest.param(name, marks=pytest.mark.deep) for name in WRAPPED],
 )
 def test_every_wrapper_conforms(name):
     check_environment(WRAPPED[name], jax.random.key(0), n_rows=4)
 
 
-def episodes(env, n=48, steps=14):
-    """Random actions and time steps [n, steps, ...] of `env`, with a first [n, ...]; no restarts."""
+ON_MAZE = {
+    "plain": MAZE,
+    "cost": StepCost(MAZE, 0.25),
+    "shaped": RewardShaping(StepCost(MAZE, 0.5), Potential(nearness, GAMMA)),
+    "limit 4": TimeLimit(MAZE, 4),
+    "limit 40": TimeLimit(MAZE, 40),
+    "stacked": FrameStack(MAZE, 3),
+}
 
-    def one(key):
+
+def episodes(envs, n=48, steps=14):
+    """Random actions and time steps [n, steps, ...] of each of `envs`, with a first [n, ...]; no restarts.
+
+    The levels and the actions are the same in all, which are played in one program.
+    """
+
+    def one(env, key):
         k_level, k_reset, k_steps = jax.random.split(key, 3)
         state, first = env.reset(k_reset, env.sample_level(k_level))
 
@@ -101,23 +111,28 @@ def episodes(env, n=48, steps=14):
 
         return first, jax.lax.scan(step, state, jax.random.split(k_steps, steps))[1]
 
-    return jax.device_get(jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(7), n)))
+    @jax.jit
+    def played(key):
+        keys = jax.random.split(key, n)
+        return {name: jax.vmap(partial(one, env))(keys) for name, env in envs.items()}
+
+    return jax.device_get(played(jax.random.key(7)))
 
 
 @pytest.fixture(scope="module")
-def plain():
-    return episodes(MAZE)
+def on_maze():
+    return episodes(ON_MAZE)
 
 
-def test_the_episodes_for_these_tests_hold_all_that_matters(plain):
-    _, (ts, _, _) = plain
+def test_the_episodes_for_these_tests_hold_all_that_matters(on_maze):
+    _, (ts, _, _) = on_maze["plain"]
     assert 5 < ts.terminated.any(axis=1).sum() < 44
     assert ts.truncated[:, 11].all()
 
 
-def test_a_step_cost_is_the_reward_less_the_cost_and_solves_the_same(plain):
-    _, (ts, _, _) = plain
-    first, (costly, _, _) = episodes(StepCost(MAZE, 0.25))
+def test_a_step_cost_is_the_reward_less_the_cost_and_solves_the_same(on_maze):
+    _, (ts, _, _) = on_maze["plain"]
+    first, (costly, _, _) = on_maze["cost"]
     np.testing.assert_allclose(costly.reward, ts.reward - 0.25, atol=1e-6)
     assert not first.reward.any()
     np.testing.assert_array_equal(costly.terminated, ts.terminated)
@@ -169,10 +184,10 @@ def test_a_bonus_for_failure_solves_nothing():
     assert float(ts.facts["raw_return"]) == -0.5  # of what is inside both
 
 
-def test_shaping_by_a_potential_telescopes(plain):
+def test_shaping_by_a_potential_telescopes(on_maze):
     """Discounted, the extra rewards of an episode come to -phi(s0), plus gamma^T phi(sT) where only time ran out."""
-    first, (ts, before, _) = plain
-    _, (shaped, _, after) = episodes(RewardShaping(StepCost(MAZE, 0.5), Potential(nearness, GAMMA)))
+    first, (ts, before, _) = on_maze["plain"]
+    _, (shaped, _, after) = on_maze["shaped"]
     phi = np.vectorize(lambda *gap: -float(np.abs(gap).sum()))
     for i in range(len(first.reward)):
         end = int(np.argmax(ts.done[i])) + 1
@@ -185,21 +200,22 @@ def test_shaping_by_a_potential_telescopes(plain):
 
 
 def test_the_potential_of_a_true_end_is_nothing():
-    env = RewardShaping(Probe(), Potential(clock, GAMMA))
-    _, (ts, before, _) = episodes(Probe(), steps=4)
-    _, (shaped, _, _) = episodes(env, steps=4)
+    envs = {"plain": Probe(), "shaped": RewardShaping(Probe(), Potential(clock, GAMMA))}
+    found = episodes(envs, steps=4)
+    _, (ts, before, _) = found["plain"]
+    _, (shaped, _, _) = found["shaped"]
     before_phi = 1.0 + before.clock
     ahead = np.where(ts.terminated, 0.0, 2.0 + before.clock)
     np.testing.assert_allclose(shaped.reward, ts.reward + GAMMA * ahead - before_phi, atol=1e-5)
     assert ts.terminated.any()
 
 
-def test_a_time_limit_shortens_and_keeps_what_ends_by_itself(plain):
-    _, (ts, _, _) = plain
-    ends = int(ts.terminated[ts.terminated.any(axis=1)][0].argmax()) + 1  # so that both hold in one step
-    for limit in (ends, 40):
-        env = TimeLimit(MAZE, limit)
-        _, (cut, _, _) = episodes(env)
+def test_a_time_limit_shortens_and_keeps_what_ends_by_itself(on_maze):
+    _, (ts, _, _) = on_maze["plain"]
+    assert ts.terminated[:, 3].any()  # here the goal is reached in the step in which a limit of 4 ends the episode
+    for limit in (4, 40):
+        env = ON_MAZE[f"limit {limit}"]
+        _, (cut, _, _) = on_maze[f"limit {limit}"]
         assert env.max_steps == min(limit, 12)
         np.testing.assert_array_equal(cut.terminated, ts.terminated)
         late = np.arange(1, 15) >= limit
@@ -207,9 +223,9 @@ def test_a_time_limit_shortens_and_keeps_what_ends_by_itself(plain):
         np.testing.assert_array_equal(cut.reward, ts.reward)
 
 
-def test_a_frame_stack_is_a_queue_of_observations(plain):
-    first, (ts, _, _) = plain
-    opened, (stacked, _, _) = episodes(FrameStack(MAZE, 3))
+def test_a_frame_stack_is_a_queue_of_observations(on_maze):
+    first, (ts, _, _) = on_maze["plain"]
+    opened, (stacked, _, _) = on_maze["stacked"]
     for i in range(6):
         queue = deque([{k: v[i] for k, v in first.obs.items()}] * 3, maxlen=3)
         for t in range(-1, 14):
@@ -358,12 +374,20 @@ def test_what_belongs_to_the_maze_belongs_to_a_wrapped_one():
         editing_of(StepCost(Probe(), 0.1))
 
 
-def test_held_out_tasks_are_played_through_the_stack_and_keep_their_own_returns():
+def test_held_out_tasks_are_seen_through_the_stack():
     names = ("SmallCorridor", "TrainingDistribution")
     tasks, bare = make_held_out(STACKED, names), make_held_out(MAZE, names)
     assert tasks.names == names
     assert tasks.env == FrameStack(bare.env, 2)  # the cost is for training only
     assert make_held_out(TimeLimit(MAZE, 5), names).env.max_steps == 5
+    with pytest.raises(ValueError, match="unknown option of held-out tasks 'rules'"):
+        make_held_out(STACKED, names, rules="dcd")
+
+
+@pytest.mark.deep
+def test_held_out_tasks_are_played_through_the_stack_and_keep_their_own_returns():
+    names = ("SmallCorridor", "TrainingDistribution")
+    tasks = make_held_out(STACKED, names)
     agent = small_agent(STACKED).agent
     runner = EvalRunner(make_held_out(STACKED, names[1:]), agent, n_episodes=2)
 
@@ -380,8 +404,6 @@ def test_held_out_tasks_are_played_through_the_stack_and_keep_their_own_returns(
     # Drawn by the maze, from states within states.
     states = jax.tree.map(lambda x: np.asarray(x)[None, None], state)
     assert tasks.env.draw_episodes(states, np.ones((1, 1), bool), ["a maze"], 1).shape[2] == 3
-    with pytest.raises(ValueError, match="unknown option of held-out tasks 'rules'"):
-        make_held_out(STACKED, names, rules="dcd")
 
 
 SETTINGS = {
