@@ -501,7 +501,7 @@ def experiments(monkeypatch):
     reached = []
 
     class ExperimentRunner:
-        def __init__(self, config):
+        def __init__(self, config, program, eval_runner):
             reached.append(config)
 
         def run(self):

@@ -702,7 +702,7 @@ def test_pictures_show_the_episodes_that_were_played(tmp_path):
     always = np.float32(1)
     line = draw_episodes(runner, always, path, n_episodes=8)
     assert str(path) in line
-    won = np.asarray(jax.jit(functools.partial(record_episodes, runner, 8))(always).stats.returns) > 0
+    won = np.asarray(record_episodes(runner, 8, always).stats.returns) > 0
     assert won.any()
     assert not won.all()
     np.testing.assert_array_equal(np.asarray(Image.open(path))[:, 0, 0], 255 * np.uint8(won))

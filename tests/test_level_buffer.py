@@ -624,7 +624,6 @@ def test_fingerprints_look_at_values():
     assert all((found != other).all() for other in of_others)
 
 
-@pytest.mark.xfail(strict=True, reason="inside of a program, XLA takes the sum of -0.0 and 0.0 to be -0.0")
 def test_fingerprints_take_both_zeros_for_one():
     zeros = [np.array([zero, 1.5], np.float16) for zero in (0.0, -0.0)]
     np.testing.assert_array_equal(*(fingerprint_of({"a": zero, "b": np.int32(-3)}) for zero in zeros))

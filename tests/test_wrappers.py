@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import pickle
 from collections import deque
+from functools import partial
 
 import jax
 import jax.numpy as jnp
