@@ -12,7 +12,7 @@ from minimax_lib.curricula.scores import Score
 from minimax_lib.envs.base import Attempt
 from minimax_lib.opponents.bank import Games
 from minimax_lib.opponents.duel import OPPONENT_RETURN, Duel
-from minimax_lib.rollout import EpisodeReturns, Rollout, episode_returns, split_by_level
+from minimax_lib.rollout import ONE_ROW_EACH, EpisodeReturns, Layout, Rollout, episode_returns, split_by_level
 from minimax_lib.tasks.attempts import Steps
 
 
@@ -45,7 +45,7 @@ class Outcome(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class RolloutOutcome:
-    """The outcome of a rollout [T, A, R] on B levels, with R = B / levels_per_row * n_evals.
+    """The outcome of a rollout [T, A, R] on B levels, to which its rows belong by `layout`.
 
     Everything is computed when it is asked for, and nothing is kept. Otherwise, a value that was first computed inside
     `eval_shape` or a branch could leak out of it. So this object never crosses the boundary of a `jit` either.
@@ -55,13 +55,11 @@ class RolloutOutcome:
     params: Any  # [A, ...], of the students that played; [K, A, ...] where there are parts
     runs: Rollout
     parts: Rollout | None = None  # the K rollouts that `runs` is made of, if several: every leaf leads with K
-    n_evals: int = 1  # rows of each level
-    n_agents: int = 1  # of an environment, whose rows these are
-    levels_per_row: int = 1  # that each row plays in turn
+    layout: Layout = ONE_ROW_EACH
 
     @property
     def episodes(self) -> EpisodeReturns:
-        return episode_returns(split_by_level(self.runs.steps, self.levels_per_row, self.n_evals), self.n_evals)
+        return episode_returns(split_by_level(self.runs.steps, self.layout), self.layout.n_evals, self.layout.in_turn)
 
     def score(self, score: Score, best_return: jax.Array) -> jax.Array:
         """See `Outcome`. Only a score that needs the network, or gradients of it, pays for them."""
@@ -118,8 +116,7 @@ class RolloutOutcome:
     def _experience(self, score: Score, best_return: jax.Array) -> Experience:
         logits, values = self._look() if score.needs_network else (None, None)
         discounts = self.agent.gamma, self.agent.gae_lambda
-        shape = self.n_evals, self.n_agents, self.levels_per_row
-        return experience(self.runs, best_return, *discounts, logits, values, *shape)
+        return experience(self.runs, best_return, *discounts, logits, values, self.layout)
 
     def _look(self) -> tuple[jax.Array, jax.Array]:
         if self.parts is None:
@@ -131,9 +128,9 @@ class RolloutOutcome:
     def _change(self) -> jax.Array:
         """f32[A, B], the mean over the parts: after each of them there is an update."""
         if self.parts is None:
-            return self.agent.parameter_change(self.params, self.runs, self.n_evals)
+            return self.agent.parameter_change(self.params, self.runs, self.layout.n_evals)
 
         def of_part(part: tuple[Any, Rollout]) -> jax.Array:
-            return self.agent.parameter_change(*part, self.n_evals)
+            return self.agent.parameter_change(*part, self.layout.n_evals)
 
         return jax.lax.map(of_part, (self.params, self.parts)).mean(axis=0)

@@ -48,7 +48,7 @@ def step_mean(quantity: Quantity) -> Callable[[Experience], jax.Array]:
 def finished(x: Experience, score: jax.Array) -> jax.Array:
     """f32[B]: `score` where students have finished enough episodes (see `comparable`), -inf elsewhere."""
     # Without a finished episode, the mean return is 0, which would look like a real return.
-    return jnp.where(comparable(x.episodes, x.in_turn), score, -jnp.inf)
+    return jnp.where(comparable(x.episodes), score, -jnp.inf)
 
 
 def mean_return(x: Experience) -> jax.Array:

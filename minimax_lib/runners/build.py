@@ -126,7 +126,7 @@ def trained_with(env: Environment, agent: AgentPop, settings: RolloutSettings) -
             "runner.continue_episodes is True: it must be False, since this curriculum restarts its episodes in every "
             "batch (runner.rollouts_per_batch says for how many rollouts it keeps them)"
         )
-    n_rollouts = s.n_rollouts(env.max_steps)
+    n_rollouts = s.n_rollouts(env.max_steps, scored=bool(curriculum.plan.scores))
     if s.n_steps * n_rollouts == 1 < env.max_steps:
         raise ValueError(
             f"runner.n_steps is 1 with runner.rollouts_per_batch=1: no episode of {env.max_steps} steps would ever end"
