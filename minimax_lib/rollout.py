@@ -275,9 +275,8 @@ def rows_of_levels(x: jax.Array, layout: Layout) -> jax.Array:
 def split_by_level(steps: Transition, layout: Layout) -> Transition:
     """The steps [T, A, R] of rows that play n levels in turn, with a row for each level: [T, A, R * n].
 
-    Level number q of row r is numbered r * n + q (`queue_of`). The steps on the other levels of its row are not valid.
-    Only one episode ends on a level: the first, if it began in time (see `in_time`). Observations and actions are left
-    out.
+    Level number q of row r is numbered r * n + q (`queue_of`). Only the steps of the row's first episode on the level
+    are valid, and it counts as ended only if it began in time (see `in_time`). Observations and actions are left out.
     """
     if not layout.in_turn:
         return steps
@@ -288,10 +287,10 @@ def split_by_level(steps: Transition, layout: Layout) -> Transition:
     mine = numbers == turns[None, None]
     told = jax.tree.map(lambda x: rows_of_levels(x, layout), steps.replace(obs=(), action=()))
     ends = told.done & mine
-    # A row comes to a level again if it has solved all of its levels quickly. A mean over all of its episodes would be
-    # too low: whoever fails the first has no second.
-    is_first = jnp.cumsum(ends, axis=0, dtype=jnp.int32) == 1
-    counts = is_first & rows_of_levels(in_time(steps.first, layout.max_steps), layout)
+    # A row comes to a level again if its episodes were short. Then a mean over all of them would be biased: in a maze,
+    # whoever fails the first has no time for a second.
+    mine &= jnp.cumsum(ends, axis=0, dtype=jnp.int32) - ends == 0
+    counts = mine & rows_of_levels(in_time(steps.first, layout.max_steps), layout)
 
     def only_mine(x: jax.Array) -> jax.Array:
         return jnp.where(mine, x, jnp.zeros_like(x))

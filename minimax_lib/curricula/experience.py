@@ -30,6 +30,9 @@ class Experience(struct.PyTreeNode):
     episodes: EpisodeReturns  # [A, B]
     best_return: jax.Array  # f32[R], the highest return ever reached on the row's level, these rollouts included
     change: jax.Array | None = None  # f32[A, B], what an update on the level alone would change, for those that need it
+    clipped: jax.Array | None = None  # f32[T, A, R], see `clipped_gae`, for those that need it
+    discounted: jax.Array | None = None  # f32[A, B], see `discounted_mean`, for those that need it
+    optimum: jax.Array | None = None  # f32[B], the best discounted return of the level, likewise
     valid: jax.Array | None = None  # bool[T, A, R], the step counts (see `Transition.valid`); None: all steps do
     by_agent: EpisodeReturns | None = None  # [A, B * G], of each of G agents: entry b * G + g; None: G is 1
 
@@ -71,6 +74,25 @@ def experience(
         valid=steps.valid,
         by_agent=returns_by_agent(steps, n_evals, layout.n_agents) if layout.n_agents > 1 else None,
     )
+
+
+def discounted_mean(steps: Transition, gamma: float, n_evals: int) -> jax.Array:
+    """f32[A, B]: the mean discounted return of the episodes that ended in `steps` [T, A, B * n_evals]; 0 for none."""
+    valid = jnp.ones_like(steps.done) if steps.valid is None else steps.valid
+
+    def one_step(loop: tuple, step: tuple) -> tuple[tuple, None]:
+        total, weight, so_far = loop
+        reward, valid, done = step
+        so_far = so_far + jnp.where(valid, weight * reward, 0.0)
+        total = total + jnp.where(done, so_far, 0.0)
+        weight = jnp.where(done, 1.0, jnp.where(valid, weight * gamma, weight))
+        return (total, weight, jnp.where(done, 0.0, so_far)), None
+
+    zero = jnp.zeros_like(steps.reward[0])
+    told = (steps.reward, valid, steps.done)
+    (total, _, _), _ = jax.lax.scan(one_step, (zero, jnp.ones_like(zero), zero), told, unroll=steps_at_once(16))
+    count = by_level(steps.done.sum(axis=0, dtype=jnp.int32), n_evals).sum(axis=-1)
+    return by_level(total, n_evals).sum(axis=-1) / jnp.maximum(count, 1)
 
 
 def returns_by_agent(steps: Transition, n_evals: int, n_agents: int) -> EpisodeReturns:

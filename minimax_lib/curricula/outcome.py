@@ -1,18 +1,28 @@
 """What a curriculum is told about the levels that it proposed."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 
 from minimax_lib.agents.population import AgentPop
-from minimax_lib.curricula.experience import Experience, experience
+from minimax_lib.curricula.experience import Experience, discounted_mean, experience
 from minimax_lib.curricula.scores import Score
 from minimax_lib.envs.base import Attempt
+from minimax_lib.gae import clipped_gae
 from minimax_lib.opponents.bank import Games
 from minimax_lib.opponents.duel import OPPONENT_RETURN, Duel
-from minimax_lib.rollout import ONE_ROW_EACH, EpisodeReturns, Layout, Rollout, episode_returns, split_by_level
+from minimax_lib.rollout import (
+    ONE_ROW_EACH,
+    EpisodeReturns,
+    Layout,
+    Rollout,
+    episode_returns,
+    rows_of_levels,
+    split_by_level,
+)
 from minimax_lib.tasks.attempts import Steps
 
 
@@ -39,7 +49,7 @@ class Outcome(Protocol):
         ...
 
     def games(self, duel: Duel) -> Games:
-        """The games of all rows against the opponents of the batch, [T * R] in the order of their steps."""
+        """The first games of all rows against the opponents of the batch, [T * R] in the order of their steps."""
         ...
 
 
@@ -56,6 +66,7 @@ class RolloutOutcome:
     runs: Rollout
     parts: Rollout | None = None  # the K rollouts that `runs` is made of, if several: every leaf leads with K
     layout: Layout = ONE_ROW_EACH
+    optimal_returns: Callable[[float], jax.Array] | None = None  # of gamma: f32[B], where the environment knows them
 
     @property
     def episodes(self) -> EpisodeReturns:
@@ -64,7 +75,13 @@ class RolloutOutcome:
     def score(self, score: Score, best_return: jax.Array) -> jax.Array:
         """See `Outcome`. Only a score that needs the network, or gradients of it, pays for them."""
         seen = self._experience(score, best_return)
-        return score(seen.replace(change=self._change()) if score.needs_update else seen)
+        if score.needs_update:
+            seen = seen.replace(change=self._change())
+        if score.needs_clipped:
+            seen = seen.replace(clipped=self._clipped())
+        if score.needs_optimum:
+            seen = seen.replace(discounted=self._discounted(), optimum=self._optimum())
+        return score(seen)
 
     def steps(self, score: Score | None) -> Steps:
         """See `Outcome`. ValueError for a score that is no mean over steps."""
@@ -100,6 +117,8 @@ class RolloutOutcome:
     def games(self, duel: Duel) -> Games:
         """See `Outcome`."""
         steps = jax.tree.map(lambda x: x[:, 0], self.runs.steps.replace(obs=(), action=()))
+        # The first game of each row. Of all that end in a rollout, too many would be short ones.
+        is_first = jnp.cumsum(steps.done, axis=0, dtype=jnp.int32) == 1
         shape, n_groups = steps.reward.shape, len(duel.slots)
 
         def of_rows(x: jax.Array) -> jax.Array:
@@ -110,7 +129,7 @@ class RolloutOutcome:
             serial=of_rows(duel.serials),
             student_return=steps.episode_return.reshape(-1),
             opponent_return=steps.facts[OPPONENT_RETURN].reshape(-1),
-            valid=steps.done.reshape(-1),
+            valid=(steps.done & is_first).reshape(-1),
         )
 
     def _experience(self, score: Score, best_return: jax.Array) -> Experience:
@@ -124,6 +143,21 @@ class RolloutOutcome:
         # The students have learnt between the parts. Each part is looked at with the parameters that played it.
         seen = jax.lax.map(lambda part: self.agent.look(*part), (self.params, self.parts))
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), seen)
+
+    def _clipped(self) -> jax.Array:
+        """f32[T, A, R], the clipped advantages: of the rows, before they are split by level."""
+        td_error, _ = self.runs.advantages(self.agent.gamma, 0.0)
+        clipped = clipped_gae(td_error, self.runs.steps.done, self.agent.gamma, self.agent.gae_lambda)
+        return rows_of_levels(clipped, self.layout)
+
+    def _discounted(self) -> jax.Array:
+        steps = split_by_level(self.runs.steps, self.layout)
+        return discounted_mean(steps, self.agent.gamma, self.layout.n_evals)
+
+    def _optimum(self) -> jax.Array:
+        if self.optimal_returns is None:
+            raise ValueError("a score looks at the best return of a level, and nobody here knows it")
+        return self.optimal_returns(self.agent.gamma)
 
     def _change(self) -> jax.Array:
         """f32[A, B], the mean over the parts: after each of them there is an update."""

@@ -18,7 +18,7 @@ from minimax_lib.curricula.plr import PLR
 from minimax_lib.curricula.scores import SCORES, Score
 from minimax_lib.curricula.settings import RolloutSettings
 from minimax_lib.curricula.students import batch_for
-from minimax_lib.envs.base import Environment, HoldsAttempts
+from minimax_lib.envs.base import Environment, HoldsAttempts, KnowsOptimum
 from minimax_lib.envs.multi_agent import MultiAgentEnvironment
 from minimax_lib.envs.restarts import FreshLevels, QueuedLevels, SameLevel
 from minimax_lib.models.network import check_network
@@ -45,7 +45,7 @@ def runner_of(
     number of rows of each level (see `BatchEnv`). Each row plays `levels_per_row` levels in turn.
     """
     plan = curriculum.plan
-    check_scores(plan.scores, agent.agent, n_evals, rewards)
+    check_scores(plan.scores, env, agent.agent, n_evals, rewards)
     check_agents(env, plan)
     batch_env = batch_for(env, agent, plan, n_evals, levels_per_row)
     agent.check_batch((plan.n_train_rows or plan.n_rows) // levels_per_row * batch_env.rows_per_level, n_steps)
@@ -66,14 +66,21 @@ def check_in_turn(env: Environment, plan: Plan, s: RolloutSettings) -> None:
             raise ValueError(f"runner.levels_per_row is {s.levels_per_row}: it must be 1, since {reason}")
 
 
-def check_scores(scores: Sequence[Score], agent: Agent, n_evals: int, rewards: RewardNormalization | None) -> None:
-    """ValueError if a score cannot be computed of `agent`, with `n_evals` rows a level, or from normalised rewards."""
+def check_scores(
+    scores: Sequence[Score], env: Any, agent: Agent, n_evals: int, rewards: RewardNormalization | None
+) -> None:
+    """ValueError if a score cannot be computed of `agent` in `env`, with `n_evals` rows a level, or these rewards."""
     for score in scores:
         name = next((name for name in SCORES.names() if SCORES[name] is score), "of your own")
         if n_evals < score.n_evals:
             raise ValueError(
                 f"runner.n_evals is {n_evals}: it must be at least {score.n_evals}, since the score {name!r} compares "
                 "several episodes on the same level (the runner sfl plays whole episodes for it)"
+            )
+        if score.needs_optimum and not isinstance(env, KnowsOptimum):
+            raise ValueError(
+                f"the score {name!r} needs an environment with the method optimal_return, which {type(env).__name__} "
+                "has not: write it, or choose another score, such as max_mc"
             )
         if score.needs_update and not isinstance(agent, MeasuresChange):
             raise ValueError(

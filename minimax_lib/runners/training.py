@@ -15,7 +15,7 @@ from minimax_lib.curricula.base import NEW, SOURCE_NAMES, Curriculum, LevelBatch
 from minimax_lib.curricula.experience import comparable, with_unfinished
 from minimax_lib.curricula.outcome import RolloutOutcome
 from minimax_lib.curricula.scores import population_regret, relative_regret
-from minimax_lib.curricula.students import CurrentStudents, layout_of, opened, prepared
+from minimax_lib.curricula.students import CurrentStudents, layout_of, opened, optimal_returns, prepared
 from minimax_lib.envs.base import Environment, ResetsInGroups
 from minimax_lib.envs.batch import Rows
 from minimax_lib.envs.restarts import FreshLevels, QueuedLevels
@@ -158,7 +158,7 @@ class Runner:
         start = opened(k_begin, self.batch_env, self.agent, batch, self.levels_per_row)
         runs = self._go_on(k_steps, state.students, start)
         rewards, runs = self._normalized(self._opening(state.rewards), runs)
-        outcome = self._outcome(params, runs)
+        outcome = self._outcome(params, runs, levels=batch.levels)
         students, losses = self._update(k_update, state.students, runs, batch.train)
         metrics = self._level_game_metrics(batch, outcome)
         return Played(outcome, students, losses, metrics, self._closing(rewards))
@@ -180,7 +180,7 @@ class Runner:
         keys = jax.random.split(k_rest, self.n_rollouts), jax.random.split(k_updates, self.n_rollouts)
         loop = (state.students, start, self._opening(state.rewards))
         (students, _, rewards), (parts, params, losses) = jax.lax.scan(one, loop, keys)
-        outcome = self._outcome(params, joined_in_time(parts), parts)
+        outcome = self._outcome(params, joined_in_time(parts), parts, batch.levels)
         losses = jax.tree.map(lambda x: x.mean(axis=0), losses)
         metrics = self._level_game_metrics(batch, outcome)
         return Played(outcome, students, losses, metrics, self._closing(rewards))
@@ -206,8 +206,9 @@ class Runner:
             metrics |= self._handed_out_metrics(start, runs)
         return Played(outcome, students, losses, metrics, rewards)
 
-    def _outcome(self, params: Any, runs: Rollout, parts: Rollout | None = None) -> RolloutOutcome:
-        return RolloutOutcome(self.agent, params, runs, parts, layout_of(self.batch_env, self.levels_per_row))
+    def _outcome(self, params: Any, runs: Rollout, parts: Rollout | None = None, levels: Any = ()) -> RolloutOutcome:
+        layout = layout_of(self.batch_env, self.levels_per_row)
+        return RolloutOutcome(self.agent, params, runs, parts, layout, optimal_returns(self.env, levels))
 
     def _go_on(self, key: jax.Array, students: TrainState, start: Start) -> Rollout:
         bootstraps = self.agent.bootstrap_truncated

@@ -15,7 +15,7 @@ from minimax_lib.envs.cells.settings import check_bool, check_int, check_view_si
 from minimax_lib.envs.cells.sight import visible_cells
 from minimax_lib.envs.maze import view
 from minimax_lib.envs.maze.level import Level
-from minimax_lib.envs.maze.metrics import shortest_path
+from minimax_lib.envs.maze.metrics import fewest_actions, shortest_path
 from minimax_lib.envs.maze.sampling import draw_distinct_walls, draw_walls, place_agent_and_goal
 from minimax_lib.envs.spaces import Box, Dict, Discrete, Space
 from minimax_lib.envs.terminal import Scene
@@ -184,6 +184,12 @@ class AMaze(Environment):
             "shortest_path": length.astype(jnp.float32),
             "solvable": solvable.astype(jnp.float32),
         }
+
+    def optimal_return(self, level: Level, gamma: float) -> jax.Array:
+        """See `KnowsOptimum`: that of the shortest way, turns included; 0 if the goal is out of reach."""
+        n_actions, solvable = fewest_actions(level)
+        paid = (1.0 - 0.9 * n_actions / self.max_steps) * gamma ** (n_actions - 1.0)
+        return jnp.where(solvable & (n_actions <= self.max_steps), paid, 0.0)
 
 
 def check_grid(height: int, width: int, n_walls: int) -> None:
