@@ -292,7 +292,7 @@ def notes(settings: Settings, groups: Groups, updates: Iterable[int]) -> list[st
 
 def side_by_side(groups: Groups, found: Mapping[Path, tuple[int, Scores]]) -> list[Method]:
     """The methods with the scores of their runs, and on tasks the improvement of each over the first."""
-    from minimax_lib.pictures.bootstrap import stratified_band
+    from minimax_lib.pictures.bootstrap import seeds_band
     from minimax_lib.pictures.held_out import improvement_probability
 
     methods: list[Method] = []
@@ -304,7 +304,7 @@ def side_by_side(groups: Groups, found: Mapping[Path, tuple[int, Scores]]) -> li
         if methods and not scores.n_worst:
             both = (scores["solved_rate"], methods[0].scores["solved_rate"])
             enough = min(map(len, both)) >= MIN_SEEDS
-            band = stratified_band(both, improvement_probability) if enough else None
+            band = seeds_band(both, improvement_probability) if enough else None
             interval = (float(band[0]), float(band[1])) if band else None
             improvement = Improvement(float(improvement_probability(*both)), interval)
         updates = tuple(found[path][0] for path in paths)

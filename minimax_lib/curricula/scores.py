@@ -192,12 +192,13 @@ def over_agents(score: Score, how: Literal["max", "min", "mean"]) -> Score:
     """`score` of each agent by itself, and then the highest, the lowest or the mean of them.
 
     Agents that have finished no episode on the level do not count. Without this, the lives of all agents are pooled.
-    ValueError for a score of updates, which are of all agents.
+    ValueError for a score of updates or of the best return, which are of all agents.
     """
     if how not in OVER_AGENTS:
         raise unknown_name("reduction over agents", how, list(OVER_AGENTS))
-    if score.needs_update:
-        raise ValueError("over_agents is given a score that looks at updates: these are of all agents together")
+    if score.needs_update or score.needs_optimum:
+        what = "updates" if score.needs_update else "the best return of a level"
+        raise ValueError(f"over_agents is given a score that looks at {what}: that is of all agents together")
 
     def function(x: Experience) -> jax.Array:
         if x.by_agent is None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # these import JAX, and reports of tables do without
     from minimax_lib.evaluation.held_out import EvalResult
     from minimax_lib.evaluation.robustness import RobustResult
 
-INTERVAL = "95% percentile interval of the stratified bootstrap"
+INTERVAL = "95% percentile interval of the bootstrap over whole seeds"
 SOLVED = "solved\nrate"  # a heading in two lines, since the figures below are narrow
 FEW_LEVELS = 10  # a mean over fewer levels gets a caveat
 
