@@ -60,10 +60,10 @@ def clipped_gae(td_error: jax.Array, done: jax.Array, gamma: float, gae_lambda: 
         clipped, mixed = loop  # [T, ...], of the sums that begin with each step
         t, error, began, closes = step
         behind = (t - column).astype(jnp.float32)
-        under_way = (column >= began) & (column <= t)
-        grown = jnp.minimum(clipped + gamma**behind * error, 0.0)
+        under_way = (column >= began[None]) & (column <= t)
+        grown = jnp.minimum(clipped + gamma**behind * error[None], 0.0)
         clipped = jnp.where(under_way, grown, clipped)
-        share = jnp.where(closes, 1.0, 1.0 - gae_lambda) * gae_lambda**behind
+        share = jnp.where(closes, 1.0, 1.0 - gae_lambda)[None] * gae_lambda**behind
         return (clipped, mixed + jnp.where(under_way, share * grown, 0.0)), None
 
     zero = jnp.zeros_like(td_error)
