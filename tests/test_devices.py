@@ -40,7 +40,7 @@ BASE: dict[str, Any] = {
 RUNNERS_OF: dict[str, dict[str, Any]] = {
     "dr": {},  # with an average of the parameters
     "plr": {"capacity": 32, "min_fill": 0.25, "robust": False},
-    "accel": {"capacity": 32, "min_fill": 0.25, "levels_per_row": 2},
+    "accel": {"capacity": 32, "min_fill": 0.25, "levels_per_row": 2, "rollouts_per_batch": 1},
     "sfl": {"n_scored": 16, "n_kept": 8, "every": 2},
     "paired": {"teacher": {"model": "ff", "design": {"name": "AMaze", "n_walls": 2}}},
     "tasks": {"n_levels": 16},

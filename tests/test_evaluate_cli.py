@@ -337,7 +337,7 @@ def test_methods_by_hand():
     ]
     caption = " ".join(text.split())
     assert "fewer than 5 seeds: the value of each in %" in caption
-    assert "stratified bootstrap of the IQM" in caption
+    assert "bootstrap over whole seeds of the IQM" in caption
     assert {"0.25", "0.12 to 0.50"} <= {
         part.strip() for part in text_of(together, width=80).replace("\n", "│").split("│")
     }
@@ -619,7 +619,7 @@ def test_tables_from_five_seeds_on_say_which_interval_it_is():
     table, caption = table_at_80_columns(5)
     assert "95% bootstrap" in table
     assert table.count("% to ") == 3
-    which = "95% percentile interval of the stratified bootstrap of the interquartile mean (IQM)"
+    which = "95% percentile interval of the bootstrap over whole seeds of the interquartile mean (IQM)"
     assert caption == f"5 seeds; interval: {which} over seeds"
 
 

@@ -29,7 +29,7 @@ from minimax_lib.envs.restarts import FreshLevels, SameLevel
 from minimax_lib.evaluation.held_out import EvalRunner, Evaluation
 from minimax_lib.models.settings import LSTM, FeedForward
 from minimax_lib.reward_normalization import RewardNormalization
-from minimax_lib.rollout import Rollout, rollout
+from minimax_lib.rollout import Layout, Rollout, rollout
 from minimax_lib.runners.build import trained_with
 from tests.islands import Islands, Walk
 
@@ -332,11 +332,11 @@ def test_a_score_may_be_of_each_agent_alone(name, how):
 
     @jax.jit
     def scores(run):
-        outcome = RolloutOutcome(agent, params, run, n_evals=8, n_agents=4)
+        outcome = RolloutOutcome(agent, params, run, layout=Layout(n_evals=8, n_agents=4))
         alone = [
             [
                 # Its two evaluations.
-                RolloutOutcome(agent, params, rows_of(run, np.array([8 * b + g, 8 * b + 4 + g])), n_evals=2).score(
+                RolloutOutcome(agent, params, rows_of(run, np.array([8 * b + g, 8 * b + 4 + g])), layout=Layout(n_evals=2)).score(
                     SCORES[name], best[b : b + 1]
                 )[0]
                 for g in range(4)
@@ -357,7 +357,7 @@ def test_the_pooled_score_is_that_of_one_agent():
 
     @jax.jit
     def both(run):
-        outcome = RolloutOutcome(agent, params, run, n_evals=8)
+        outcome = RolloutOutcome(agent, params, run, layout=Layout(n_evals=8))
         return [outcome.score(score, jnp.zeros(3)) for score in (SCORES["gae"], over_agents(SCORES["gae"], "max"))]
 
     one, other = both(run)

@@ -12,7 +12,7 @@ from minimax_lib.curricula import scores
 from minimax_lib.curricula.experience import experience
 from minimax_lib.curricula.outcome import RolloutOutcome
 from minimax_lib.curricula.scores import SCORES
-from minimax_lib.rollout import Rollout, Transition, joined_in_time
+from minimax_lib.rollout import Layout, Rollout, Transition, joined_in_time
 
 ONE_STUDENT = [name for name in SCORES.names() if SCORES[name].n_students == 1]
 
@@ -65,7 +65,7 @@ def by_row(*rows) -> np.ndarray:
 
 @functools.partial(jax.jit, static_argnames=("names", "n_evals"))
 def computed(names, seen: Seen, best_return, gamma, gae_lambda, n_evals):
-    found = experience(seen.run, best_return, gamma, gae_lambda, seen.logits, seen.values, n_evals)
+    found = experience(seen.run, best_return, gamma, gae_lambda, seen.logits, seen.values, Layout(n_evals))
     found = found.replace(change=seen.change)
     return {name: SCORES[name](found) for name in names}
 
