@@ -14,8 +14,8 @@ from minimax_lib.config.flags import left_behind_by
 from minimax_lib.config.train import AUTO
 from minimax_lib.config.tree import flat
 from minimax_lib.config.wandb import Wandb
-from minimax_lib.evaluation.held_out import EvalRunner
 from minimax_lib.curricula.sfl import SFL
+from minimax_lib.evaluation.held_out import EvalRunner
 from minimax_lib.experiment.compilation import keep_compiled_programs
 from minimax_lib.messages import printable
 from minimax_lib.runners.build import make_runner, mesh_of, program_of, with_runner
@@ -87,7 +87,9 @@ def doubts(config: Config) -> list[str]:
             f"runner.rollouts_per_batch is {given}: episodes of more than {given * config.runner.n_steps} steps never "
             f"end, and levels that take so long are never scored ({needed} rollouts are enough for all)"
         )
-    elif given == needed and config.runner.levels_per_row > 1 and not isinstance(config.runner, SFL):  # SFL scores apart
+    elif (
+        given == needed and config.runner.levels_per_row > 1 and not isinstance(config.runner, SFL)
+    ):  # SFL scores apart
         found.append(
             f"runner.rollouts_per_batch is {given} with runner.levels_per_row={config.runner.levels_per_row}: only the "
             f"first level of each row is sure to be scored ({4 * needed} rollouts are the default)"

@@ -336,9 +336,9 @@ def test_a_score_may_be_of_each_agent_alone(name, how):
         alone = [
             [
                 # Its two evaluations.
-                RolloutOutcome(agent, params, rows_of(run, np.array([8 * b + g, 8 * b + 4 + g])), layout=Layout(n_evals=2)).score(
-                    SCORES[name], best[b : b + 1]
-                )[0]
+                RolloutOutcome(
+                    agent, params, rows_of(run, np.array([8 * b + g, 8 * b + 4 + g])), layout=Layout(n_evals=2)
+                ).score(SCORES[name], best[b : b + 1])[0]
                 for g in range(4)
             ]
             for b in range(3)

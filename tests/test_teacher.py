@@ -92,7 +92,9 @@ class Judged:
         count = jnp.ones(one.shape, jnp.int32)
         yes = jnp.ones(one.shape, bool)
         first = FirstEpisodes(finished=yes, returns=one, progress=one, solved=yes, facts={})
-        return EpisodeReturns(mean=one, best=one, count=count, solved=count, progress=one, facts={}, first=first, begun=yes, known=yes)
+        return EpisodeReturns(
+            mean=one, best=one, count=count, solved=count, progress=one, facts={}, first=first, begun=yes, known=yes
+        )
 
     def score(self, score: Score, best_return: jax.Array) -> jax.Array:
         return self.worth
