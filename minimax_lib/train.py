@@ -87,9 +87,8 @@ def doubts(config: Config) -> list[str]:
             f"runner.rollouts_per_batch is {given}: episodes of more than {given * config.runner.n_steps} steps never "
             f"end, and levels that take so long are never scored ({needed} rollouts are enough for all)"
         )
-    elif (
-        given == needed and config.runner.levels_per_row > 1 and not isinstance(config.runner, SFL)
-    ):  # SFL scores apart
+    in_turn = config.runner.levels_per_row > 1 and not isinstance(config.runner, SFL)  # SFL scores its levels apart
+    if in_turn and given == needed:
         found.append(
             f"runner.rollouts_per_batch is {given} with runner.levels_per_row={config.runner.levels_per_row}: only the "
             f"first level of each row is sure to be scored ({4 * needed} rollouts are the default)"
