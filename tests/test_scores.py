@@ -9,9 +9,10 @@ import pytest
 from flax import struct
 
 from minimax_lib.curricula import scores
-from minimax_lib.curricula.experience import experience
+from minimax_lib.curricula.experience import discounted_mean, experience
 from minimax_lib.curricula.outcome import RolloutOutcome
 from minimax_lib.curricula.scores import SCORES
+from minimax_lib.gae import clipped_gae
 from minimax_lib.rollout import Layout, Rollout, Transition, joined_in_time
 
 ONE_STUDENT = [name for name in SCORES.names() if SCORES[name].n_students == 1]
@@ -66,7 +67,13 @@ def by_row(*rows) -> np.ndarray:
 @functools.partial(jax.jit, static_argnames=("names", "n_evals"))
 def computed(names, seen: Seen, best_return, gamma, gae_lambda, n_evals):
     found = experience(seen.run, best_return, gamma, gae_lambda, seen.logits, seen.values, Layout(n_evals))
-    found = found.replace(change=seen.change)
+    td_error, done = found.td_error, found.done
+    found = found.replace(
+        change=seen.change,
+        clipped=clipped_gae(td_error, done, gamma, gae_lambda),
+        discounted=discounted_mean(seen.run.steps, gamma, n_evals),
+        optimum=jnp.ones_like(best_return),
+    )
     return {name: SCORES[name](found) for name in names}
 
 
@@ -121,6 +128,8 @@ def by_hand():
         ("learnability", [0, 0]),
         ("value_disagreement", [((1 + 3) / 2 + 9 / 3) / 2, 4]),
         ("parameter_change", [4, 0.25]),
+        ("mna", [(0.125 + 0.0625 + 0.25) / 5, 0]),  # nobody solves the second level
+        ("exact_regret", [1 - (0.5 + 0.125) / 2, 1]),
     ],
 )
 def test_scores_by_hand(by_hand, name, expected):
@@ -148,7 +157,8 @@ def test_learnability_of_several_students_is_their_mean():
     np.testing.assert_allclose(score("learnability", seen, n_evals=2), [(1 / 4 + 0) / 2], rtol=1e-6)
 
 
-POOLED = [name for name in ONE_STUDENT if name not in ("learnability", "parameter_change")]
+# Scores that are means over episodes. mna is one over steps, and is 0 where no row has solved the level.
+POOLED = [name for name in ONE_STUDENT if name not in ("learnability", "parameter_change", "mna")]
 
 
 @pytest.fixture(scope="module")
@@ -289,6 +299,20 @@ def plain_advantages(runs: Seen, a: int, b: int, gamma: float, gae_lambda: float
     return advantages
 
 
+def plain_mna(runs: Seen, a: int, b: int, gamma: float, gae_lambda: float) -> float:
+    """The mean of minus the clipped advantages over the steps of finished episodes."""
+    errors, found = plain_advantages(runs, a, b, gamma, 0.0), []
+    for episode in episodes_of(runs, a, b):
+        own = errors[episode]
+        for s in range(len(own)):
+            sums = [min(0.0, own[s])]
+            for i, error in enumerate(own[s + 1 :], 1):
+                sums.append(min(0.0, sums[-1] + gamma**i * error))
+            mixed = (1 - gae_lambda) * sum(gae_lambda**i * x for i, x in enumerate(sums[:-1]))
+            found.append(-mixed - gae_lambda ** (len(sums) - 1) * sums[-1])
+    return float(np.mean(found))
+
+
 def plain_score(name: str, runs: Seen, best: float, a: int, b: int) -> float:
     gamma, gae_lambda = 0.9, 0.7
     advantage = plain_advantages(runs, a, b, gamma, gae_lambda)
@@ -314,6 +338,9 @@ def plain_score(name: str, runs: Seen, best: float, a: int, b: int) -> float:
     }
     over_episodes = {"return": np.mean(returns), "neg_return": -np.mean(returns), "learnability": rate * (1 - rate)}
     over_episodes["parameter_change"] = float(runs.change[a, b])
+    discounted = [(reward[e] * gamma ** np.arange(len(reward[e]))).sum() for e in episodes]
+    over_episodes["exact_regret"] = max(0.0, 1 - np.mean(discounted))
+    over_episodes["mna"] = plain_mna(runs, a, b, gamma, gae_lambda) * any(ret > 0 for ret in returns)
     return over_episodes[name] if name in over_episodes else np.mean([over_steps[name][e].mean() for e in episodes])
 
 

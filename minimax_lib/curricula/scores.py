@@ -90,10 +90,11 @@ def learnability(x: Experience) -> jax.Array:
 
 
 def maximised_negative_advantage(x: Experience) -> jax.Array:
-    """f32[B]: the mean of minus the clipped advantage over the steps on the level; 0 where nobody has solved it."""
+    """f32[B]: the mean of minus the clipped advantage over the steps of finished episodes; 0 where none was solved."""
     if x.clipped is None:
         raise ValueError("a score looks at clipped advantages, which the experience does not hold (needs_clipped=True)")
-    counts = jnp.ones_like(x.clipped) if x.valid is None else x.valid.astype(jnp.float32)
+    finishes = jnp.cumsum(x.done[::-1], axis=0, dtype=jnp.int32)[::-1] > 0
+    counts = (finishes if x.valid is None else finishes & x.valid).astype(jnp.float32)
     total = by_level((-x.clipped * counts).sum(axis=0), x.n_evals).sum(axis=-1)
     mean = total / jnp.maximum(by_level(counts.sum(axis=0), x.n_evals).sum(axis=-1), 1.0)
     # Without this, the levels that nobody can solve would be the highest: there the value is too high until the end.
@@ -105,7 +106,7 @@ def exact_regret(x: Experience) -> jax.Array:
     """f32[B]: the best discounted return that the level allows, above the students' mean, at least 0."""
     if x.optimum is None or x.discounted is None:
         raise ValueError("a score looks at the best return, which the experience does not hold (needs_optimum=True)")
-    return finished(x, mean_of(x.episodes.count > 0, jnp.maximum(x.optimum - x.discounted, 0.0)))
+    return finished(x, mean_of(x.episodes.count > 0, jnp.maximum(x.optimum[None] - x.discounted, 0.0)))
 
 
 def log_probabilities(x: Experience) -> jax.Array:
