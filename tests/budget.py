@@ -16,10 +16,18 @@ class Cost(NamedTuple):
     seconds: float  # of the processor, in this process and in those that it has started and waited for
 
 
-USUAL = Cost(programs=150, seconds=60.0)
-# The name of the file without test_ and .py. The seconds are about three times those of two slow cores that have
-# nothing cached, so that a busy machine does not fail.
-LARGER: dict[str, Cost] = {}
+USUAL = Cost(programs=150, seconds=150.0)
+# The name of the file without test_ and .py. The seconds are three to four times those of two cores that have nothing
+# cached, so that a slow or busy machine does not fail.
+LARGER = {
+    "curricula": Cost(80, 400.0),  # compiles programs of the zoo, which others use after it
+    "experiment": Cost(100, 300.0),  # a real run, with evaluation and report
+    "gridworld": Cost(220, 150.0),  # one program a family of worlds
+    "grid_generators": Cost(60, 300.0),
+    "joint": Cost(60, 300.0),  # programs of the zoo
+    "load_run": Cost(150, 300.0),  # runs of many kinds are opened
+    "ppo": Cost(100, 300.0),
+}
 
 compiled = 0
 
