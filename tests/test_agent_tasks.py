@@ -140,6 +140,7 @@ def test_one_agent_draws_tasks_as_from_a_list():
     assert float(weights.max()) > 1.2 / 7  # it has learnt something about tasks
 
 
+@pytest.mark.deep
 def test_an_evaluation_is_of_agents_that_all_have_the_task():
     """Each agent solves it as often as a single one does: of n episodes, within four standard errors."""
     island, n = FromTheMiddle(max_steps=5), 200

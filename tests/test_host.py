@@ -77,7 +77,7 @@ def test_it_is_the_compiled_loop_bit_for_bit(core):
         return core.update(state, results), task[0]
 
     state, tasks = jax.jit(lambda: jax.lax.scan(attempt, core.init(k_init), jnp.arange(n, dtype=jnp.int32)))()
-    host, patient = Host(core, seed=5, draw_ahead=1, flush=1), Host(core, seed=5)
+    host, patient = Host(core, seed=5, draw_ahead=1, flush=1), Host(core, seed=5, draw_ahead=7)
     for k in range(n):
         (task,) = host.draw(1)
         assert task == patient.draw(1)[0] == tasks[k]
@@ -103,7 +103,7 @@ def test_draws_do_not_depend_on_how_many_are_made_at_once(core):
         assert tasks == sequences[0][0]
         np.testing.assert_array_equal(weights, sequences[0][1])
     assert len(set(sequences[0][0])) > 2
-    assert Host(core, seed=2).draw(48).tolist() != sequences[0][0]
+    assert Host(core, seed=2, draw_ahead=7).draw(48).tolist() != sequences[0][0]
 
 
 def test_draws_may_be_made_together_from_one_state():
@@ -151,6 +151,7 @@ def test_results_wait_while_a_curriculum_settles(monkeypatch):
     assert len(calls) == 2  # before the draws number 51 and 101, which are the first that could be others
 
 
+@pytest.mark.deep
 def test_each_function_is_compiled_once():
     host = Host(TSCL(5), draw_ahead=3, flush=2)
     compiled = (host_programs.draw_in_turn, host_programs.update, host_programs.started)

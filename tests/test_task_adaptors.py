@@ -678,10 +678,9 @@ def new_core(name: str, folder: Path) -> Any:
 
 
 def pairs() -> list[Any]:
-    """Each core with each adaptor. One core through all adaptors, and one that is evaluated, are for everybody."""
-    quick = {("plr", adaptor) for adaptor in ADAPTORS} | {("sfl", "steps")}
+    """Each core with each adaptor. All but one core are deep."""
     return [
-        pytest.param(*pair, marks=() if pair in quick else pytest.mark.deep)
+        pytest.param(*pair, marks=() if pair[0] == "plr" else pytest.mark.deep)
         for pair in itertools.product(TASK_CURRICULA.names(), ADAPTORS)
     ]
 

@@ -121,7 +121,8 @@ def program_of(n_devices: int = 1, n_seeds: int = 1, **changes: Any) -> Any:
     return SeedRunner(runner, n_seeds) if n_devices == 1 else DeviceRunner(runner, n_seeds, mesh)
 
 
-@pytest.mark.parametrize("n_devices", [1, pytest.param(4, marks=pytest.mark.deep)])
+@pytest.mark.deep
+@pytest.mark.parametrize("n_devices", [1, 4])
 def test_all_tasks_are_evaluated_and_their_steps_are_counted(n_devices):
     program = program_of(n_devices, evaluate_every=3, evaluate_episodes=2)
     state = program.init(0)
@@ -153,14 +154,24 @@ def test_devices_that_share_a_core_are_told_the_same():
     assert len(set(current.ravel().tolist())) > 1  # devices draw for themselves
 
 
-def test_a_metric_says_which_tasks_are_measured():
-    env = Line()
-    settings = TaskRunner(n_levels=N_TASKS, core=AskingSettings(), evaluate_where="is_late")
-    evaluation = settings.build(env, still_agent(env), N_ROWS).evaluation
+def test_the_tasks_that_a_metric_names_are_played_in_whole_episodes():
+    settings = {"n_parallel": 2, "evaluate_every": 3, "evaluate_episodes": 2, "evaluate_where": "is_late"}
+    env, settings = Line(), TaskRunner(n_levels=N_TASKS, core=AskingSettings(), **settings)
+    agent = still_agent(env)
+    runner = trained_with(env, agent, settings)
+    tasks, evaluation = runner.curriculum, runner.curriculum.evaluation
     assert evaluation.measured == (3, 4, 5)
-    rates, known = jax.jit(lambda rates: evaluation.everywhere(rates, N_TASKS))(np.float32([0.25, 0.5, 1]))
-    np.testing.assert_array_equal(rates, [0, 0, 0, 0.25, 0.5, 1])
+
+    @jax.jit
+    def evaluated(key):
+        rates, steps = evaluation.rates(key, tasks._measured(), runner.students(runner.init(key)))
+        return *evaluation.everywhere(rates, N_TASKS), steps
+
+    rates, known, steps = evaluated(jax.random.key(0))
+    np.testing.assert_array_equal(rates, [0, 0, 0, 0, 1, 0])
     np.testing.assert_array_equal(known, np.arange(N_TASKS) >= 3)
+    assert steps == 2 * (4 + 5 + 6 + 4)  # two rows play side by side: the last place is filled up with the first task
+    assert [bool(evaluation.is_due(clock)) for clock in range(4)] == [True, False, False, True]
 
 
 @pytest.mark.deep
