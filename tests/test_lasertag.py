@@ -452,6 +452,7 @@ def test_the_view():
     np.testing.assert_array_equal(plain, seen[..., :4])
 
 
+@pytest.mark.deep
 def test_turned_by_180_degrees_with_seats_swapped_it_is_the_same_game():
     env = LaserTag(rules="lanctot", layout="random", height=7, width=6, view_front=3, view_side=2, random_starts=False)
 
