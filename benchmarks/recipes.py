@@ -25,8 +25,8 @@ from minimax_lib.config.evaluate import Settings
 from minimax_lib.envs.registry import make_held_out
 from minimax_lib.evaluate import main as evaluate
 from minimax_lib.evaluation.held_out import evaluation_keys
-from minimax_lib.evaluation.robustness import SHARES, RobustRunner, level_key
-from minimax_lib.evaluation.statistics import MIN_SEEDS, bootstrap_interval, interquartile_mean
+from minimax_lib.evaluation.robustness import RobustRunner, level_key
+from minimax_lib.evaluation.statistics import MIN_SEEDS, SHARES, bootstrap_interval, interquartile_mean
 from minimax_lib.evaluation.tables import Scores, level_scores
 from minimax_lib.experiment.evaluations import as_csv, existing, share_names
 from minimax_lib.experiment.files import write_atomically

@@ -43,10 +43,9 @@ from common import environment_facts, keep
 from minimax_lib import axes
 from minimax_lib.config import Config, load_yaml
 from minimax_lib.curricula.outcome import RolloutOutcome
-from minimax_lib.evaluation.held_out import evaluation_keys
-from minimax_lib.experiment.loop import evaluate_first_students
+from minimax_lib.experiment.loop import HeldOutEvaluation
 from minimax_lib.models.settings import FeedForward
-from minimax_lib.runners.build import make_agent, make_program
+from minimax_lib.runners.build import make_agent, make_program, mesh_of
 from minimax_lib.runners.hosts import make_devices_of_cores
 from minimax_lib.runners.training import Runner, RunnerState
 from minimax_lib.trees import mapped
@@ -210,11 +209,8 @@ def evaluation_share(trained: Trained) -> dict[str, Any]:
     for name, tasks in (("during training", trained.config.eval.tasks), ("benchmark", ("benchmark",))):
         settings = dataclasses.replace(trained.config.eval, tasks=tasks)
         eval_runner = settings.build(trained.config.env, make_agent(trained.config).agent)
-        evaluate = functools.partial(
-            jax.jit(functools.partial(evaluate_first_students, eval_runner)),
-            evaluation_keys(range(trained.n_seeds)),
-            trained.state.students.params,
-        )
+        held_out = HeldOutEvaluation(eval_runner, trained.config, mesh_of(trained.config))
+        evaluate = functools.partial(held_out.evaluate, 0, trained.state.students.params)
         took = [seconds(evaluate)[0] for _ in range(4)][1:]
         share = statistics.median(took) / (settings.every * per_update)
         found[name] = {"seconds": round(statistics.median(took), 3), "share_of_training": round(share, 4)}

@@ -1,12 +1,12 @@
-"""How the commands about finished runs begin and end: what is refused, what is said, and the exit status."""
+"""How commands begin and end: what is refused, what is said, and the exit status."""
 
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from minimax_lib.config.words import as_typed
 from minimax_lib.messages import one_line, printable
-from minimax_lib.train import refuse
 
 Request = TypeVar("Request")
 
@@ -32,6 +32,18 @@ def carried_out(
     except _failures() as error:  # the types are asked for only when something has failed
         print(f"error: {printable(failure(error))}", file=sys.stderr)
         return 1
+
+
+def refuse(error: ValueError, argv: Sequence[str] | None = None) -> int:
+    """2, the exit status for bad input, which is printed as one line, with the flags as they were typed.
+
+    All of this package's messages are one line. An error of several lines is a bug, and keeps its traceback.
+    """
+    if "\n" in str(error):
+        raise error
+    message = as_typed(str(error), sys.argv[1:] if argv is None else argv)
+    print(f"error: {printable(message)}", file=sys.stderr)
+    return 2
 
 
 def without_sweeps(folders: Sequence[str]) -> list[str]:

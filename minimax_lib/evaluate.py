@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import track
 
 from minimax_lib import axes
-from minimax_lib.commands import without_sweeps
+from minimax_lib.commands import refuse, without_sweeps
 from minimax_lib.config import to_dict
 from minimax_lib.config.evaluate import Settings, parse
 from minimax_lib.config.shipped import located_run, shipped_agents
@@ -19,8 +19,8 @@ from minimax_lib.config.train import import_plugins
 from minimax_lib.config.tree import flat
 from minimax_lib.evaluation.comparison import Improvement, Method, rows, tables
 from minimax_lib.evaluation.held_out import EvalRunner, evaluation_keys
-from minimax_lib.evaluation.robustness import SHARES, RobustRunner, level_key
-from minimax_lib.evaluation.statistics import MIN_SEEDS
+from minimax_lib.evaluation.robustness import RobustRunner, level_key
+from minimax_lib.evaluation.statistics import MIN_SEEDS, SHARES
 from minimax_lib.evaluation.tables import (
     Scores,
     level_scores,
@@ -48,7 +48,6 @@ from minimax_lib.experiment.meetings import meet
 from minimax_lib.experiment.saved import Run, find_run, restore
 from minimax_lib.runners.build import make_agent
 from minimax_lib.runners.memory import check_level_memory, check_task_memory
-from minimax_lib.train import refuse
 from minimax_lib.trees import mapped
 
 Groups = Mapping[str, Sequence[Run]]  # by label: runs that are pooled as seeds
@@ -293,7 +292,7 @@ def notes(settings: Settings, groups: Groups, updates: Iterable[int]) -> list[st
 
 def side_by_side(groups: Groups, found: Mapping[Path, tuple[int, Scores]]) -> list[Method]:
     """The methods with the scores of their runs, and on tasks the improvement of each over the first."""
-    from minimax_lib.pictures.bootstrap import stratified_band
+    from minimax_lib.pictures.bootstrap import seeds_band
     from minimax_lib.pictures.held_out import improvement_probability
 
     methods: list[Method] = []
@@ -305,7 +304,7 @@ def side_by_side(groups: Groups, found: Mapping[Path, tuple[int, Scores]]) -> li
         if methods and not scores.n_worst:
             both = (scores["solved_rate"], methods[0].scores["solved_rate"])
             enough = min(map(len, both)) >= MIN_SEEDS
-            band = stratified_band(both, improvement_probability) if enough else None
+            band = seeds_band(both, improvement_probability) if enough else None
             interval = (float(band[0]), float(band[1])) if band else None
             improvement = Improvement(float(improvement_probability(*both)), interval)
         updates = tuple(found[path][0] for path in paths)

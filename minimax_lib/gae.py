@@ -38,6 +38,38 @@ def gae(
     return advantage, advantage + value
 
 
+def clipped_gae(td_error: jax.Array, done: jax.Array, gamma: float, gae_lambda: float) -> jax.Array:
+    """f32[T, ...], never positive: the n-step sums of `td_error` (f32[T, ...]), clipped at 0 as they grow, and mixed.
+
+    Mead et al. 2026 (arXiv 2601.14957). With d the TD errors and n the steps from s to the end of its episode or of the
+    T steps:
+
+        D_0 = min(0, d_s),  D_i = min(0, D_{i-1} + gamma^i d_{s+i})
+        G_s = (1 - lambda) (D_0 + lambda D_1 + ... + lambda^{n-1} D_{n-1}) + lambda^n D_n
+
+    It takes T * T steps, since a sum that is clipped cannot be taken over from the step behind.
+    """
+    n_steps = len(td_error)
+    time = jnp.arange(n_steps, dtype=jnp.int32)
+    opens = jnp.concatenate([jnp.ones_like(done[:1]), done[:-1]])
+    column = time.reshape(-1, *(1,) * (done.ndim - 1))
+    began = jax.lax.cummax(jnp.where(opens, column, 0), axis=0)
+    closes = done.at[-1].set(True)
+
+    def one_step(loop: tuple[jax.Array, jax.Array], step: tuple) -> tuple[tuple[jax.Array, jax.Array], None]:
+        clipped, mixed = loop  # [T, ...], of the sums that begin with each step
+        t, error, began, closes = step
+        behind = (t - column).astype(jnp.float32)
+        under_way = (column >= began[None]) & (column <= t)
+        grown = jnp.minimum(clipped + gamma**behind * error[None], 0.0)
+        clipped = jnp.where(under_way, grown, clipped)
+        share = jnp.where(closes, 1.0, 1.0 - gae_lambda)[None] * gae_lambda**behind
+        return (clipped, mixed + jnp.where(under_way, share * grown, 0.0)), None
+
+    zero = jnp.zeros_like(td_error)
+    return jax.lax.scan(one_step, (zero, zero), (time, td_error, began, closes))[0][1]
+
+
 def next_values(value: jax.Array, last_value: jax.Array) -> jax.Array:
     """f32[T, ...], the value one step later: `value` [T, ...] shifted, with `last_value` [...] at the end.
 

@@ -1,4 +1,4 @@
-"""How loops over small steps are compiled for the backend at hand.
+"""How programs are compiled: loops over small steps for the backend at hand, and what runs seldom with little effort.
 
 An accelerator finishes a kernel over a few rows before the next one is launched. So the number of kernels decides how
 long a loop takes. If several steps share an iteration, they also share its costs: the counter, the writing of results
@@ -6,6 +6,15 @@ into the arrays of all steps, and the copies of the loop's state. On a CPU, larg
 """
 
 import jax
+
+# Compiler options of programs that run seldom, and so cost more to compile than to run.
+RUN_ONCE = {"xla_backend_optimization_level": 1}
+# Half the time again, and the program may be three times as slow. Numbers that are not whole may differ in their last
+# bit from those of other programs.
+LEAST_EFFORT: dict[str, bool | int | str] = {
+    "xla_backend_optimization_level": 0,
+    "xla_cpu_use_fusion_emitters": False,
+}
 
 
 def on_cpu() -> bool:

@@ -8,7 +8,6 @@ from minimax_lib.commands import carried_out, say, without_sweeps
 from minimax_lib.config.files import read_yaml
 from minimax_lib.config.report import Settings, parse
 from minimax_lib.config.runs import harmless
-from minimax_lib.config.train import import_plugins
 from minimax_lib.experiment.folder import RunFolder
 from minimax_lib.pictures import report_tables
 from minimax_lib.pictures.html import Html, page, write_page
@@ -31,7 +30,10 @@ def prepared(words: Sequence[str]) -> tuple[Settings, Sequence[Group]]:
     """(what is asked for, the runs in groups); ValueError in one line."""
     settings = parse(words)
     check_matplotlib()
-    import_plugins(settings.plugins or ())
+    if settings.plugins:
+        from minimax_lib.config.train import import_plugins  # imports JAX, which reports of tables do without
+
+        import_plugins(settings.plugins)
     groups = find_groups(without_sweeps(settings.run), settings.patterns, settings.by)
     check_plugins(settings, groups)
     check_tasks(settings, groups)
@@ -40,10 +42,11 @@ def prepared(words: Sequence[str]) -> tuple[Settings, Sequence[Group]]:
 
 def write(request: tuple[Settings, Sequence[Group]]) -> int:
     """Makes the report, and says where it is; the exit status."""
-    from minimax_lib.experiment.compilation import keep_compiled_programs
-
     settings, groups = request
-    keep_compiled_programs(settings.compilation_cache)
+    if settings.n_levels or settings.episodes:
+        from minimax_lib.experiment.compilation import keep_compiled_programs  # imports JAX
+
+        keep_compiled_programs(settings.compilation_cache)
     path = write_page(Path(settings.out), report(settings, groups))
     size = path.stat().st_size
     large = " (fewer --tasks, --n-levels or --n-checkpoints make it smaller)" if size > LARGE else ""

@@ -1,5 +1,6 @@
 """The rollout: students, teachers and probes all gather experience with it."""
 
+import dataclasses
 import math
 from typing import Any
 
@@ -241,40 +242,79 @@ def scan_restocked(env: Rows, one_step: Any, loop: tuple, keys: jax.Array) -> tu
     return loop, jax.tree.map(lambda x: x.reshape(n_steps, *x.shape[2:]), steps)
 
 
-def rows_of_levels(x: jax.Array, n: int, n_evals: int = 1) -> jax.Array:
-    """[T, A, R * n, ...] of `x` [T, A, R, ...] about rows that play `n` levels in turn: a copy for each of the levels.
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Which rows of a rollout belong to which of B levels: R = B / levels_per_row * n_evals."""
 
-    R is B * n_evals, and n_evals rows side by side play the same levels. So they do in the result.
+    n_evals: int = 1  # rows of each level, those of all agents together
+    n_agents: int = 1  # of an environment, whose rows these are
+    levels_per_row: int = 1  # that each row plays in turn
+    max_steps: int = 0  # of an episode; only needed where rows play several levels in turn
+
+    @property
+    def in_turn(self) -> bool:
+        return self.levels_per_row > 1
+
+
+ONE_ROW_EACH = Layout()
+
+
+def rows_of_levels(x: jax.Array, layout: Layout) -> jax.Array:
+    """[T, A, R * n, ...] of `x` [T, A, R, ...] about rows that play n levels in turn: a copy for each of the levels.
+
+    The n_evals rows side by side play the same levels. So they do in the result. If n is 1, `x` itself.
     """
+    n, n_evals = layout.levels_per_row, layout.n_evals
+    if n == 1:
+        return x
     apart = x.reshape(*x.shape[:2], -1, 1, n_evals, *x.shape[3:])
     copies = jnp.broadcast_to(apart, (*apart.shape[:3], n, *apart.shape[4:]))
     return copies.reshape(*x.shape[:2], -1, *x.shape[3:])
 
 
-def split_by_level(steps: Transition, n: int, n_evals: int = 1) -> Transition:
-    """The steps [T, A, R] of rows that play `n` levels in turn, with a row for each level: [T, A, R * n].
+def split_by_level(steps: Transition, layout: Layout) -> Transition:
+    """The steps [T, A, R] of rows that play n levels in turn, with a row for each level: [T, A, R * n].
 
-    Level number q of row r is numbered r * n + q (`queue_of`). The steps on the other levels of its row are not valid,
-    and they end no episode. Observations and actions are left out.
+    Level number q of row r is numbered r * n + q (`queue_of`). Only the steps of the row's first episode on the level
+    are valid, and it counts as ended only if it began in time (see `in_time`). Observations and actions are left out.
     """
-    if n == 1:
+    if not layout.in_turn:
         return steps
     assert steps.number is not None
-    numbers = rows_of_levels(steps.number % n, n, n_evals)
-    turns = jnp.arange(numbers.shape[-1], dtype=jnp.int32) // n_evals % n
+    n = layout.levels_per_row
+    numbers = rows_of_levels(steps.number % n, layout)
+    turns = jnp.arange(numbers.shape[-1], dtype=jnp.int32) // layout.n_evals % n
     mine = numbers == turns[None, None]
-    told = jax.tree.map(lambda x: rows_of_levels(x, n, n_evals), steps.replace(obs=(), action=()))
+    told = jax.tree.map(lambda x: rows_of_levels(x, layout), steps.replace(obs=(), action=()))
+    ends = told.done & mine
+    # A row comes to a level again if its episodes were short. Then a mean over all of them would be biased: in a maze,
+    # whoever fails the first has no time for a second.
+    mine &= jnp.cumsum(ends, axis=0, dtype=jnp.int32) - ends == 0
+    counts = mine & rows_of_levels(in_time(steps.first, layout.max_steps), layout)
 
     def only_mine(x: jax.Array) -> jax.Array:
         return jnp.where(mine, x, jnp.zeros_like(x))
 
     return told.replace(
-        done=told.done & mine,
+        done=ends & counts,
         episode_return=only_mine(told.episode_return),
         progress=only_mine(told.progress),
         facts=jax.tree.map(only_mine, told.facts),
         valid=mine if told.valid is None else told.valid & mine,
     )
+
+
+def in_time(first: jax.Array, max_steps: int) -> jax.Array:
+    """bool[T, ...]: the step's episode began so early that it ends inside the T steps, whatever happens in it.
+
+    `first` (bool[T, ...]) says where episodes begin. If no episode is sure to end, those that begin with step 0 count.
+    """
+    # When an episode begins depends on the episodes before it, and not on how it will come out. So whether it counts
+    # does not either. Among all that end within the T steps, short ones would be too many: in a maze, successes.
+    n_steps = len(first)
+    time = jnp.arange(n_steps, dtype=jnp.int32).reshape(-1, *(1,) * (first.ndim - 1))
+    began = jax.lax.cummax(jnp.where(first, time, 0), axis=0)
+    return began <= max(n_steps - max_steps, 0)
 
 
 class FirstEpisodes(struct.PyTreeNode):
@@ -292,7 +332,10 @@ class FirstEpisodes(struct.PyTreeNode):
 
 
 class EpisodeReturns(struct.PyTreeNode):
-    """The episodes on each level that ended inside a rollout. Unfinished ones do not count. All [A, B]."""
+    """The episodes on each level that ended inside a rollout. Unfinished ones do not count. All [A, B].
+
+    Where rows play several levels in turn, at most one episode counts (see `split_by_level`).
+    """
 
     mean: jax.Array  # f32, 0 where no episode ended
     best: jax.Array  # f32, -inf where no episode ended
@@ -301,16 +344,25 @@ class EpisodeReturns(struct.PyTreeNode):
     progress: jax.Array  # f32, mean at the episodes' ends, 0 where none ended
     facts: dict[str, jax.Array]  # f32 each, means as `progress`
     first: FirstEpisodes
+    begun: jax.Array  # bool, the student came to the level: in turn, it may not
+    known: jax.Array  # bool, nothing is left out: in turn, a student without an episode has hardly played the level
 
 
-def episode_returns(steps: Transition, n_evals: int = 1) -> EpisodeReturns:
-    """Statistics of the episodes that were completed in `steps` [T, A, B * n_evals]."""
+def episode_returns(steps: Transition, n_evals: int = 1, in_turn: bool = False) -> EpisodeReturns:
+    """Statistics of the episodes that were completed in `steps` [T, A, B * n_evals].
+
+    `in_turn`: each row played several levels, and these are the steps after `split_by_level`.
+    """
     done, returns = steps.done, steps.episode_return
 
     def pooled(x: jax.Array) -> jax.Array:
         return by_level(x, n_evals).sum(axis=-1)
 
     count = pooled(done.sum(axis=0, dtype=jnp.int32))
+
+    begun = everywhere = jnp.ones_like(count, bool)
+    if in_turn and steps.valid is not None:
+        begun = by_level(steps.valid.any(axis=0), n_evals).any(axis=-1)
 
     def at_ends(x: jax.Array) -> jax.Array:
         return pooled(jnp.where(done, x, 0.0).sum(axis=0)) / jnp.maximum(count, 1)
@@ -323,6 +375,8 @@ def episode_returns(steps: Transition, n_evals: int = 1) -> EpisodeReturns:
         progress=at_ends(steps.progress),
         facts=jax.tree.map(at_ends, steps.facts),
         first=jax.tree.map(lambda x: by_level(x, n_evals), first_episodes(steps)),
+        begun=begun,
+        known=count > 0 if in_turn else everywhere,
     )
 
 

@@ -11,6 +11,7 @@ import jax
 from rich.console import Console
 from rich.text import Text
 
+from minimax_lib.commands import refuse
 from minimax_lib.config import Config
 from minimax_lib.config.sweep import Sweep, read_sweep
 from minimax_lib.config.sweep_command import Command, parse
@@ -21,8 +22,7 @@ from minimax_lib.experiment.interrupts import exit_status
 from minimax_lib.experiment.sweeps import FAILED, FINISHED, Result, SweepFolder, table_parts
 from minimax_lib.experiment.workers import TRAIN, Workers
 from minimax_lib.messages import one_line, printable, shown
-from minimax_lib.runners.build import make_agent, make_runner, with_devices
-from minimax_lib.train import refuse
+from minimax_lib.runners.build import with_runner
 
 MOST_NAMED = 10  # trials in one line
 SLURM = """#!/bin/bash
@@ -98,8 +98,8 @@ def checker(sweep: Sweep) -> Callable[[Config], None]:
     def check(config: Config) -> None:
         if config.distributed:
             raise ValueError("distributed is on: a trial of a sweep is one process")
-        make_runner(with_devices(config))
-        evaluated = config.eval.build(config.env, make_agent(config).agent).names
+        config, runner = with_runner(config)
+        evaluated = config.eval.build(config.env, runner.agent.agent).names
         scored = make_held_out(config.env, tasks_of_run(wanted, config.runner)).names
         missing = [task for task in scored if task not in evaluated]
         if missing:

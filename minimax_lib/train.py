@@ -7,17 +7,21 @@ from collections.abc import Sequence
 
 import jax
 
+from minimax_lib.commands import refuse
 from minimax_lib.config import Config, parse, to_dict
 from minimax_lib.config.files import read_yaml
-from minimax_lib.config.flags import as_typed, left_behind_by
+from minimax_lib.config.flags import left_behind_by
 from minimax_lib.config.train import AUTO
 from minimax_lib.config.tree import flat
 from minimax_lib.config.wandb import Wandb
+from minimax_lib.curricula.sfl import SFL
+from minimax_lib.evaluation.held_out import EvalRunner
 from minimax_lib.experiment.compilation import keep_compiled_programs
 from minimax_lib.messages import printable
-from minimax_lib.runners.build import make_agent, make_runner, mesh_of, with_devices
+from minimax_lib.runners.build import make_runner, mesh_of, program_of, with_runner
 from minimax_lib.runners.hosts import join, make_devices_of_cores, n_cores
 from minimax_lib.runners.memory import check_memory
+from minimax_lib.runners.seeds import Program
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,15 +36,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             join(config.hosts, flat(to_dict(config)))
         else:
             make_devices_of_cores(n_cores() if config.n_devices == AUTO else config.device_count)
-        config = with_devices(as_saved(config))
-        check(config)
-        check_memory(config)
+        config, program, eval_runner = check(as_saved(config))
+        check_memory(config, program)
         for line in [*left_behind_by(sys.argv[1:] if argv is None else argv, config), *doubts(config)]:
             print(f"warning: {printable(line)}", file=sys.stderr)
         from minimax_lib.experiment.run import ExperimentRunner  # slow to import: not before the checks
 
         keep_compiled_programs(config.compilation_cache)
-        experiment = ExperimentRunner(config)
+        experiment = ExperimentRunner(config, program, eval_runner)
     except ValueError as error:
         return refuse(error, argv)
     except KeyboardInterrupt:
@@ -62,13 +65,17 @@ def as_saved(config: Config) -> Config:
     return config
 
 
-def check(config: Config) -> None:
-    """ValueError in one line where the parts of the configuration do not fit together."""
+def check(config: Config) -> tuple[Config, Program, EvalRunner]:
+    """(`config` with its number of devices, its training, its evaluation); nothing is compiled.
+
+    ValueError in one line where the parts of the configuration do not fit together.
+    """
+    config, runner = with_runner(config) if config.n_devices == AUTO else (config, None)
     # Before the parts: what does not fit the devices that there are not would be of no interest. One is always there.
     if config.device_count > 1 or config.distributed:
         mesh_of(config).check_devices()
-    make_runner(config)
-    config.eval.build(config.env, make_agent(config).agent)
+    runner = runner or make_runner(config)
+    return config, program_of(config, runner), config.eval.build(config.env, runner.agent.agent)
 
 
 def doubts(config: Config) -> list[str]:
@@ -80,21 +87,15 @@ def doubts(config: Config) -> list[str]:
             f"runner.rollouts_per_batch is {given}: episodes of more than {given * config.runner.n_steps} steps never "
             f"end, and levels that take so long are never scored ({needed} rollouts are enough for all)"
         )
+    in_turn = config.runner.levels_per_row > 1 and not isinstance(config.runner, SFL)  # SFL scores its levels apart
+    if in_turn and given == needed:
+        found.append(
+            f"runner.rollouts_per_batch is {given} with runner.levels_per_row={config.runner.levels_per_row}: only the "
+            f"first level of each row is sure to be scored ({4 * needed} rollouts are the default)"
+        )
     if not config.wandb.on and config.wandb != Wandb():
         found.append("settings of wandb are given and wandb is off: add --wandb to turn it on")
     return found
-
-
-def refuse(error: ValueError, argv: Sequence[str] | None = None) -> int:
-    """2, the exit status for bad input, which is printed as one line, with the flags as they were typed.
-
-    All of this package's messages are one line. An error of several lines is a bug, and keeps its traceback.
-    """
-    if "\n" in str(error):
-        raise error
-    message = as_typed(str(error), sys.argv[1:] if argv is None else argv)
-    print(f"error: {printable(message)}", file=sys.stderr)
-    return 2
 
 
 if __name__ == "__main__":

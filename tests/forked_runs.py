@@ -11,6 +11,7 @@ The answer is [status, seconds, output]; a status below 0 is the signal that end
 """
 
 import ctypes
+import gc
 import importlib
 import json
 import os
@@ -120,5 +121,6 @@ def run(command: dict[str, Any]) -> tuple[int, float, str]:
 
 
 if __name__ == "__main__":
+    gc.freeze()  # what was imported is never garbage: a child that looks for some leaves it alone
     for line in sys.stdin:
         print(json.dumps(run(json.loads(line))), flush=True)

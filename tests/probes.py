@@ -50,20 +50,21 @@ class Probe:
     def sample_level(self, key: jax.Array) -> ProbeLevel:
         """Constant reward with episodes of 1 to MAX_LENGTH steps; the observation tells the clock, up to BLANK."""
         length = jax.random.randint(key, (), 1, MAX_LENGTH + 1, jnp.int32)
-        return dataclasses.replace(constant_reward(), length=length, shown=clock_shown())
+        level = dataclasses.replace(constant_reward(), length=length, shown=clock_shown())
+        return jax.tree.map(jnp.asarray, level)
 
     def reset(self, key: jax.Array, level: ProbeLevel) -> tuple[ProbeState, TimeStep]:
         cue = jax.random.randint(key, (), 0, 2, jnp.int32)
         state = ProbeState(level=level, cue=cue, clock=jnp.zeros((), jnp.int32))
         no = jnp.zeros((), bool)
-        return state, TimeStep(obs=level.shown[0, cue], reward=jnp.zeros(()), terminated=no, truncated=no)
+        return state, TimeStep(obs=jnp.asarray(level.shown)[0, cue], reward=jnp.zeros(()), terminated=no, truncated=no)
 
     def step(self, key: jax.Array, state: ProbeState, action: jax.Array) -> tuple[ProbeState, TimeStep]:
         level, cue, clock = state.level, state.cue, state.clock + 1
         over = clock >= level.length
         return dataclasses.replace(state, clock=clock), TimeStep(
-            obs=level.shown[jnp.minimum(clock, MAX_LENGTH), cue],
-            reward=level.reward[jnp.minimum(state.clock, MAX_LENGTH - 1), cue, action],
+            obs=jnp.asarray(level.shown)[jnp.minimum(clock, MAX_LENGTH), cue],
+            reward=jnp.asarray(level.reward)[jnp.minimum(state.clock, MAX_LENGTH - 1), cue, action],
             terminated=over & ~level.truncates,
             truncated=over & level.truncates,
         )
@@ -75,19 +76,19 @@ class Probe:
         return {}
 
 
-def clock_shown() -> jax.Array:
+def clock_shown() -> np.ndarray:
     """The observation is the clock."""
-    clock = jnp.minimum(jnp.arange(MAX_LENGTH + 1, dtype=jnp.int32), BLANK)
-    return jnp.broadcast_to(clock[:, None], (MAX_LENGTH + 1, 2))
+    clock = np.minimum(np.arange(MAX_LENGTH + 1, dtype=np.int32), BLANK)
+    return np.broadcast_to(clock[:, None], (MAX_LENGTH + 1, 2))
 
 
 def table(length: int, shown: np.ndarray, reward: np.ndarray, truncates: bool = False) -> ProbeLevel:
-    """A level from tables that are broadcast to their full size."""
+    """A level from tables that are broadcast to their full size. It is NumPy's, and so compiles nothing."""
     return ProbeLevel(
-        length=jnp.asarray(length, jnp.int32),
-        shown=jnp.broadcast_to(jnp.asarray(shown, jnp.int32), (MAX_LENGTH + 1, 2)),
-        reward=jnp.broadcast_to(jnp.asarray(reward, jnp.float32), (MAX_LENGTH, 2, N_ACTIONS)),
-        truncates=jnp.asarray(truncates, bool),
+        length=np.asarray(length, np.int32),
+        shown=np.broadcast_to(np.asarray(shown, np.int32), (MAX_LENGTH + 1, 2)),
+        reward=np.broadcast_to(np.asarray(reward, np.float32), (MAX_LENGTH, 2, N_ACTIONS)),
+        truncates=np.asarray(truncates, bool),
     )
 
 
@@ -110,7 +111,7 @@ def delayed_reward() -> ProbeLevel:
     """Three steps that show the clock, reward 1 after the last: the values are gamma^2, gamma and 1."""
     reward = np.zeros((MAX_LENGTH, 1, 1))
     reward[2] = 1.0
-    return table(3, np.asarray(clock_shown()), reward)
+    return table(3, clock_shown(), reward)
 
 
 def action_for_observation() -> ProbeLevel:

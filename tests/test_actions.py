@@ -1,6 +1,7 @@
 """Policies over every kind of action, and masks: against sums and integrals, and by learning the best actions."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -26,8 +27,23 @@ BOX = Box(-2.0, 4.0, (2,))
 MIXED = Dict((("arm", BOX), ("gear", Discrete(3)), ("keys", MultiDiscrete((2, 4)))))
 
 
-def parameters(space, seed: int = 0, n: int = 5) -> jax.Array:
-    return jax.random.normal(jax.random.key(seed), (n, n_outputs(space) + n_deviations(space)))
+def parameters(space, n: int = 5) -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(n, n_outputs(space) + n_deviations(space))).astype(np.float32)
+
+
+@functools.partial(jax.jit, static_argnames=("space", "gaussian", "n"))
+def drawn_from(space, x, key, gaussian="plain", n: int = 20_000) -> dict:
+    """All that a policy says, of an action and of `n` others."""
+    policy, (k_one, k_many) = distribution(space, x, gaussian), jax.random.split(key)
+    action, many = policy.sample(seed=k_one), policy.sample(seed=k_many, sample_shape=n)
+    return {
+        "action": action,
+        "log_prob": policy.log_prob(action),
+        "entropy": policy.entropy(),
+        "mode": policy.mode(),
+        "many": many,
+        "log_probs": jax.vmap(policy.log_prob)(many),
+    }
 
 
 # ------------------------------------------------------------------------------------------------ distributions
@@ -35,18 +51,18 @@ def parameters(space, seed: int = 0, n: int = 5) -> jax.Array:
 
 def test_many_discrete_actions_are_independent_categoricals():
     space = MultiDiscrete((2, 4, 3))
-    policy = distribution(space, parameters(space))
+    found = jax.device_get(drawn_from(space, parameters(space), jax.random.key(1)))
     logits = np.split(np.asarray(parameters(space), np.float64), [2, 6], axis=-1)
     p = [np.exp(x) / np.exp(x).sum(axis=-1, keepdims=True) for x in logits]
-    action = policy.sample(seed=jax.random.key(1))
+    action = found["action"]
     assert action.shape == (5, 3)
-    assert action.dtype == jnp.int32
-    expected = sum(np.log(p[i][np.arange(5), np.asarray(action)[:, i]]) for i in range(3))
-    np.testing.assert_allclose(policy.log_prob(action), expected, rtol=1e-5)
+    assert action.dtype == np.int32
+    expected = sum(np.log(p[i][np.arange(5), action[:, i]]) for i in range(3))
+    np.testing.assert_allclose(found["log_prob"], expected, rtol=1e-5)
     entropy = sum(-(x * np.log(x)).sum(axis=-1) for x in p)
-    np.testing.assert_allclose(policy.entropy(), entropy, rtol=1e-5)
-    np.testing.assert_array_equal(policy.mode(), np.stack([x.argmax(axis=-1) for x in p], axis=-1))
-    drawn = np.asarray(policy.sample(seed=jax.random.key(2), sample_shape=20_000))
+    np.testing.assert_allclose(found["entropy"], entropy, rtol=1e-5)
+    np.testing.assert_array_equal(found["mode"], np.stack([x.argmax(axis=-1) for x in p], axis=-1))
+    drawn = found["many"]
     assert (drawn.max(axis=(0, 1)) == [1, 3, 2]).all()
     for i in range(3):
         shares = np.stack([(drawn[:, :, i] == value).mean(axis=0) for value in range(p[i].shape[1])], axis=-1)
@@ -57,61 +73,81 @@ def test_many_discrete_actions_are_independent_categoricals():
 def test_densities_of_real_actions_integrate_to_one(gaussian, deviation):
     """By the trapezoid rule: the integral is 1, the entropy is right, and half of the actions lie below the mode."""
     space = Box(-1.0, 3.0, (1,))
-    policy = distribution(space, jnp.asarray([0.3, np.log(deviation)]), gaussian)
     edge = 1e-5 if gaussian == "squashed" else -20 * deviation
     # Denser near the edges, where the density of a squashed Gaussian may be high.
     x = 1 + (2 - edge) * np.sin(np.linspace(-np.pi / 2, np.pi / 2, 40_001))
-    log_p = np.asarray(jax.vmap(policy.log_prob)(jnp.asarray(x[:, None], jnp.float32)), np.float64)
+    parameter = np.array([0.3, np.log(deviation)], np.float32)
+    log_p, entropy, mode = jax.device_get(density(space, gaussian, parameter, x[:, None].astype(np.float32)))
+    log_p = log_p.astype(np.float64)
     p = np.exp(log_p)
     assert np.trapezoid(p, x) == pytest.approx(1, abs=2e-3)
-    assert -np.trapezoid(p * log_p, x) == pytest.approx(float(policy.entropy()), abs=1e-2)
-    below = np.trapezoid(p[x < float(policy.mode()[0])], x[x < float(policy.mode()[0])])
+    assert -np.trapezoid(p * log_p, x) == pytest.approx(float(entropy), abs=1e-2)
+    below = np.trapezoid(p[x < mode[0]], x[x < mode[0]])
     assert below == pytest.approx(0.5, abs=2e-2)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def density(space, gaussian, parameter, x) -> tuple:
+    """(logarithm of the density at each x, entropy, mode)."""
+    policy = distribution(space, parameter, gaussian)
+    return jax.vmap(policy.log_prob)(x), policy.entropy(), policy.mode()
 
 
 @pytest.mark.parametrize("gaussian", ["plain", "squashed"])
 def test_entropy_is_minus_the_mean_log_probability(gaussian):
-    policy = distribution(MIXED, parameters(MIXED), gaussian)
-    drawn = policy.sample(seed=jax.random.key(1), sample_shape=20_000)
-    log_prob = np.asarray(jax.vmap(policy.log_prob)(drawn))
+    found = jax.device_get(drawn_from(MIXED, parameters(MIXED), jax.random.key(1), gaussian))
+    log_prob = found["log_probs"]
     error = 4 * log_prob.std(axis=0) / np.sqrt(20_000)
-    assert (np.abs(-log_prob.mean(axis=0) - policy.entropy()) < error).all()
+    assert (np.abs(-log_prob.mean(axis=0) - found["entropy"]) < error).all()
 
 
 def test_squashed_actions_stay_inside_and_have_finite_probabilities():
-    policy = distribution(BOX, jnp.asarray([[30.0, -30.0, 2.0, 2.0]]), "squashed")
-    drawn = policy.sample(seed=jax.random.key(0), sample_shape=1000)
+    x = np.array([[30.0, -30.0, 2.0, 2.0]], np.float32)
+
+    @jax.jit
+    def found(key, x):
+        drawn = distribution(BOX, x, "squashed").sample(seed=key, sample_shape=1000)
+
+        def loss(x):
+            return distribution(BOX, x, "squashed").log_prob(drawn[0]).sum()
+
+        return drawn, *jax.value_and_grad(loss)(x)
+
+    drawn, loss, gradient = jax.device_get(found(jax.random.key(0), x))
     assert ((drawn >= BOX.low) & (drawn <= BOX.high)).all()
-
-    def loss(x):
-        return distribution(BOX, x, "squashed").log_prob(drawn[0]).sum()
-
-    x = jnp.asarray([[30.0, -30.0, 2.0, 2.0]])
-    assert np.isfinite(loss(x))
-    assert np.isfinite(jax.grad(loss)(x)).all()
+    assert np.isfinite(loss)
+    assert np.isfinite(gradient).all()
 
 
 def test_a_policy_of_several_parts_is_their_product():
     x = parameters(MIXED)
-    policy = distribution(MIXED, x)
-    action = policy.sample(seed=jax.random.key(1))
-    outputs, deviations = x[:, :11], x[:, 11:]
-    parts = {
-        "arm": distribution(BOX, jnp.concatenate([outputs[:, :2], deviations], axis=-1)),
-        "gear": distribution(Discrete(3), outputs[:, 2:5]),
-        "keys": distribution(MultiDiscrete((2, 4)), outputs[:, 5:]),
-    }
-    total = sum(part.log_prob(action[name]) for name, part in parts.items())
-    np.testing.assert_allclose(policy.log_prob(action), total, rtol=1e-5)
+    found = drawn_from(MIXED, x, jax.random.key(1))
+
+    @jax.jit
+    def sum_of_parts(x, action):
+        outputs, deviations = x[:, :11], x[:, 11:]
+        parts = {
+            "arm": distribution(BOX, jnp.concatenate([outputs[:, :2], deviations], axis=-1)),
+            "gear": distribution(Discrete(3), outputs[:, 2:5]),
+            "keys": distribution(MultiDiscrete((2, 4)), outputs[:, 5:]),
+        }
+        return sum(part.log_prob(action[name]) for name, part in parts.items())
+
+    np.testing.assert_allclose(found["log_prob"], sum_of_parts(x, found["action"]), rtol=1e-5)
 
 
 def test_every_row_of_a_policy_has_a_key_of_its_own():
     """Whole episodes draw their actions like this: with a vmap over the rows of a distribution."""
-    keys = jax.random.split(jax.random.key(0), 5)
-    for gaussian in ("plain", "squashed"):
-        policy = distribution(MIXED, parameters(MIXED), gaussian)
-        drawn = jax.vmap(lambda key, row: row.sample(seed=key))(keys, policy)
-        one = distribution(MIXED, parameters(MIXED)[3], gaussian).sample(seed=keys[3])
+
+    @jax.jit
+    def both(key, x):
+        keys, found = jax.random.split(key, 5), []
+        for gaussian in ("plain", "squashed"):
+            drawn = jax.vmap(lambda key, row: row.sample(seed=key))(keys, distribution(MIXED, x, gaussian))
+            found.append((drawn, distribution(MIXED, x[3], gaussian).sample(seed=keys[3])))
+        return found
+
+    for drawn, one in jax.device_get(both(jax.random.key(0), parameters(MIXED))):
         jax.tree.map(lambda x, y: np.testing.assert_allclose(x[3], y, rtol=1e-5), drawn, one)
 
 
@@ -129,7 +165,7 @@ def test_actions_without_a_policy_are_refused(space, gaussian, message):
 
 
 def test_what_a_gaussian_draws_is_clipped_for_the_environment():
-    action = {"arm": jnp.asarray([9.0, -9.0]), "gear": jnp.asarray(2), "keys": jnp.asarray([1, 3])}
+    action = {"arm": np.array([9, -9], np.float32), "gear": np.asarray(2), "keys": np.asarray([1, 3])}
     clipped = within(MIXED, action)
     np.testing.assert_array_equal(clipped["arm"], [4.0, -2.0])
     assert clipped["gear"] is action["gear"]
@@ -191,6 +227,7 @@ def trained(env, gaussian: str = "plain", n_updates: int = 120, **ppo):
 
 
 @pytest.mark.parametrize(("gaussian", "over"), [("plain", "rollout"), ("squashed", "minibatch")])
+@pytest.mark.deep
 def test_ppo_learns_to_hit_a_real_number(gaussian, over):
     env = Target()
     agent, params, _ = trained(env, gaussian, advantages_over=over)
@@ -253,9 +290,25 @@ class Locks:
 
 
 def test_masked_actions_are_never_taken():
-    """Neither the conformance check's random play nor training uses a forbidden key, which would make the loss NaN."""
+    """By the conformance check's random play and by a policy: a forbidden key would make the reward NaN."""
     env = Locks()
     check_environment(env, jax.random.key(0))
+    model = FeedForward(dense_width=8, head_width=4).build(env.observation_space, env.action_space)
+    agent = PPOAgent(model, PPO())
+
+    @jax.jit
+    def played(key, levels):
+        params = agent.init(key, env.reset(key, levels[0])[1].obs).params
+        return WholeEpisodes(env, agent).play(key, params, levels)
+
+    levels = np.tile(np.array([[0, 1], [3, 2], [1, 2]], np.int32), (16, 1))
+    assert np.isfinite(played(jax.random.key(1), levels).returns).all()
+
+
+@pytest.mark.deep
+def test_masked_actions_are_never_taken_in_training():
+    """A forbidden key would make the loss NaN."""
+    env = Locks()
     agent, params, report = trained(env, n_updates=20)
     assert np.isfinite(report.metrics["loss"]).all()
     played = jax.jit(WholeEpisodes(env, agent.agent).play)(
@@ -266,20 +319,25 @@ def test_masked_actions_are_never_taken():
 
 
 def test_a_mask_takes_the_probability_of_what_it_forbids():
-    logits = jnp.asarray([[1.0, 2.0, 3.0, 4.0]])
-    policy = distribution(Discrete(4), masked(Discrete(4), logits, jnp.asarray([[True, False, True, False]])))
+    logits = np.array([[1, 2, 3, 4]], np.float32)
+
+    @jax.jit
+    def found(logits, mask, only_one):
+        policy = distribution(Discrete(4), masked(Discrete(4), logits, mask))
+        entropy = jax.grad(lambda x: distribution(Discrete(4), masked(Discrete(4), x, only_one)).entropy()[0])
+        return policy.probs[0], policy.entropy()[0], entropy(logits)
+
+    masks = np.array([[True, False, True, False]]), np.eye(4, dtype=bool)[:1]
+    probs, entropy, gradient = jax.device_get(found(logits, *masks))
     p = np.exp([1.0, 3.0]) / np.exp([1.0, 3.0]).sum()
-    np.testing.assert_allclose(policy.probs[0], [p[0], 0, p[1], 0], rtol=1e-6)
-    np.testing.assert_allclose(policy.entropy()[0], -(p * np.log(p)).sum(), rtol=1e-5)
-    grad = jax.grad(
-        lambda x: distribution(Discrete(4), masked(Discrete(4), x, jnp.eye(4, dtype=bool)[:1])).entropy()[0]
-    )
-    assert np.isfinite(grad(logits)).all()
+    np.testing.assert_allclose(probs, [p[0], 0, p[1], 0], rtol=1e-6)
+    np.testing.assert_allclose(entropy, -(p * np.log(p)).sum(), rtol=1e-5)
+    assert np.isfinite(gradient).all()
 
 
 def test_random_actions_are_uniform_over_what_is_allowed():
-    obs = {ACTION_MASK: jnp.asarray([True, False, True, True, False, False, True, False])}
-    draw = jax.vmap(lambda key: sample_allowed(MultiDiscrete((4, 4)), key, obs))
+    obs = {ACTION_MASK: np.array([True, False, True, True, False, False, True, False])}
+    draw = jax.jit(jax.vmap(lambda key: sample_allowed(MultiDiscrete((4, 4)), key, obs)))
     drawn = np.asarray(draw(jax.random.split(jax.random.key(0), 6000)))
     np.testing.assert_allclose(np.bincount(drawn[:, 0], minlength=4) / 6000, [1 / 3, 0, 1 / 3, 1 / 3], atol=0.03)
     assert set(drawn[:, 1]) == {2}

@@ -14,6 +14,7 @@ from minimax_lib.envs.lasertag.bot import hunting_bot
 from minimax_lib.envs.lasertag.dynamics import begin
 from minimax_lib.envs.lasertag.lasertag import LaserTag
 from minimax_lib.envs.lasertag.level import make_level
+from minimax_lib.envs.matrix_game import MATCHING_PENNIES, MatrixGame
 
 GAME = LaserTag(height=5, width=5, max_steps=12)
 FIRE, STAND, LEFT, RIGHT = (GAME.actions.index(name) for name in ("fire", "stand", "left", "right"))
@@ -27,14 +28,26 @@ def firing_bot(key, game, state, seat):
     return jnp.full((), game.actions.index("fire"), jnp.int32)
 
 
-def test_it_conforms():
-    env = Against(GAME, (random_bot, hunting_bot))
+def second_bot(key, game, state, seat):
+    return jnp.ones((), jnp.int32)
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        Against(MatrixGame(MATCHING_PENNIES), (random_bot, second_bot)),
+        pytest.param(Against(GAME, (random_bot, hunting_bot)), marks=pytest.mark.deep),
+    ],
+    ids=["pennies", "lasertag"],
+)
+def test_it_conforms(env):
     assert isinstance(env, Observable)
     check_environment(env, jax.random.key(0))
 
 
 def test_levels_name_bots_and_seats():
-    levels = jax.device_get(sample_levels(Against(GAME, (random_bot, hunting_bot)), jax.random.key(0), 400))
+    env = Against(GAME, (random_bot, hunting_bot))
+    levels = jax.device_get(jax.jit(lambda key: sample_levels(env, key, 400))(jax.random.key(0)))
     for numbers in (levels.bot, levels.seat):
         assert set(numbers.tolist()) == {0, 1}
         assert abs(numbers.mean() - 0.5) < 4 * 0.5 / 20
@@ -46,13 +59,20 @@ def facing_each_other():
     return make_level(free, [[0, 0], [4, 0]], [0, 2], ~free)
 
 
+@functools.cache
+def programs_of(bots):
+    """(reset, step) of a game against one of `bots`."""
+    env = Against(GAME, bots)
+    return jax.jit(env.reset), jax.jit(env.step)
+
+
 def end_of(bots, bot, seat, action, limit=12):
     """The last time step of a game in which the learner always does `action`."""
-    env = Against(GAME, bots)
-    level = AgainstLevel(facing_each_other(), jnp.int32(bot), jnp.int32(seat))
-    state, ts = env.reset(jax.random.key(0), level)
+    reset, step = programs_of(bots)
+    level = AgainstLevel(facing_each_other(), np.int32(bot), np.int32(seat))
+    state, ts = reset(jax.random.key(0), level)
     for i in range(limit):
-        state, ts = env.step(jax.random.key(i), state, jnp.int32(action))
+        state, ts = step(jax.random.key(i), state, np.int32(action))
         if ts.done:
             break
     return ts, i + 1
@@ -76,16 +96,24 @@ def test_who_wins(seat):
     assert (float(drawn.facts["lost"]), float(drawn.facts["drawn"])) == (0, 1)
 
 
+@jax.jit
+def both_views(level, state):
+    """(what each agent sees at the start of the game, what the learner sees in `state`)."""
+    env = Against(GAME, (standing_bot, firing_bot))
+    return GAME.observe(begin(level.game))["image"], env.observe(state)["image"]
+
+
 @pytest.mark.parametrize("seat", [0, 1])
 def test_the_learner_sees_from_its_seat(seat):
-    env = Against(GAME, (standing_bot,))
-    level = AgainstLevel(facing_each_other(), jnp.int32(0), jnp.int32(seat))
-    state, ts = env.reset(jax.random.key(0), level)
-    both = GAME.observe(begin(level.game))["image"]
+    env = Against(GAME, (standing_bot, firing_bot))
+    reset, step = programs_of(env.bots)
+    level = AgainstLevel(facing_each_other(), np.int32(0), np.int32(seat))
+    state, ts = reset(jax.random.key(0), level)
+    both, observed = jax.device_get(both_views(level, state))
     np.testing.assert_array_equal(ts.obs["image"], both[seat])
-    np.testing.assert_array_equal(env.observe(state)["image"], both[seat])
+    np.testing.assert_array_equal(observed, both[seat])
     assert (both[0] != both[1]).any()
-    state, _ = env.step(jax.random.key(0), state, jnp.int32(LEFT))
+    state, _ = step(jax.random.key(0), state, np.int32(LEFT))
     assert int(state.game.facing[1 - seat]) == [0, 2][1 - seat]
     assert int(state.game.facing[seat]) != [0, 2][seat]
 
@@ -157,6 +185,7 @@ def results_of(player):
 
 
 # Measured with OpenSpiel's own game and a plain Python program: 8,000 games of the bot, 4,000 of the random player.
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("player", "expected", "length"),
     [(random_bot, (0.356, 0.290, 0.354), 112), (hunting_bot, (0.940, 0.013, 0.047), 29.6)],

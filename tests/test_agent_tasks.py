@@ -1,6 +1,8 @@
 """A task for each agent: a plain account of who is on what, one agent is the list of tasks, devices, refusals."""
 
 import dataclasses
+import functools
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +20,7 @@ from minimax_lib.models.settings import FeedForward
 from minimax_lib.runners.build import trained_with
 from minimax_lib.runners.devices import DeviceMesh, DeviceRunner
 from tests.islands import Islands, IslandsWithGoals, Walk
+from tests.still_agent import still_agent
 
 KEY = jax.random.key(3)
 FOUR = IslandsWithGoals()
@@ -35,30 +38,42 @@ class FromTheMiddle(Walk):
 
 
 def trained(env, **settings):
-    network = FeedForward(dense_width=8, head_width=8).build(env.observation_space, env.action_space)
-    agent = AgentPop(PPOAgent(network, PPO(n_epochs=1, lr=1e-2), 10), 1)
-    return trained_with(env, agent, TaskRunner(n_parallel=3, n_steps=10, **settings))
+    return trained_with(env, still_agent(env), TaskRunner(n_parallel=3, n_steps=10, **settings))
 
 
-def test_environments_conform_and_each_fault_is_found():
+def test_environments_conform():
     assert isinstance(FOUR, HasAgentTasks)
     assert not isinstance(Islands(), HasAgentTasks)
     check_multi_agent(FOUR, KEY, 2)
-    for change, sentence in (
-        (lambda level, tasks: level.at[:, 1].max(tasks), "keeps something of the tasks that were there before"),
-        (lambda level, tasks: level.at[:, 1].set(0), "the same level of task 0 and of the last one"),
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
         (lambda level, tasks: level.astype(jnp.float32), "the level with other tasks"),
-    ):
-        broken = type("Broken", (IslandsWithGoals,), {"with_tasks": lambda self, *of, change=change: change(*of)})
-        with pytest.raises(AssertionError, match=sentence):
-            check_multi_agent(broken(), KEY, 2)
+        pytest.param(
+            lambda level, tasks: level.at[:, 1].max(tasks),
+            "keeps something of the tasks that were there before",
+            marks=pytest.mark.deep,
+        ),
+        pytest.param(
+            lambda level, tasks: level.at[:, 1].set(0),
+            "the same level of task 0 and of the last one",
+            marks=pytest.mark.deep,
+        ),
+    ],
+)
+def test_each_fault_of_an_environment_is_found(change, sentence):
+    broken = type("Broken", (IslandsWithGoals,), {"with_tasks": lambda self, *of: change(*of)})
+    with pytest.raises(AssertionError, match=sentence):
+        check_multi_agent(broken(), KEY, 2)
 
 
 def test_each_agent_has_its_task_until_nobody_lives():
     """The goal that an agent sees is its task, and its result is that of its life."""
     n_rows, n_steps = 3, 10
     runner = trained(FOUR, n_levels=5)
-    state, step = runner.init(KEY), jax.jit(lambda state: told_and_played(runner, state))
+    state, step = jax.jit(runner.init)(KEY), jax.jit(lambda state: told_and_played(runner, state))
     alive, length = np.ones((n_rows, 4), bool), np.zeros((n_rows, 4), int)
     seen = set()
     for _ in range(4):
@@ -87,23 +102,32 @@ def test_each_agent_has_its_task_until_nobody_lives():
     assert any(len(set(tasks)) > 1 for tasks in seen)  # agents that live together have different tasks
 
 
+class Heard(AgentTasks):
+    """Keeps what it is told in the step that is compiled now."""
+
+    told: ClassVar[list[Any]] = []
+
+    def observe(self, key, clock, state, batch, outcome):
+        results, _ = self.scoring.results(outcome.steps(self.score), state.unfinished)
+        self.told.append((batch.queue, outcome.runs.steps, results))
+        return super().observe(key, clock, state, batch, outcome)
+
+
 def told_and_played(runner, state):
     """(the queue, the steps, the results that the curriculum is told, what `step` gives) of a step of the runner."""
-    _, (shared_key, local) = state.clock, runner.keys(state)
-    k_propose, k_rollout, k_update, _ = jax.random.split(local, 4)
-    _, batch = runner.curriculum.propose(shared_key, k_propose, state.clock, state.curriculum, runner.students(state))
-    played = runner._play_on(k_rollout, k_update, state, batch)
-    steps = played.outcome.steps(runner.curriculum.score)
-    results, _ = runner.curriculum.scoring.results(steps, state.curriculum.unfinished)
-    return batch.queue, played.outcome.runs.steps, results, runner.step(state)
+    tasks = runner.curriculum
+    heard = Heard(**{field.name: getattr(tasks, field.name) for field in dataclasses.fields(tasks)})
+    after = dataclasses.replace(runner, curriculum=heard).step(state)
+    return *Heard.told.pop(), after
 
 
+@pytest.mark.deep
 def test_one_agent_draws_tasks_as_from_a_list():
     island = FromTheMiddle()
     several = trained(IslandsWithGoals(island=island, n_agents=1), n_levels=3)
     listed = trained(island, n_levels=7)
     assert type(several.curriculum) is AgentTasks
-    one, other = several.init(KEY), listed.init(KEY)
+    one, other = jax.jit(several.init)(KEY), jax.jit(listed.init)(KEY)
     step, other_step = jax.jit(several.step), jax.jit(listed.step)
     for _ in range(3):
         (one, _), (other, told) = step(one), other_step(other)
@@ -111,7 +135,7 @@ def test_one_agent_draws_tasks_as_from_a_list():
         for x, y in zip(jax.tree.leaves(one.curriculum.core), jax.tree.leaves(other.curriculum.core), strict=True):
             np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5)
     assert np.isfinite(told["loss"])
-    weights = several.curriculum.core.weights(one.curriculum.core)
+    weights = jax.jit(several.curriculum.core.weights)(one.curriculum.core)
     assert weights.shape == (7,)
     assert float(weights.max()) > 1.2 / 7  # it has learnt something about tasks
 
@@ -123,18 +147,21 @@ def test_an_evaluation_is_of_agents_that_all_have_the_task():
     rates = []
     for env, n_levels in ((IslandsWithGoals(island=island), 2), (island, 7)):
         runner = trained(env, n_levels=n_levels, **settings)
-        state, tasks = runner.init(KEY), runner.curriculum
-        rates.append(rates_of(tasks, runner.students(state)))
+        rates.append(first_rates(runner, KEY))
     several, alone = map(np.asarray, rates)
     error = np.sqrt(alone * (1 - alone) / n * 1.25)
     assert (np.abs(several - alone) <= 4 * error + 1e-6).all()
     assert alone.max() - alone.min() > 0.3
 
 
-def rates_of(tasks, students):
-    return jax.jit(lambda key: tasks.evaluation.rates(key, tasks._measured(), students)[0])(KEY)
+@functools.partial(jax.jit, static_argnums=0)
+def first_rates(runner, key):
+    """How often the students solve each task before they have learnt anything."""
+    tasks, students = runner.curriculum, runner.students(runner.init(key))
+    return tasks.evaluation.rates(key, tasks._measured(), students)[0]
 
 
+@pytest.mark.deep
 def test_on_four_devices_all_know_the_results_of_all():
     settings = TaskRunner(n_parallel=8, n_steps=10, n_levels=8).per_device(4)
     assert settings.n_levels == 2

@@ -13,7 +13,7 @@ import pytest
 from crash import Runs
 from rich.console import Console
 from tiny_run import save_tiny_run
-from toy_program import EVALUATION, ToyRunner, toy_config, toy_program
+from toy_program import EVALUATION, ToyRunner, toy_config, toy_experiment, toy_program
 
 import minimax_lib
 from minimax_lib.config import Config, to_dict
@@ -28,7 +28,7 @@ ARCHIVED = {"archive_every": 6, "checkpoint_every": 8}
 
 
 def train(config: Config, **faults: int) -> Any:
-    return ExperimentRunner(config, toy_program(config, **faults), EVALUATION).train()
+    return toy_experiment(config, **faults).train()
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -69,6 +69,7 @@ def whole(runs):
     return {name: load_params(runs.folder / "whole" / "archive" / name)["w"] for name in files(runs.folder / "whole")}
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("how", ["kill_before", "kill_after"])
 def test_after_kill_9_each_file_is_there_once_and_the_same(runs, whole, how):
     settings = {"archive_every": 6, "name": how}
@@ -104,7 +105,7 @@ def files_in(folder: Path) -> dict[str, bytes]:
 
 def test_parameters_that_are_not_finite_are_not_kept(tmp_path):
     config = toy_config(tmp_path, archive_every=2, checkpoint_every=24)
-    assert ExperimentRunner(config, toy_program(config, overflows_at=4), EVALUATION).run() == 1
+    assert toy_experiment(config, overflows_at=4).run() == 1
     assert list(archive.archived(config.run_folder / "archive")) == [2]
 
 

@@ -10,21 +10,25 @@ from minimax_lib import axes
 
 def test_everything_is_the_identity_without_axes():
     assert not axes.is_bound(axes.SEED)
-    assert float(axes.device_mean(jnp.float32(3))) == 3
-    assert int(axes.common(jnp.int32(7))) == 7
-    assert bool(axes.any_seed(jnp.bool_(True)))
-    assert not bool(axes.everywhere_all(jnp.bool_(False)))
-    key = jax.random.key(0)
-    assert (jax.random.key_data(axes.device_key(key)) == jax.random.key_data(key)).all()
+
+    @jax.jit
+    def reduced(key):
+        keys = jax.random.key_data(axes.device_key(key)), jax.random.key_data(key)
+        mean, same = axes.device_mean(jnp.float32(3)), axes.common(jnp.int32(7))
+        return mean, same, axes.any_seed(jnp.bool_(True)), axes.everywhere_all(jnp.bool_(False)), keys
+
+    mean, same, some, every, keys = jax.device_get(reduced(jax.random.key(0)))
+    assert (mean, same, some, every) == (3, 7, True, False)
+    np.testing.assert_array_equal(*keys)
 
 
 def test_predicates_reduce_over_seeds():
-    fills = jnp.array([True, False, True])
+    fills = np.array([True, False, True])
 
     def both(fill):
         return axes.any_seed(fill), axes.everywhere_all(fill)
 
-    some, every = jax.vmap(both, axis_name=axes.SEED)(fills)
+    some, every = jax.device_get(jax.jit(jax.vmap(both, axis_name=axes.SEED))(fills))
     assert some.all()
     assert not every.any()
 
@@ -33,11 +37,11 @@ def test_a_branch_on_a_reduced_predicate_survives_vmap():
     def step(x):
         return jax.lax.cond(axes.any_seed(x > 2), jnp.sin, jnp.cos, x)
 
-    batched = jax.vmap(step, axis_name=axes.SEED)
-    jaxpr = str(jax.make_jaxpr(batched)(jnp.arange(4.0)))
+    batched, x = jax.jit(jax.vmap(step, axis_name=axes.SEED)), np.arange(4, dtype=np.float32)
+    jaxpr = str(jax.make_jaxpr(batched)(x))
     assert "cond[" in jaxpr
     assert "select_n" not in jaxpr
-    np.testing.assert_allclose(batched(jnp.arange(4.0)), np.sin(np.arange(4.0)), rtol=1e-6)
+    np.testing.assert_allclose(batched(x), np.sin(x), rtol=1e-6)
 
 
 def test_device_mean_and_device_key_differ_by_device():
@@ -47,6 +51,7 @@ def test_device_mean_and_device_key_differ_by_device():
         return axes.device_mean(x), jax.random.uniform(axes.device_key(jax.random.key(0)), (1,))
 
     spec = PartitionSpec(axes.DEVICE)
-    mean, draw = jax.shard_map(local, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)(jnp.arange(4.0))
+    both = jax.jit(jax.shard_map(local, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False))
+    mean, draw = jax.device_get(both(np.arange(4, dtype=np.float32)))
     assert (mean == 1.5).all()
-    assert len(np.unique(np.asarray(draw))) == 4
+    assert len(np.unique(draw)) == 4

@@ -207,14 +207,14 @@ def test_what_no_machine_holds_is_refused_before_anything_is_allocated(words, se
 
 
 def test_what_the_memory_just_holds_is_not_refused(monkeypatch):
-    config = parse(["--runner", "plr"])
-    monkeypatch.setattr("minimax_lib.runners.memory.least_bytes", lambda config: {"a": 70, "b": 30})
+    config, program, _ = train.check(parse(["--runner", "plr"]))
+    monkeypatch.setattr("minimax_lib.runners.memory.least_bytes", lambda config, program: {"a": 70, "b": 30})
     for there in (100, None):
         monkeypatch.setattr("minimax_lib.runners.memory.available", lambda n, there=there: there)
-        check_memory(config)
+        check_memory(config, program)
     monkeypatch.setattr("minimax_lib.runners.memory.available", lambda n: 99)
     with pytest.raises(ValueError, match="of it for a: "):
-        check_memory(config)
+        check_memory(config, program)
 
 
 @pytest.fixture

@@ -71,8 +71,22 @@ class Numbered(Countdown):
         return jnp.stack([number, jax.random.randint(k_length, (), 1, self.max_length + 1, jnp.int32)])
 
 
+def deep(*case):
+    return pytest.param(*case, marks=pytest.mark.deep)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def drawn(env, n, key):
+    return jax.vmap(env.sample_level)(jax.random.split(key, n))
+
+
 def draw(env, n, seed=0):
-    return jax.jit(lambda key: jax.vmap(env.sample_level)(jax.random.split(key, n)))(jax.random.key(seed))
+    return jax.device_get(drawn(env, n, jax.random.key(seed)))
+
+
+reset_one = jax.jit(lambda env, key, level: env.reset(key, level), static_argnums=0)
+step_one = jax.jit(lambda env, key, state, action: env.step(key, state, action), static_argnums=0)
+KEY = jax.random.key(0)  # for environments that draw nothing
 
 
 @partial(jax.jit, static_argnums=(0, 4))
@@ -94,7 +108,7 @@ def run(batch, key, levels, actions, n_steps):
 
 def random_actions(env, shape, seed=1):
     shares = [0.25, 0.25, 0.5, 0, 0, 0, 0] if isinstance(env, AMaze) else [0.5, 0.5]
-    return jnp.asarray(np.random.default_rng(seed).choice(len(shares), p=shares, size=shape), jnp.int32)
+    return np.random.default_rng(seed).choice(len(shares), p=shares, size=shape).astype(np.int32)
 
 
 class PlainLoop:
@@ -102,16 +116,15 @@ class PlainLoop:
 
     def __init__(self, env, level, next_level):
         self.env, self.next_level = env, next_level
-        self.reset, self.step_env = jax.jit(env.reset), jax.jit(env.step)
         self.begin(level)
 
     def begin(self, level):
         self.level, self.total, self.length = level, 0.0, 0
-        self.state, ts = self.reset(jax.random.key(0), level)
+        self.state, ts = jax.device_get(reset_one(self.env, KEY, level))
         self.obs = ts.obs
 
     def step(self, action):
-        self.state, ts = self.step_env(jax.random.key(0), self.state, action)
+        self.state, ts = jax.device_get(step_one(self.env, KEY, self.state, action))
         self.total, self.length = self.total + float(ts.reward), self.length + 1
         out = {"last_obs": ts.obs, "reward": ts.reward, "terminated": ts.terminated, "truncated": ts.truncated,
                "returns": self.total, "lengths": self.length}  # fmt: skip
@@ -134,12 +147,12 @@ def row_of(tree, *index):
     return jax.tree.map(lambda x: np.asarray(x)[index], tree)
 
 
-@pytest.mark.parametrize("env", [MAZE, Countdown()], ids=["observable", "plain"])
+@pytest.mark.parametrize("env", [MAZE, deep(Countdown())], ids=["observable", "plain"])
 def test_same_level_restarts_equal_a_plain_loop(env):
     batch = BatchEnv(env, n_students=2, n_evals=2, restart=SameLevel())
     levels, n_steps = draw(env, 3), 17
     actions = random_actions(env, (n_steps, 2, 6))
-    first, steps, before = run(batch, jax.random.key(0), levels, actions, n_steps)
+    first, steps, before = jax.device_get(run(batch, jax.random.key(0), levels, actions, n_steps))
     assert np.asarray(steps.done).sum() > 8
     for a in range(2):
         for r in range(6):
@@ -153,18 +166,25 @@ def test_same_level_restarts_equal_a_plain_loop(env):
                 assert_step(row_of(steps, t, a, r), plain.step(actions[t, a, r]), (a, r, t))
 
 
-@pytest.mark.parametrize("env", [MAZE, Countdown()], ids=["observable", "plain"])
+@partial(jax.jit, static_argnums=0)
+def stock(env, key, numbers):
+    """The levels with these numbers, of a run with this key."""
+    k_stock = jax.random.split(jax.random.split(key)[0])[1]
+    return jax.vmap(lambda n: env.sample_level(jax.random.fold_in(k_stock, n)))(numbers)
+
+
+@pytest.mark.parametrize("env", [deep(MAZE), Countdown()], ids=["observable", "plain"])
 def test_fresh_levels_are_the_numbered_sequence(env):
     """Row by row within a step, level n of the run is `sample(fold_in(stock key, n))`; each is used once."""
     batch = BatchEnv(env, n_students=2, restart=FreshLevels(env.sample_level, restock_every=2))
     levels, n_steps = draw(env, 3), 24
     actions = random_actions(env, (n_steps, 2, 3))
     key = jax.random.key(3)
-    _, steps, _ = run(batch, key, levels, actions, n_steps)
-    k_stock = jax.random.split(jax.random.split(key)[0])[1]
-    numbers = iter(range(10**6))
-    sample = jax.jit(lambda n: env.sample_level(jax.random.fold_in(k_stock, n)))
-    rows = [PlainLoop(env, row_of(levels, r % 3), next_level=lambda _: sample(next(numbers))) for r in range(6)]
+    _, steps, _ = jax.device_get(run(batch, key, levels, actions, n_steps))
+    numbers, sequence = iter(range(10**6)), jax.device_get(stock(env, key, np.arange(200)))
+    rows = [
+        PlainLoop(env, row_of(levels, r % 3), next_level=lambda _: row_of(sequence, next(numbers))) for r in range(6)
+    ]
     for t in range(n_steps):
         for i, plain in enumerate(rows):
             assert_step(row_of(steps, t, i // 3, i % 3), plain.step(actions[t, i // 3, i % 3]), (t, i))
@@ -174,9 +194,9 @@ def test_fresh_levels_are_the_numbered_sequence(env):
 def test_without_restart_only_the_first_episode_is_played():
     env = AMaze(height=1, width=2, n_walls=0, max_steps=4)
     batch = BatchEnv(env, restart=NoRestart())
-    forward = jnp.full((6, 1, 5), 2, jnp.int32)
-    levels = dataclasses.replace(draw(env, 5), agent_dir=jnp.arange(5, dtype=jnp.int32) % 4)
-    _, steps, before = run(batch, jax.random.key(0), levels, forward, 6)
+    forward = np.full((6, 1, 5), 2, np.int32)
+    levels = dataclasses.replace(draw(env, 5), agent_dir=np.arange(5, dtype=np.int32) % 4)
+    _, steps, before = jax.device_get(run(batch, jax.random.key(0), levels, forward, 6))
     np.testing.assert_array_equal(before.goal_pos[-1, 0], levels.goal_pos)
     np.testing.assert_array_equal(steps.stats.lengths[:, 0, 0], np.arange(1, 7))
     assert np.asarray(steps.reward).sum(axis=0).max() < 1
@@ -184,28 +204,34 @@ def test_without_restart_only_the_first_episode_is_played():
 
 def test_rows_are_levels_in_order_each_as_often_as_evaluated():
     env = Countdown()
-    levels = jnp.array([[10, 1], [20, 2], [30, 3]], jnp.int32)
+    levels = np.array([[10, 1], [20, 2], [30, 3]], np.int32)
     batch = BatchEnv(env, n_students=2, n_evals=3)
-    state, ts = jax.jit(batch.reset)(jax.random.key(0), levels)
+
+    @jax.jit
+    def opened(key, levels):
+        state, ts = batch.reset(key, levels)
+        return ts, batch.levels(state)
+
+    ts, held = jax.device_get(opened(jax.random.key(0), levels))
     expected = [[10] * 3 + [20] * 3 + [30] * 3] * 2
     assert ts.obs[..., 0].tolist() == expected
-    assert batch.levels(state)[..., 0].tolist() == expected
+    assert held[..., 0].tolist() == expected
     assert ts.reward.shape == ts.done.shape == ts.stats.returns.shape == (2, 9)
 
 
 # --- the stock of fresh levels
 
 
-def test_restocking_does_not_change_the_sequence():
-    env, n_steps = Countdown(), 30
-    levels, actions = draw(env, 4), random_actions(env, (n_steps, 1, 4))
-    runs = [
+@pytest.mark.parametrize("restock_every", [8, deep(1), deep(24)])
+def test_restocking_does_not_change_the_sequence(restock_every):
+    env, n_steps = Countdown(), 24
+    levels, actions = draw(env, 3), random_actions(env, (n_steps, 1, 3))
+    often, rarely = (
         run(BatchEnv(env, restart=FreshLevels(env.sample_level, k)), jax.random.key(0), levels, actions, n_steps)
-        for k in (1, 3, 10, 30)
-    ]
-    for other in runs[1:]:
-        for a, b in zip(jax.tree.leaves(runs[0]), jax.tree.leaves(other), strict=True):
-            np.testing.assert_array_equal(a, b)
+        for k in (2, restock_every)
+    )
+    for a, b in zip(jax.tree.leaves(often), jax.tree.leaves(rarely), strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_the_stock_lasts_when_every_row_ends_at_every_step():
@@ -223,7 +249,7 @@ def test_each_seed_gets_in_a_vmap_what_it_gets_alone():
     batch = BatchEnv(env, restart=FreshLevels(env.sample_level, restock_every=2))
     levels, actions = draw(env, 3), random_actions(env, (n_steps, 1, 3))
     keys = jax.random.split(jax.random.key(1), 3)
-    together = jax.vmap(lambda key: run(batch, key, levels, actions, n_steps), axis_name=SEED)(keys)
+    together = jax.device_get(jax.vmap(lambda key: run(batch, key, levels, actions, n_steps), axis_name=SEED)(keys))
     for s in range(3):
         alone = run(batch, keys[s], levels, actions, n_steps)
         for a, b in zip(jax.tree.leaves(together), jax.tree.leaves(alone), strict=True):
@@ -251,19 +277,19 @@ def test_a_plain_scan_over_step_never_runs_out_of_fresh_levels():
     begun = np.asarray(after)[np.asarray(done)]  # row by row within a step, as levels are handed out
     assert len(begun) > 3 * 16  # the stock holds 16
     assert len(np.unique(begun[:, 0])) == len(begun)
-    k_stock = jax.random.split(jax.random.split(key)[0])[1]
-    numbered = jax.vmap(lambda n: env.sample_level(jax.random.fold_in(k_stock, n)))(jnp.arange(len(begun)))
-    np.testing.assert_array_equal(begun, numbered)
+    np.testing.assert_array_equal(begun, stock(env, key, np.arange(len(begun))))
 
 
+@pytest.mark.deep
 def test_a_plain_scan_over_step_gives_each_seed_of_a_vmap_what_it_gets_alone():
     env = Numbered()
     batch = BatchEnv(env, restart=FreshLevels(env.sample_level, restock_every=2))
     keys, levels = jax.random.split(jax.random.key(5), 3), draw(env, 3)
     done, after = jax.vmap(lambda key: own_scan(batch, key, levels, 24), axis_name=SEED)(keys)
-    assert len({int(n) for n in done.sum(axis=(1, 2, 3))}) > 1  # some seeds fill up sooner than they need to
+    done, after = np.asarray(done), np.asarray(after)
+    assert len(set(done.sum(axis=(1, 2, 3)))) > 1  # some seeds fill up sooner than they need to
     for s in range(3):
-        numbers = np.asarray(after)[s][np.asarray(done)[s]][:, 0]
+        numbers = after[s][done[s]][:, 0]
         assert len(np.unique(numbers)) == len(numbers) > 2 * 12  # the stock holds 12
         for together, alone in zip((done, after), own_scan(batch, keys[s], levels, 24), strict=True):
             np.testing.assert_array_equal(together[s], alone)
@@ -277,7 +303,8 @@ def test_filling_up_stays_a_branch_under_vmap_over_seeds():
     env = Countdown()
     batch = BatchEnv(env, restart=FreshLevels(env.sample_level))
     levels = draw(env, 3)
-    states, _ = jax.vmap(batch.reset, (0, None))(jax.random.split(jax.random.key(0), 2), levels)
+    keys = jax.random.split(jax.random.key(0), 2)
+    states, _ = jax.eval_shape(jax.vmap(batch.reset, (0, None)), keys, levels)
     named = jax.vmap(batch.restock, axis_name=SEED)
     jaxpr = str(jax.make_jaxpr(named)(states))
     assert "cond[" in jaxpr
@@ -301,7 +328,7 @@ def makers_of_maps(restart):
 
         return jax.lax.scan(one_step, state, actions)
 
-    state, _ = batch.reset(jax.random.key(0), draw(env, 3))
+    state, _ = jax.eval_shape(batch.reset, jax.random.key(0), draw(env, 3))
     text = jax.jit(loop).lower(jax.random.key(0), state, random_actions(env, (8, 1, 3))).compile().as_text()
     carried = ("get-tuple-element(", "parameter(", "copy(")
     made = [line for line in text.splitlines() if " = pred[3,5,7]" in line]
@@ -310,18 +337,30 @@ def makers_of_maps(restart):
 
 def test_same_level_restarts_write_no_map():
     assert makers_of_maps(SameLevel()) == []
+
+
+@pytest.mark.deep
+def test_restarts_on_fresh_levels_do_write_maps():
+    """So that the test before would see them."""
     assert makers_of_maps(FreshLevels(AMaze(height=5, width=7, n_walls=9).sample_level)) != []
 
 
 @pytest.mark.parametrize(
-    "restart", [SameLevel(), NoRestart(), FreshLevels(MAZE.sample_level)], ids=lambda r: type(r).__name__
+    ("env", "restart"),
+    [
+        (Countdown(), FreshLevels(Countdown().sample_level)),
+        deep(MAZE, SameLevel()),
+        deep(MAZE, NoRestart()),
+        deep(MAZE, FreshLevels(MAZE.sample_level)),
+    ],
+    ids=["countdown", "SameLevel", "NoRestart", "FreshLevels"],
 )
-def test_step_compiles_once(restart):
-    batch = BatchEnv(MAZE, n_students=2, restart=restart)
+def test_step_compiles_once(env, restart):
+    batch = BatchEnv(env, n_students=2, restart=restart)
     step = jax.jit(lambda key, state, action: batch.step(key, batch.restock(state), action))
-    state, _ = jax.jit(batch.reset)(jax.random.key(0), draw(MAZE, 2))
+    state, _ = jax.jit(batch.reset)(jax.random.key(0), draw(env, 2))
     for t in range(4):
-        state, _ = step(jax.random.key(t), state, random_actions(MAZE, (2, 2), seed=t))
+        state, _ = step(jax.random.key(t), state, random_actions(env, (2, 2), seed=t))
     assert step._cache_size() == 1
 
 
@@ -359,13 +398,17 @@ class RememberingInGroups(Remembering):
     resets_at_once: int = 2
 
 
-@pytest.mark.parametrize("env", [Remembering(), RememberingInGroups(), WithTask(Remembering(), 4)], ids=type)
+@pytest.mark.parametrize(
+    "env",
+    [Remembering(), RememberingInGroups(), deep(WithTask(Remembering(), 4))],
+    ids=["alone", "in groups", "with a task"],
+)
 def test_an_episode_may_take_over_something_of_the_one_before(env):
     check_environment(env, jax.random.key(0), n_rows=2)
     shown = (lambda obs: obs["observation"]) if isinstance(env, WithTask) else (lambda obs: obs)
     levels = draw(env, 5)
-    actions = jnp.zeros((12, 1, 5), jnp.int32)
-    first, steps, _ = run(BatchEnv(env), jax.random.key(1), levels, actions, 12)
+    actions = np.zeros((12, 1, 5), np.int32)
+    first, steps, _ = jax.device_get(run(BatchEnv(env), jax.random.key(1), levels, actions, 12))
     assert (shown(first.obs)[..., 1] == 0).all()
     done, seen = np.asarray(steps.done)[:, 0], np.asarray(shown(steps.obs))[:, 0, :, 1]
     before = np.zeros(5)

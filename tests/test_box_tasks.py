@@ -33,6 +33,7 @@ from minimax_lib.runners.build import runner_of, trained_with
 from minimax_lib.runners.devices import DeviceMesh, DeviceRunner
 from minimax_lib.runners.seeds import SeedRunner
 from minimax_lib.tasks import ExpandingBox, Results, SimulatedAnnealing
+from tests.still_agent import still_agent
 
 KEY = jax.random.key(0)
 N_ROWS, N_STEPS, N_UPDATES = 4, 5, 12
@@ -136,7 +137,7 @@ class Spy(Curriculum):
 def program_of(core, n_devices=1, n_seeds=1):
     env = Rectangles()
     settings = BoxRunner(n_parallel=N_ROWS, n_steps=N_STEPS, core=core).per_device(n_devices)
-    agent = small_agent(env)
+    agent = still_agent(env)
     curriculum = Spy(settings.build(env, agent, settings.n_parallel))
     runner = runner_of(env, agent, curriculum, N_STEPS, continues=True)
     return (
@@ -165,17 +166,20 @@ class Row:
         return length, progress_at(level.width)
 
 
-@pytest.mark.parametrize(("name", "n_devices"), [("annealing", 1), ("expanding box", 2)])
+@pytest.mark.parametrize(
+    ("name", "n_devices"), [("annealing", 1), pytest.param("expanding box", 2, marks=pytest.mark.deep)]
+)
 def test_a_run_is_that_of_the_pure_core_driven_by_hand(name, n_devices):
     program, core, update = program_of(CORES[name], n_devices), BY_HAND[name], jax.jit(BY_HAND[name].update)
-    state, known = program.init(0), BY_HAND[name].init(KEY)
+    state, known = program.init(0), jax.device_get(jax.jit(core.init)(KEY))
+    sample = jax.jit(functools.partial(core.sample, n=1))
     rows = [[Row() for _ in range(N_ROWS // n_devices)] for _ in range(n_devices)]
-    seen = {tuple(np.asarray(core.sample(KEY, known, 1))[0].tolist())}
+    seen = {tuple(np.asarray(sample(KEY, known))[0].tolist())}
     for n in range(N_UPDATES):
         before = on_host(state, n_devices)
         state, report = program.run(state, n + 1)
         after = on_host(state, n_devices)
-        task = np.asarray(core.sample(KEY, known, 1))[0]
+        task = np.asarray(sample(KEY, known))[0]
         results, begun = [], []
         for (was, _), (_, drawn) in zip(before, after, strict=True):
             own = N_ROWS // n_devices
@@ -208,7 +212,7 @@ def test_a_run_is_that_of_the_pure_core_driven_by_hand(name, n_devices):
         point = np.concatenate([now.current.point for now, _ in after]).mean(axis=0)
         for i, dimension in enumerate(BOUNDS):
             assert float(report.metrics[f"tasks/point/{dimension}"][0]) == pytest.approx(point[i], abs=1e-5)
-        seen.add(tuple(np.asarray(core.sample(KEY, known, 1))[0].tolist()))
+        seen.add(tuple(np.asarray(sample(KEY, known))[0].tolist()))
     assert len(seen) >= 3  # the tasks did change
     if n_devices == 1:
         assert program._run._cache_size() == 1
@@ -216,34 +220,44 @@ def test_a_run_is_that_of_the_pure_core_driven_by_hand(name, n_devices):
 
 def result(task, length, progress):
     """One attempt that has ended."""
-    real, yes = jnp.zeros(1, jnp.float32), jnp.ones(1, bool)
-    ended, steps = jnp.asarray([progress], jnp.float32), jnp.asarray([length], jnp.int32)
-    return Results(jnp.asarray(task)[None], yes, ended, real, steps, yes, real, real)
+    real, yes = np.zeros(1, np.float32), np.ones(1, bool)
+    ended, steps = np.float32([progress]), np.int32([length])
+    return Results(np.asarray(task)[None], yes, ended, real, steps, yes, real, real)
 
 
 def test_a_task_leaves_the_other_dimensions_open():
-    keys = jax.random.split(KEY, 400)
-    values = Values.of(BOUNDS, (1,))
-    points = jax.vmap(values.point, (0, None))(keys, jnp.array([0.25]))
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def points_of(kind, key, task):
+        return jax.vmap(kind.point, (0, None))(jax.random.split(key, 400), task)
+
+    points = np.asarray(points_of(Values.of(BOUNDS, (1,)), KEY, np.float32([0.25])))
     np.testing.assert_array_equal(points[:, 1], 0.25)
-    lengths = np.asarray(points[:, 0])
+    lengths = points[:, 0]
     assert 0 <= lengths.min() < 0.2
     assert 6.8 < lengths.max() <= 7
     assert abs(lengths.mean() - 3.5) < 0.3
-    interval = Interval.of(BOUNDS, 0)
-    points = np.asarray(jax.vmap(interval.point, (0, None))(keys, jnp.array([2.0, 3.0])))
+    points = np.asarray(points_of(Interval.of(BOUNDS, 0), KEY, np.float32([2.0, 3.0])))
     assert 2 <= points[:, 0].min() < 2.05
     assert 2.95 < points[:, 0].max() <= 3
     assert points[:, 1].min() < -0.9
-    whole = Values.of(BOUNDS, (1, 0))
-    np.testing.assert_array_equal(whole.point(KEY, jnp.array([-1.0, 7.0])), [7.0, -1.0])
+    whole = np.asarray(points_of(Values.of(BOUNDS, (1, 0)), KEY, np.float32([-1.0, 7.0])))
+    np.testing.assert_array_equal(whole, np.tile([7.0, -1.0], (400, 1)))
 
 
-def test_a_pendulum_grows_heavier():
-    env = Pendulum(mass=(0.5, 1.5), length=(1.0, 1.0), max_steps=4, hold_steps=2)
+PENDULUM = Pendulum(mass=(0.5, 1.5), length=(1.0, 1.0), max_steps=4, hold_steps=2)
+
+
+def test_a_point_of_the_box_is_a_pendulum():
+    env = PENDULUM
     assert list(env.level_box) == ["mass", "gravity", "damping", "torque"]
-    level = env.level_at(KEY, jnp.array([0.7, 9.0, 0.1, 3.0]))
+    level = jax.jit(env.level_at)(KEY, np.float32([0.7, 9.0, 0.1, 3.0]))
     assert [float(x) for x in jax.tree.leaves(level)] == pytest.approx([0.7, 1.0, 9.0, 0.1, 3.0])
+
+
+@pytest.mark.deep
+def test_a_pendulum_grows_heavier():
+    env = PENDULUM
     core = AnnealingSettings(("mass=0.5", "torque=6"), ("mass=1.5", "torque=2"), total_steps=100)
     settings = BoxRunner(n_parallel=2, n_steps=4, core=core)
     program = SeedRunner(trained_with(TimeLimit(env, 4), small_agent(env), settings), 2)
@@ -257,6 +271,7 @@ def test_a_pendulum_grows_heavier():
     np.testing.assert_allclose(np.asarray(found)[:, 1, :], np.stack([6 - 4 * share] * 2, 1), rtol=1e-5)
 
 
+@pytest.mark.deep
 def test_seeds_and_resumed_runs_are_the_same():
     both, alone = program_of(CORES["annealing"], n_seeds=2), program_of(CORES["annealing"])
     whole, _ = both.run(both.init(3), 6)
@@ -268,6 +283,7 @@ def test_seeds_and_resumed_runs_are_the_same():
         np.testing.assert_array_equal(a[1], c[0])
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", ["uniform"])
 def test_it_conforms(name):
     env = Rectangles()
@@ -332,6 +348,6 @@ def test_settings_that_do_not_fit_the_box_are_refused(core, message):
     ids=["maze", "one point", "other levels"],
 )
 def test_an_environment_without_a_box_is_refused(env):
-    assert level_of_list(env, jnp.int32(0)) is not None
+    assert jax.eval_shape(lambda number: level_of_list(env, number), jnp.int32(0)) is not None
     with pytest.raises(ValueError, match=r"runner is box, and the levels of \w+ are no points of a box"):
         BoxRunner().build(env, small_agent(env), 4)

@@ -1,6 +1,7 @@
 """Checkpoints: the whole state comes back, donation cannot touch it, damage is noticed, interruption is harmless."""
 
 import dataclasses
+import functools
 import shutil
 import zlib
 from pathlib import Path
@@ -27,8 +28,9 @@ class State:
     unused: None = None
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def make(n: int = 300) -> State:
-    keys = jax.vmap(jax.random.key)(jnp.arange(2))
+    keys = jax.vmap(jax.random.key)(jnp.arange(2, dtype=jnp.int32))
     return State(
         clock=jnp.arange(2, dtype=jnp.int32),
         seed=keys,
@@ -39,6 +41,7 @@ def make(n: int = 300) -> State:
     )
 
 
+@jax.jit
 def stepped(state: State) -> State:
     return state.replace(clock=state.clock + 1, weights=jax.tree.map(lambda w: w + 1, state.weights))
 
@@ -166,7 +169,9 @@ def flip_a_bit(path: Path) -> None:
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("damage", [truncate, scramble, flip_a_bit, Path.unlink])
+@pytest.mark.parametrize(
+    "damage", [flip_a_bit, *(pytest.param(f, marks=pytest.mark.deep) for f in (truncate, scramble, Path.unlink))]
+)
 def test_a_damaged_newest_checkpoint_is_noticed_whichever_file_it_is(two, tmp_path, damage):
     """Each file of the newest in turn: the run comes back as saved, from it or from the one before; never otherwise."""
     folder, states = two

@@ -1,26 +1,32 @@
 """The command line: precedence, one-line refusals before anything is written, help, plugins, exit statuses."""
 
+import functools
 import os
 import re
 import subprocess
 import sys
 import types
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from minimax_lib.config import help as help_texts
 from minimax_lib.config import parse, to_dict
 from minimax_lib.config.flags import left_behind_by
 from minimax_lib.config.tree import flat
 from minimax_lib.curricula.generators import GENERATORS
 from minimax_lib.curricula.registry import RUNNERS
 from minimax_lib.curricula.scores import SCORES, register_score
-from minimax_lib.envs.registry import ENVS
+from minimax_lib.envs.registry import ENVS, FAMILIES
 from minimax_lib.experiment.compilation import keep_compiled_programs
+from minimax_lib.experiment.run import ExperimentRunner
 from minimax_lib.models.registry import MODELS
+from minimax_lib.runners import build
 from minimax_lib.train import main
 
 ROOT = Path(__file__).parent.parent
+SHIPPED_ENVS = ("AMaze", "GridWorld", "Pendulum", "LaserTag", "Gymnax", "Craftax", "CraftaxTasks")
 PLUGIN = '''
 import dataclasses
 from minimax_lib.envs.maze import AMaze
@@ -60,11 +66,53 @@ def elsewhere(tmp_path, monkeypatch):
     return tmp_path
 
 
+EXPLANATIONS = functools.cache(help_texts.explanations)
+
+
+@pytest.fixture(autouse=True)
+def explained_once(monkeypatch):
+    """Each class is read from its source once, not for every text that is shown."""
+    monkeypatch.setattr(help_texts, "explanations", EXPLANATIONS)
+
+
 def run(*words: str, script: str = "train.py") -> subprocess.CompletedProcess:
     """The program, in a process of its own, in the current folder, which is its home too."""
     env = os.environ | {"HOME": os.getcwd(), "XDG_CACHE_HOME": os.getcwd(), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, str(ROOT / script), *words]
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture(params=["in this process", pytest.param("as a program", marks=pytest.mark.deep)])
+def command(request, monkeypatch, capsys):
+    """What runs the program: (status, stdout, stderr) for words. Plugins that it imports are forgotten afterwards."""
+
+    def here(*words: str) -> tuple[int, str, str]:
+        try:
+            status = main(words)
+        except SystemExit as stopped:
+            status = stopped.code
+        return (status, *capsys.readouterr())
+
+    def program(*words: str) -> tuple[int, str, str]:
+        finished = run(*words)
+        return finished.returncode, finished.stdout, finished.stderr
+
+    # Other tests have a plugin of this name.
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if not Path(place, "mine.py").exists()])
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    families = dict(FAMILIES)
+    for cls, family in families.items():
+        if family.name and family.name not in SHIPPED_ENVS:
+            del FAMILIES[cls]  # another test file has registered it
+    for registry in (MODELS, RUNNERS):
+        monkeypatch.setattr(registry, "_table", dict(registry._table))
+    yield program if request.param == "as a program" else here
+    FAMILIES.clear()
+    FAMILIES.update(families)
+    sys.modules.pop("mine", None)
+
+
+Command = Callable[..., tuple[int, str, str]]
 
 
 def test_flags_override_files_and_later_files_earlier_ones(elsewhere):
@@ -218,7 +266,13 @@ def test_a_file_that_is_not_there_is_compared_with_its_neighbours(capsys, elsewh
 
 
 @pytest.mark.parametrize(
-    "words", [("--runner", "drr"), ("--env.n_walls", "500"), ("--ppo.n-minibatches=5",), ("--eval.tasks", "Labyrnth")]
+    "words",
+    [
+        ("--eval.tasks", "Labyrnth"),  # checked last
+        pytest.param(("--runner", "drr"), marks=pytest.mark.deep),
+        pytest.param(("--env.n_walls", "500"), marks=pytest.mark.deep),
+        pytest.param(("--ppo.n-minibatches=5",), marks=pytest.mark.deep),
+    ],
 )
 def test_the_program_refuses_before_anything_is_compiled_or_written(words, elsewhere, monkeypatch):
     monkeypatch.setenv("JAX_LOG_COMPILES", "1")  # lines on stderr for all that is traced, and all that is compiled
@@ -231,11 +285,11 @@ def test_the_program_refuses_before_anything_is_compiled_or_written(words, elsew
     assert not list(elsewhere.iterdir())
 
 
-def test_help_shows_every_group_with_what_is_chosen_and_its_values(elsewhere):
+def test_help_shows_every_group_with_what_is_chosen_and_its_values(elsewhere, command: Command):
     (elsewhere / "a.yaml").write_text("ppo: {lr: 0.25}")
-    finished = run("--help", "--model", "ff", "--config", "a.yaml", "--seed", "3")
-    assert finished.returncode == 0, finished.stderr
-    text = " ".join(finished.stdout.split())
+    status, printed, errors = command("--help", "--model", "ff", "--config", "a.yaml", "--seed", "3")
+    assert status == 0, errors
+    text = " ".join(printed.split())
     for expected in (
         "--env NAME",
         "--runner NAME",
@@ -415,12 +469,12 @@ def test_a_setting_of_a_file_is_named_as_in_the_file(elsewhere, capsys):
     assert_refused(main(["--config", "a.yaml", "--n-seeds", "1"]), message, capsys.readouterr())
 
 
-def test_plugins_add_environments_models_and_runners(elsewhere):
+def test_plugins_add_environments_models_and_runners(elsewhere, command: Command):
     (elsewhere / "mine.py").write_text(PLUGIN)
     (elsewhere / "mine.yaml").write_text("plugins: [mine]\nenv: {name: Ice, slipperiness: 0.5}\nmodel: tiny\n")
-    finished = run("--config", "mine.yaml", "--runner", "annealed", "--help")
-    assert finished.returncode == 0, finished.stderr
-    text = " ".join(finished.stdout.split())
+    status, printed, errors = command("--config", "mine.yaml", "--runner", "annealed", "--help")
+    assert status == 0, errors
+    text = " ".join(printed.split())
     for expected in (
         "--env NAME",
         "One of: AMaze, GridWorld, Pendulum, LaserTag, Gymnax, Craftax, CraftaxTasks, Ice.",
@@ -432,13 +486,13 @@ def test_plugins_add_environments_models_and_runners(elsewhere):
         "(default: tiny)",
     ):
         assert expected in text
-    names = run("--plugins", "mine", "--list")
-    assert names.returncode == 0, names.stderr
-    assert re.search("(?m)^  Ice  +Frozen ground.$", names.stdout)
-    assert re.search("(?m)^  tiny$", names.stdout)
-    wrong = run("--plugins", "mine", "--env", "Icee")
-    known = "AMaze, GridWorld, Pendulum, LaserTag, Gymnax, Craftax, CraftaxTasks, Ice"
-    assert wrong.stderr == f"error: unknown environment 'Icee': choose from {known} (did you mean 'Ice'?)\n"
+    status, names, errors = command("--plugins", "mine", "--list")
+    assert status == 0, errors
+    assert re.search("(?m)^  Ice  +Frozen ground.$", names)
+    assert re.search("(?m)^  tiny$", names)
+    _, _, wrong = command("--plugins", "mine", "--env", "Icee")
+    known = ", ".join((*SHIPPED_ENVS, "Ice"))
+    assert wrong == f"error: unknown environment 'Icee': choose from {known} (did you mean 'Ice'?)\n"
 
 
 @pytest.fixture
@@ -447,7 +501,7 @@ def experiments(monkeypatch):
     reached = []
 
     class ExperimentRunner:
-        def __init__(self, config):
+        def __init__(self, config, program, eval_runner):
             reached.append(config)
 
         def run(self):
@@ -499,3 +553,22 @@ def test_an_interruption_before_the_run_is_one_line(monkeypatch, capsys):
     monkeypatch.setattr("minimax_lib.train.parse", interrupted)
     assert main([]) == 130
     assert capsys.readouterr().err == "interrupted before the run began\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "n_rows"),
+    [([], 32), (["--n-devices", "auto", "--runner.n-parallel", "6", "--ppo.n-minibatches", "1"], 2)],
+)
+def test_a_run_is_built_once(words, n_rows, monkeypatch):
+    """The checks hand on what they have built, also where they look for a number of devices: 4 and 3 of them here."""
+    trained_with, built = build.trained_with, []
+
+    def counted(*args):
+        built.append(args)
+        return trained_with(*args)
+
+    monkeypatch.setattr(build, "trained_with", counted)
+    monkeypatch.setattr("minimax_lib.train.keep_compiled_programs", lambda place: None)
+    monkeypatch.setattr(ExperimentRunner, "run", lambda self: self.program.runner.n_rows)
+    assert main(words) == n_rows
+    assert len(built) == 1

@@ -6,12 +6,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from minimax_lib import axes
 from minimax_lib.counts import Count
 from minimax_lib.curricula.base import Curriculum, LevelBatch, Plan, level_batch
-from minimax_lib.curricula.conformance import check_curriculum, small_agent
+from minimax_lib.curricula.conformance import Trial, check_batches, check_curriculum, small_agent
 from minimax_lib.curricula.designed import Teacher
 from minimax_lib.curricula.generators import GENERATORS
 from minimax_lib.curricula.plr import PLRSettings
@@ -23,6 +24,7 @@ from minimax_lib.envs.maze.teacher import MazeDesign
 from minimax_lib.envs.pendulum import Pendulum
 from minimax_lib.models.settings import FeedForward
 from minimax_lib.opponents.settings import OPPONENTS
+from tests.probes import Probe
 
 ENV = AMaze(height=3, width=3, n_walls=2, max_steps=6)
 TEACHER = Teacher(design=MazeDesign(noise_dim=2), model=FeedForward(conv_filters=2, dense_width=4, head_width=2))
@@ -70,6 +72,7 @@ def with_defaults(name: str) -> bool:
     return (SHIPPED | VARIANTS)[name][0].__module__.startswith("minimax_lib.")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", [name for name in SHIPPED | VARIANTS if with_defaults(name)])
 def test_every_curriculum_conforms(name):
     maker, settings = (SHIPPED | VARIANTS)[name]
@@ -80,6 +83,9 @@ def test_every_curriculum_conforms(name):
 
 
 # ------------------------------------------------------------------------------------------- each fault by itself
+
+
+PROBE = Probe()  # compiles faster than a maze
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +102,7 @@ class Sound(Curriculum):
         return jnp.zeros((), jnp.int32)
 
     def propose(self, shared_key, key, clock, state, students) -> tuple[Any, LevelBatch]:
-        return state + 1, level_batch(jax.vmap(ENV.sample_level)(jax.random.split(key, self.n_rows)))
+        return state + 1, level_batch(jax.vmap(PROBE.sample_level)(jax.random.split(key, self.n_rows)))
 
     def observe(self, key, clock, state, batch, outcome) -> tuple[Any, dict[str, jax.Array]]:
         return state, {"best": outcome.episodes.best.max()}
@@ -157,14 +163,19 @@ class Counts(Sound):
         return jnp.zeros((), jnp.int32)
 
 
+def compiled(*fault: Any) -> Any:
+    """A fault that is found when the curriculum has been compiled and run."""
+    return pytest.param(*fault, marks=pytest.mark.deep)
+
+
 COINS = {"train": lambda batch, key, state: jax.random.bernoulli(key)}
 FAULTS = [
     (NotFrozen, "can be changed"),
     (proposing(levels=lambda b, k, s: jax.tree.map(lambda x: x[:2], b.levels)), "shape"),
-    (proposing(levels=lambda b, k, s: b.levels.replace(agent_dir=b.levels.agent_dir.astype(jnp.float32))), "levels"),
-    (proposing(slots=lambda b, k, s: b.slots - 1), "slots below -1"),
-    (proposing(source=lambda b, k, s: b.source + 1), "its plan names"),
-    (proposing(n_mutations=lambda b, k, s: b.n_mutations - 1), "negative number of mutations"),
+    (proposing(levels=lambda b, k, s: b.levels.replace(length=b.levels.length.astype(jnp.float32))), "levels"),
+    compiled(proposing(slots=lambda b, k, s: b.slots - 1), "slots below -1"),
+    compiled(proposing(source=lambda b, k, s: b.source + 1), "its plan names"),
+    compiled(proposing(n_mutations=lambda b, k, s: b.n_mutations - 1), "negative number of mutations"),
     (proposing(train=lambda b, k, s: jnp.ones(4, bool)), "shape"),
     (proposing(**COINS), "everywhere_all"),
     (observing(lambda state, outcome: (state + 0.5, {})), "another form"),
@@ -172,19 +183,39 @@ FAULTS = [
     (observing(lambda state, outcome: (state, {"x": jnp.ones(3)})), r"it must be f32\[\]"),
     (observing(lambda state, outcome: (state, {"x": jnp.ones((), jnp.int32)})), r"it must be f32\[\]"),
     (NaN, "remembers NaN"),
-    (Neighbourly, "when another seed runs beside it"),
+    compiled(Neighbourly, "when another seed runs beside it"),
     (Counts, "must be a Count"),
 ]
 
 
+@pytest.mark.deep
 def test_a_sound_curriculum_passes():
-    check_curriculum(Sound(), ENV, jax.random.key(0))
+    check_curriculum(Sound(), PROBE, jax.random.key(0))
 
 
 @pytest.mark.parametrize(("faulty", "message"), FAULTS)
 def test_each_fault_is_found(faulty, message):
     with pytest.raises(AssertionError, match=message):
-        check_curriculum(faulty(), ENV, jax.random.key(0))
+        check_curriculum(faulty(), PROBE, jax.random.key(0))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"slots": np.full(4, -2)}, "Sound proposes slots below -1"),
+        ({"source": np.full(4, 1)}, r"Sound proposes sources \{1\}: its plan names"),
+        ({"n_mutations": np.full(4, -1)}, "Sound proposes a negative number of mutations"),
+    ],
+    ids=str,
+)
+def test_what_a_batch_says_of_its_levels_is_checked(changes, message):
+    """Of batches on the host: nothing is compiled."""
+    trial = Trial(Sound(), PROBE, small_agent(PROBE), 8)
+    zeros = np.zeros(4, np.int32)
+    batch = LevelBatch(levels=(), slots=zeros - 1, source=zeros, n_mutations=zeros, train=np.ones((), bool))
+    check_batches(trial, [batch, batch])
+    with pytest.raises(AssertionError, match=message):
+        check_batches(trial, [batch, batch.replace(**changes)])
 
 
 @pytest.mark.parametrize(
@@ -205,7 +236,7 @@ def test_a_wrong_plan_is_found(plan, message):
             return plan
 
     with pytest.raises(AssertionError, match=message):
-        check_curriculum(Planned(), ENV, jax.random.key(0))
+        check_curriculum(Planned(), PROBE, jax.random.key(0))
 
 
 class NoDataclass:
@@ -251,6 +282,7 @@ EXAMPLE_FLAGS = """
 """
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "flags",
     [
@@ -275,8 +307,8 @@ def test_the_example_of_the_docs_trains(flags, tmp_path, monkeypatch):
 def test_the_example_of_the_docs_conforms_and_keeps_the_hard_levels():
     import docs.examples.hard_levels as example
 
-    agent = small_agent(ENV)
-    curriculum = example.Settings(share=0.5).build(ENV, agent, 4)
-    check_curriculum(curriculum, ENV, jax.random.key(0), agent)
+    agent = small_agent(PROBE)
+    curriculum = example.Settings(share=0.5).build(PROBE, agent, 4)
+    check_curriculum(curriculum, PROBE, jax.random.key(0), agent)
     code = [line for line in EXAMPLE.read_text().splitlines() if line.strip() and not line.startswith('"""')]
     assert len(code) < 45, "the simplest curriculum has grown"

@@ -40,7 +40,7 @@ BASE: dict[str, Any] = {
 RUNNERS_OF: dict[str, dict[str, Any]] = {
     "dr": {},  # with an average of the parameters
     "plr": {"capacity": 32, "min_fill": 0.25, "robust": False},
-    "accel": {"capacity": 32, "min_fill": 0.25, "levels_per_row": 2},
+    "accel": {"capacity": 32, "min_fill": 0.25, "levels_per_row": 2, "rollouts_per_batch": 1},
     "sfl": {"n_scored": 16, "n_kept": 8, "every": 2},
     "paired": {"teacher": {"model": "ff", "design": {"name": "AMaze", "n_walls": 2}}},
     "tasks": {"n_levels": 16},
@@ -113,7 +113,7 @@ def compilations():
 # ---------------------------------------------------------------------------------------------- every runner
 
 
-@pytest.mark.parametrize("runner", RUNNERS_OF)
+@pytest.mark.parametrize("runner", [pytest.param(r, marks=[pytest.mark.deep] * (r != "accel")) for r in RUNNERS_OF])
 def test_every_runner_trains_on_four_devices_with_identical_replicas(runner, compilations):
     several = program(runner)
     state = several.init(0)
@@ -145,6 +145,7 @@ def test_every_device_has_a_buffer_of_its_own():
     assert len(set(np.asarray(state.curriculum.due).ravel().tolist())) == 1  # the decision is common
 
 
+@pytest.mark.deep
 def test_opponents_and_their_results_are_the_same_on_every_device():
     settings = {"n_opponents": 2, "opponents": "pfsp", "levels": "random"}
     several = make_program(config("selfplay", settings, n_devices=4))
@@ -157,6 +158,7 @@ def test_opponents_and_their_results_are_the_same_on_every_device():
     assert bank.record.n_games.sum() > 0
 
 
+@pytest.mark.deep
 def test_levels_never_leave_their_device():
     """A level that only one device has is on that device ever after, and on no other."""
     several = program("plr")
@@ -177,6 +179,7 @@ def test_levels_never_leave_their_device():
     assert len(drawn) - len(set(drawn)) < 0.2 * len(set(drawn))
 
 
+@pytest.mark.deep
 def test_a_fixed_list_is_divided_among_the_devices():
     listed = {"generator": {"name": "finite", "n_levels": 12}, "min_fill": 0.0, "schedule": "proportionate"}
     several = make_program(config("plr", runner=listed, n_devices=4))
@@ -189,13 +192,14 @@ def test_a_fixed_list_is_divided_among_the_devices():
 
 def test_counts_are_those_of_all_devices():
     """Episodes last as long as the rollout at most: 8 rows give at least 8, whichever device has them."""
-    several = program("dr")
+    several = program("accel")
     _, report = several.run(several.init(0), 1)
     assert float(report.metrics["episodes"][0]) >= 8
     state, _ = several.run(several.init(0), 3)
     assert several.env_steps(state).tolist() == [int(state.clock[0]) * 8 * 16]
 
 
+@pytest.mark.deep
 def test_a_teacher_that_is_not_finite_ends_the_dispatch():
     several = program("paired")
     state = several.init(0)
@@ -219,6 +223,7 @@ def random_rollout(key: jax.Array, agent: AgentPop, n_rows: int, n_steps: int, v
     return run.replace(steps=run.steps.replace(reward=reward, valid=valid), final=None)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("padded", [False, True], ids=["all steps", "unequal numbers of valid steps"])
 def test_the_same_experience_gives_the_same_gradients_on_four_devices_as_on_one(padded):
     """To rounding: advantages are normalised and means taken over the steps of all devices together."""
@@ -243,6 +248,7 @@ def test_the_same_experience_gives_the_same_gradients_on_four_devices_as_on_one(
         np.testing.assert_allclose(metrics[name], expected[name], rtol=1e-3, atol=1e-5, err_msg=name)
 
 
+@pytest.mark.deep
 def test_seeds_on_two_devices_are_the_seeds_on_one():
     spread = program("dr", 2, n_seed_devices=2, n_seeds=2)
     alone = SeedRunner(spread.runner, 2)
@@ -254,6 +260,7 @@ def test_seeds_on_two_devices_are_the_seeds_on_one():
     np.testing.assert_allclose(report.metrics["return"], expected.metrics["return"], rtol=1e-4)
 
 
+@pytest.mark.deep
 def test_branches_stay_branches():
     """As many in the program of four devices as in that of one."""
     several = program("plr", 4, n_seed_devices=2, n_seeds=4)
@@ -268,6 +275,7 @@ def test_branches_stay_branches():
 # ---------------------------------------------------------------------------------------------- seeds x devices
 
 
+@pytest.mark.deep
 def test_seeds_and_devices_compose():
     several = program("plr", 4, n_seed_devices=2, n_seeds=4)
     state, report = several.run(several.init(0), 4)
@@ -280,6 +288,7 @@ def test_seeds_and_devices_compose():
     assert all((kernel[i] != kernel[j]).any() for i in range(4) for j in range(i))
 
 
+@pytest.mark.deep
 def test_a_seed_that_breaks_stops_all_groups_at_once():
     several = program("plr", 4, n_seed_devices=2, n_seeds=4)
     state = several.init(0)
@@ -309,6 +318,7 @@ def restored(wanted: Config) -> Any:
         return checkpoints.restore(shape).state
 
 
+@pytest.mark.deep
 def test_an_interrupted_run_on_devices_ends_as_one_that_was_not(finished):
     shorter = run_of(finished.log_dir, "cut", n_updates=4)
     ExperimentRunner(shorter, program("plr", 4, 2, 4)).train()
@@ -324,6 +334,7 @@ def test_an_interrupted_run_on_devices_ends_as_one_that_was_not(finished):
         assert rows[0] == rows[1]
 
 
+@pytest.mark.deep
 def test_tables_count_the_steps_of_all_devices_and_hold_every_seed(finished):
     _, rows = read_table(finished.run_folder / "metrics.csv")
     assert [row["seed"] for row in rows] == ["0", "1", "2", "3"] * 3
@@ -332,6 +343,7 @@ def test_tables_count_the_steps_of_all_devices_and_hold_every_seed(finished):
     assert [(row["update"], row["seed"]) for row in rows] == [(u, s) for u in "0246" for s in "0123"]
 
 
+@pytest.mark.deep
 def test_a_checkpoint_of_four_devices_is_evaluated_on_one(finished):
     run = evaluate.find_run(finished.run_folder, "latest")
     update, params = evaluate.restore(run, Console(quiet=True))
@@ -340,6 +352,7 @@ def test_a_checkpoint_of_four_devices_is_evaluated_on_one(finished):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.deep
 def test_seeds_may_move_to_other_devices_and_levels_may_not(finished):
     """2 x 2 devices become 1 x 2, with the same state; but one or four devices a batch are refused."""
     fewer = dataclasses.replace(finished, n_devices=2, n_seed_devices=1, resume=True)
@@ -351,6 +364,7 @@ def test_seeds_may_move_to_other_devices_and_levels_may_not(finished):
     assert saved_updates(finished.run_folder / "checkpoints") == [4, 6]
 
 
+@pytest.mark.deep
 def test_without_levels_of_their_own_the_number_of_devices_may_change(tmp_path):
     settings = {"log_dir": str(tmp_path), "name": "dr", "log_every": 1, "eval": {"every": 0}}
     first = config("dr", n_updates=2, n_devices=4, **settings)

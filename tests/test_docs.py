@@ -22,7 +22,7 @@ import minimax_lib
 from minimax_lib import train
 from minimax_lib.config import parse, save_yaml, sweep, sweep_command
 from minimax_lib.config.flag_docs import COMMAND, commands
-from minimax_lib.config.flags import as_typed
+from minimax_lib.config.words import as_typed
 from minimax_lib.curricula.generators import GENERATORS
 from minimax_lib.curricula.registry import RUNNERS
 from minimax_lib.curricula.scores import SCORES

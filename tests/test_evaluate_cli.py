@@ -30,7 +30,8 @@ from minimax_lib.evaluate import check_comparable, main
 from minimax_lib.evaluation.comparison import Improvement, Method, tables
 from minimax_lib.evaluation.held_out import EvalRunner, Evaluation, evaluation_keys
 from minimax_lib.evaluation.report import compare, draw_episodes, final_report, record_episodes
-from minimax_lib.evaluation.robustness import SHARES, RobustResult
+from minimax_lib.evaluation.robustness import RobustResult
+from minimax_lib.evaluation.statistics import SHARES
 from minimax_lib.evaluation.tables import (
     Scores,
     comparison_table,
@@ -42,8 +43,9 @@ from minimax_lib.evaluation.tables import (
 )
 from minimax_lib.experiment.checkpoint import Checkpoints
 from minimax_lib.experiment.evaluations import as_csv, csv_text, existing, write_new
+from minimax_lib.experiment.files import saved_updates
 from minimax_lib.experiment.folder import RunFolder
-from minimax_lib.experiment.saved import Run
+from minimax_lib.experiment.saved import Run, restore
 from minimax_lib.runners.build import make_agent, make_runner
 from minimax_lib.runners.seeds import SeedRunner
 from minimax_lib.runners.training import RunnerState
@@ -64,16 +66,20 @@ def config(**settings) -> Config:
 
 
 def state_after(config: Config, n_updates: int) -> RunnerState:
-    """A state of the run's shape whose parameters are anything."""
-    program = SeedRunner(make_runner(config), config.n_seeds)
+    """A state of the run's shape whose parameters are anything: NumPy's arrays, and keys."""
     rng = np.random.default_rng(n_updates)
 
     def fill(leaf):
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            return jax.random.split(jax.random.key(0), leaf.shape)
-        return jnp.asarray(rng.normal(scale=0.5, size=leaf.shape), leaf.dtype)
+            return jax.random.wrap_key_data(np.zeros((*leaf.shape, 2), np.uint32))
+        return rng.normal(scale=0.5, size=leaf.shape).astype(leaf.dtype)
 
-    return jax.tree.map(fill, program.shape)
+    return jax.tree.map(fill, state_shape(config))
+
+
+@functools.cache
+def state_shape(config: Config) -> RunnerState:
+    return SeedRunner(make_runner(config), config.n_seeds).shape
 
 
 def make_run(folder: Path, config: Config, updates=(10, 20)) -> Path:
@@ -82,7 +88,7 @@ def make_run(folder: Path, config: Config, updates=(10, 20)) -> Path:
     save_yaml(config, folder / "config.yaml")
     with Checkpoints(folder / "checkpoints") as checkpoints:
         for update in updates:
-            checkpoints.save(update, state_after(config, update))
+            checkpoints.save(update, jax.tree.map(jnp.asarray, state_after(config, update)))
     return folder
 
 
@@ -106,11 +112,41 @@ def read(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.fixture
+def copied(run, other, tmp_path):
+    """The two runs without the evaluations that other tests have made."""
+    ours = [tmp_path / "runs" / folder.name for folder in (run, other)]
+    for mine, folder in zip(ours, (run, other), strict=True):
+        shutil.copytree(folder, mine, ignore=shutil.ignore_patterns("evaluations"))
+    return ours
+
+
+@pytest.fixture(params=["made up", pytest.param("played", marks=pytest.mark.deep)])
+def results(request, monkeypatch):
+    """How evaluations come to their results: they are made up, or the agents of checkpoints play episodes."""
+
+    def restored(run, console):
+        return run.update or saved_updates(run.folder.checkpoints)[-1], {}
+
+    def measure_of(settings, run, runner, console):
+        def measure(run, params) -> Scores:
+            seed = [settings.seed, settings.greedy, settings.episodes, *run.seeds, int(1e6 * run.config.ppo.lr)]
+            rates = np.random.default_rng(seed).integers(0, 26, (len(run.seeds), len(runner.names))) / 25
+            return Scores(runner.names, run.seeds, {"solved_rate": rates, "return": rates / 2, "length": 12 - rates})
+
+        return measure
+
+    if request.param == "made up":
+        monkeypatch.setattr("minimax_lib.evaluate.restore", restored)
+        monkeypatch.setattr("minimax_lib.evaluate.measure_of", measure_of)
+
+
 @functools.cache
 def lone_evaluation() -> Callable:
-    """A run's evaluation of a single seed, 25 episodes a task."""
+    """A run's evaluation of a single seed, 25 episodes a task: (its key [1], parameters) -> results."""
     settings = config()
-    return jax.jit(Evaluation(tasks=TASKS, n_episodes=25).build(settings.env, make_agent(settings).agent).evaluate)
+    runner = Evaluation(tasks=TASKS, n_episodes=25).build(settings.env, make_agent(settings).agent)
+    return jax.jit(lambda keys, params: runner.evaluate(keys[0], params))
 
 
 def expected_scores(update: int) -> dict[tuple[int, str], tuple[float, float]]:
@@ -118,7 +154,7 @@ def expected_scores(update: int) -> dict[tuple[int, str], tuple[float, float]]:
     params = state_after(config(), update).students.params
     found = {}
     for i in range(N_SEEDS):
-        one = lone_evaluation()(evaluation_keys([i])[0], jax.tree.map(lambda x, i=i: x[i, 0], params))
+        one = jax.device_get(lone_evaluation()(evaluation_keys([i]), jax.tree.map(lambda x, i=i: x[i, 0], params)))
         for m, task in enumerate(TASKS):
             found[i, task] = (float(one.solved[m].mean()), float(one.returns[m].mean()))
     return found
@@ -141,7 +177,8 @@ def test_the_file_holds_the_scores_of_every_seed_and_task(run, capsys):
     assert "95%" not in printed
 
 
-def test_nothing_is_ever_overwritten(run):
+def test_nothing_is_ever_overwritten(copied, results):
+    run, _ = copied
     words = ("--run", run, "--tasks", "MiniMaze", "--checkpoint", 10, "--n-episodes", 25)
     for _ in range(2):  # the same results are the same file
         assert evaluate(*words) == 0
@@ -163,13 +200,15 @@ def test_a_number_is_found_for_every_new_result(tmp_path):
     assert [path.read_text() for path in sorted(tmp_path.iterdir())] == ["b", "c", "a"]
 
 
-def test_runs_are_pooled_as_seeds(run, other, capsys):
+def test_runs_are_pooled_as_seeds(copied, results, capsys):
+    run, other = copied
     assert evaluate("--run", run, other, "--tasks", *TASKS, "--n-episodes", 25) == 0
     printed = capsys.readouterr().out
     assert "4 seeds" in printed
     assert [row["seed"] for row in read(other / "evaluations" / "update20-tasks.csv")] == ["5", "5", "6", "6"]
 
 
+@pytest.mark.deep
 def test_the_robust_protocol(run, capsys):
     assert evaluate("--run", run, "--robust", "--n-levels", 200, "--n-episodes", 4) == 0
     rows = read(run / "evaluations" / "update20-robust.csv")
@@ -205,9 +244,9 @@ def test_small_shares_of_the_levels_say_how_many_levels_they_are():
 # ---------------------------------------------------------------------------------------------------- several methods
 
 
-def test_methods_are_put_side_by_side_and_evaluations_are_used_again(run, other, tmp_path, capsys):
+def test_methods_are_put_side_by_side_and_evaluations_are_used_again(copied, results, tmp_path, capsys):
+    run, other = copied
     fast = make_run(tmp_path / "fast", config(ppo={"lr": 0.5}), updates=(30,))
-    shutil.rmtree(other / "evaluations", ignore_errors=True)
     out = tmp_path / "tables" / "both.csv"
     words = ("--compare", run, fast, other, "--tasks", *TASKS, "--n-episodes", 25, "--out", out)
     assert evaluate("--run", run, "--tasks", *TASKS, "--n-episodes", 25) == 0
@@ -298,7 +337,7 @@ def test_methods_by_hand():
     ]
     caption = " ".join(text.split())
     assert "fewer than 5 seeds: the value of each in %" in caption
-    assert "stratified bootstrap of the IQM" in caption
+    assert "bootstrap over whole seeds of the IQM" in caption
     assert {"0.25", "0.12 to 0.50"} <= {
         part.strip() for part in text_of(together, width=80).replace("\n", "│").split("│")
     }
@@ -398,8 +437,9 @@ def test_many_methods_are_several_tables_that_fit():
     assert "\n".join(lines).count("80.0% to 80.0%") == 3 * 7  # no cell is cut or wrapped
 
 
-def test_a_damaged_checkpoint_is_passed_over_and_said_so(run, tmp_path, capsys):
-    damaged = make_run(tmp_path / "damaged", config(), updates=(10, 20))
+def test_a_damaged_checkpoint_is_passed_over_and_said_so(copied, results, monkeypatch, capsys):
+    monkeypatch.setattr("minimax_lib.evaluate.restore", restore)
+    damaged, _ = copied
     for path in (damaged / "checkpoints" / "20" / "state").rglob("*"):
         if path.is_file():
             path.write_bytes(b"")
@@ -411,8 +451,8 @@ def test_a_damaged_checkpoint_is_passed_over_and_said_so(run, tmp_path, capsys):
     assert capsys.readouterr().err.startswith(f"error: no checkpoint in {damaged / 'checkpoints'} can be read")
 
 
-def test_results_that_cannot_be_kept_are_refused_before_the_work(run, tmp_path, capsys):
-    blocked = make_run(tmp_path / "blocked", config())
+def test_results_that_cannot_be_kept_are_refused_before_the_work(copied, capsys):
+    blocked, _ = copied
     (blocked / "evaluations").write_text("in the way")
     assert evaluate("--run", blocked, "--tasks", "MiniMaze") == 1
     printed = capsys.readouterr()
@@ -501,6 +541,7 @@ def program(*words: str) -> tuple[subprocess.CompletedProcess, float]:
     return finished, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
+@pytest.mark.deep
 def test_the_program_refuses_before_it_does_anything_slow(run):
     finished, seconds = program("--run", str(run), "--tasks", "Labyrnth")
     assert finished.returncode == 2
@@ -509,10 +550,11 @@ def test_the_program_refuses_before_it_does_anything_slow(run):
     assert seconds < 4  # 1.6 on a quiet machine; to load the run and to compile would take longer
 
 
-def test_help_explains_every_flag():
-    finished, _ = program("--help")
-    assert finished.returncode == 0, finished.stderr
-    text = finished.stdout.replace("│", " ")
+def test_help_explains_every_flag(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        evaluate("--help")
+    assert stopped.value.code == 0
+    text = capsys.readouterr().out.replace("│", " ")
     flags = text.split(" --")[1:]
     for name in ("run", "tasks", "n-episodes", "greedy", "protocol", "checkpoint", "robust", "n-levels", "seed"):
         assert any(flag.startswith(f"{name} ") for flag in flags), name
@@ -577,7 +619,7 @@ def test_tables_from_five_seeds_on_say_which_interval_it_is():
     table, caption = table_at_80_columns(5)
     assert "95% bootstrap" in table
     assert table.count("% to ") == 3
-    which = "95% percentile interval of the stratified bootstrap of the interquartile mean (IQM)"
+    which = "95% percentile interval of the bootstrap over whole seeds of the interquartile mean (IQM)"
     assert caption == f"5 seeds; interval: {which} over seeds"
 
 
@@ -644,7 +686,10 @@ def one_class(env) -> EvalRunner:
 
 
 def test_untrained_and_trained_play_the_same_levels_in_one_program():
-    zero, one = jnp.zeros(3), jnp.ones(3)  # three seeds that always take action 0, and three that take 1
+    zero, one = (
+        np.zeros(3, np.float32),
+        np.ones(3, np.float32),
+    )  # three seeds that always take action 0, and three that take 1
     never, always = compare(one_class(Flip()), range(3), zero, one)
     np.testing.assert_allclose(never["solved_rate"] + always["solved_rate"], 1.0)  # where one wins, the other loses
     assert len(np.unique(never["solved_rate"])) > 1  # each seed has levels of its own
@@ -654,16 +699,17 @@ def test_untrained_and_trained_play_the_same_levels_in_one_program():
 def test_pictures_show_the_episodes_that_were_played(tmp_path):
     path = tmp_path / "levels" / "agent.png"
     runner = one_class(DrawnFlip())
-    line = draw_episodes(runner, jnp.ones(()), path, n_episodes=8)
+    always = np.float32(1)
+    line = draw_episodes(runner, always, path, n_episodes=8)
     assert str(path) in line
-    won = record_episodes(runner, 8, jnp.ones(())).stats.returns > 0
+    won = np.asarray(record_episodes(runner, 8, always).stats.returns) > 0
     assert won.any()
     assert not won.all()
     np.testing.assert_array_equal(np.asarray(Image.open(path))[:, 0, 0], 255 * np.uint8(won))
 
 
 def test_an_environment_without_pictures_is_passed_over(tmp_path):
-    assert draw_episodes(one_class(Flip()), jnp.ones(()), tmp_path / "no.png").startswith("no picture: Flip has")
+    assert draw_episodes(one_class(Flip()), np.float32(1), tmp_path / "no.png").startswith("no picture: Flip has")
     assert not list(tmp_path.iterdir())
 
 
@@ -672,8 +718,8 @@ def test_the_report_at_the_end_of_training(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("minimax_lib.evaluation.report.REPORTED_EPISODES", 25)
     settings = config()
     before, after = (state_after(settings, update).students.params for update in (10, 20))
-    agent = make_agent(settings).agent
-    untrained, trained = final_report(settings, agent, before, after, tmp_path, Console(width=100))
+    runner = settings.eval.build(settings.env, make_agent(settings).agent)
+    untrained, trained = final_report(settings, runner, before, after, tmp_path, Console(width=100))
     printed = capsys.readouterr().out
     assert all(
         text in printed
@@ -688,10 +734,11 @@ def test_the_picture_of_mazes_shows_each_level_with_the_way_to_the_episodes_end(
     settings = config()
     runner = Evaluation(tasks=TASKS).build(settings.env, make_agent(settings).agent)
     params = jax.tree.map(lambda x: x[0, 0], state_after(settings, 10).students.params)
-    recording = jax.device_get(jax.jit(functools.partial(record_episodes, runner, 2))(params))
+    # Three, as in the report: this program has been compiled.
+    recording = jax.device_get(record_episodes(runner, 3, params))
     states, lengths = recording.states.maze, recording.stats.lengths
     assert lengths.min() < lengths.max()
-    ways = [states.agent_pos[: lengths[row] + 1, row] for row in range(4)]
-    expected = draw_levels(jax.tree.map(lambda x: x[0], states.level), list("abcd"), ways, columns=2)
-    picture = runner.held_out.env.draw_episodes(recording.states, recording.running, list("abcd"), columns=2)
+    ways = [states.agent_pos[: lengths[row] + 1, row] for row in range(6)]
+    expected = draw_levels(jax.tree.map(lambda x: x[0], states.level), list("abcdef"), ways, columns=2)
+    picture = runner.held_out.env.draw_episodes(recording.states, recording.running, list("abcdef"), columns=2)
     np.testing.assert_array_equal(picture, expected)

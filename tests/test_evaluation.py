@@ -14,7 +14,7 @@ from minimax_lib import axes
 from minimax_lib.envs.base import TimeStep
 from minimax_lib.envs.maze.amaze import AMaze
 from minimax_lib.envs.spaces import Box, Discrete
-from minimax_lib.episodes import WholeEpisodes, mode, sample, smaller_batches
+from minimax_lib.episodes import WholeEpisodes, mode, smaller_batches
 from minimax_lib.evaluation.held_out import EvalRunner, Evaluation, evaluation_keys
 from minimax_lib.evaluation.robustness import RobustProtocol, RobustResult, RobustRunner, worst_levels
 
@@ -133,7 +133,7 @@ def evaluate(runner):
 def test_every_episode_is_the_one_that_a_plain_loop_plays(runner, evaluate):
     key = jax.random.key(0)
     result = evaluate(key, ALWAYS)
-    levels = runner.held_out.sample(jax.random.split(key)[0], 7)
+    levels = jax.device_get(jax.jit(lambda key: runner.held_out.sample(jax.random.split(key)[0], 7))(key))
     assert result.returns.shape == result.solved.shape == result.lengths.shape == (6, 7)
     for task in range(6):
         for episode in range(7):
@@ -142,6 +142,16 @@ def test_every_episode_is_the_one_that_a_plain_loop_plays(runner, evaluate):
             assert float(result.returns[task, episode]) == pytest.approx(total)
             assert int(result.lengths[task, episode]) == steps
             assert bool(result.solved[task, episode]) == (total > 0)
+
+
+def test_levels_may_be_drawn_by_a_program_of_their_own(runner, evaluate):
+    """Drawing and playing apart give what `evaluate` gives, for each seed; both are compiled once."""
+    keys = evaluation_keys([5, 6])
+    play = jax.jit(chex.assert_max_traces(runner.play, n=1))
+    drawn = runner.draw(keys)
+    for i in range(2):
+        levels = jax.tree.map(lambda x, i=i: x[i], drawn)
+        chex.assert_trees_all_equal(play(keys[i], SOMETIMES, levels), evaluate(keys[i], SOMETIMES))
 
 
 def test_known_outcomes(evaluate):
@@ -162,25 +172,24 @@ def test_an_episode_counts_once_however_short_it_is():
     assert result.lengths[1].mean() == pytest.approx(1 / 0.6, abs=0.25)
 
 
-def test_greedy_ignores_the_key_and_sampling_does_not():
-    def run(choose, seed):
-        runner = EvalRunner(Corridors(fixed=((3, 10), (5, 12))), Walker(), 50, choose)
-        return jax.jit(runner.evaluate)(jax.random.key(seed), SOMETIMES)
-
-    greedy = [run(mode, seed).lengths[:2] for seed in (0, 1)]
-    np.testing.assert_array_equal(*greedy)
-    assert (np.asarray(greedy[0]) == [[4], [6]]).all()
-    sampled = [run(sample, seed).lengths[:2] for seed in (0, 1)]
+def test_greedy_ignores_the_key_and_sampling_does_not(evaluate):
+    greedy = jax.jit(EvalRunner(Corridors(fixed=((3, 10), (5, 12))), Walker(), 50, mode).evaluate)
+    lengths = [np.asarray(greedy(jax.random.key(seed), SOMETIMES).lengths)[:2] for seed in (0, 1)]
+    np.testing.assert_array_equal(*lengths)
+    assert (lengths[0] == [[4], [6]]).all()
+    sampled = [np.asarray(evaluate(jax.random.key(seed), SOMETIMES).lengths)[[0, 3]] for seed in (0, 1)]
     assert (sampled[0] != sampled[1]).any()
 
 
 def test_seeds_in_a_vmap_are_the_seeds_alone(runner, evaluate):
-    keys = jax.vmap(jax.random.key)(jnp.arange(3))
-    params = jnp.array([1.0, 0.6, 0.0], jnp.float32)
-    together = jax.jit(jax.vmap(runner.evaluate, axis_name=axes.SEED))(keys, params)
+    params = np.array([1.0, 0.6, 0.0], np.float32)
+    together = jax.device_get(
+        jax.jit(jax.vmap(runner.evaluate, axis_name=axes.SEED))(evaluation_keys(range(3)), params)
+    )
     assert together.returns.shape == (3, 6, 7)
     for i in range(3):
-        chex.assert_trees_all_equal(jax.tree.map(lambda x, i=i: x[i], together), evaluate(keys[i], params[i]))
+        alone = evaluate(evaluation_keys([i])[0], params[i])
+        chex.assert_trees_all_equal(jax.tree.map(lambda x, i=i: x[i], together), alone)
 
 
 def predicate_shape(function, *arguments):
@@ -191,7 +200,7 @@ def predicate_shape(function, *arguments):
 
 
 def test_seeds_share_the_end_of_the_loop_so_that_no_state_is_selected_by_seed(runner):
-    keys, params = jax.vmap(jax.random.key)(jnp.arange(3)), jnp.zeros(3, jnp.float32)
+    keys, params = evaluation_keys(range(3)), np.zeros(3, np.float32)
     assert predicate_shape(jax.vmap(runner.evaluate, axis_name=axes.SEED), keys, params) == ()
     assert predicate_shape(jax.vmap(runner.evaluate), keys, params) == (3,)  # what it is without the name
 
@@ -210,36 +219,40 @@ def test_one_compilation(runner):
         evaluate(jax.random.key(seed), ALWAYS * seed / 4)
 
 
-def test_a_recording_is_the_episode_that_is_played():
-    player = WholeEpisodes(Corridor(), Walker())
-    levels = jax.vmap(player.env.sample_level)(jax.random.split(jax.random.key(0), 20))
-    played = jax.jit(player.play)(jax.random.key(1), SOMETIMES, levels)
-    recording = jax.jit(player.record)(jax.random.key(1), SOMETIMES, levels)
-    chex.assert_trees_all_equal(recording.stats, played)
-    states, running = recording.states, np.asarray(recording.running)
-    assert running.shape == states.position.shape == (13, 20)
-    for row, length in enumerate(np.asarray(played.lengths)):
-        steps = np.diff(np.asarray(states.position)[: length + 1, row])
-        assert set(steps) <= {0, 1}
-        assert running[: length + 1, row].all()
-        assert not running[length + 1 :, row].any()
-        solved = states.position[length, row] == levels.distance[row]
-        assert bool(solved) == (float(played.returns[row]) > 0)
+N_ROWS = 1100
 
 
-def test_dropping_rows_that_have_ended_changes_no_episode():
-    """1,100 rows are cut down to 275 on the way; a recording plays all of them to the end."""
+@pytest.fixture(scope="module")
+def episodes():
+    """(levels [R], episodes on them by two seeds [S, R], recordings of the same). A tenth of the levels are long."""
     player = WholeEpisodes(Corridor(max_steps=30), Walker())
-    assert smaller_batches(1100) == [275]
-    k_levels, k_limits, k_play = jax.random.split(jax.random.key(0), 3)
-    levels = jax.vmap(player.env.sample_level)(jax.random.split(k_levels, 1100))
-    long = jax.random.bernoulli(k_limits, 0.1, (1100,))
-    levels = CorridorLevel(jnp.where(long, 25, levels.distance), jnp.where(long, 30, levels.limit))
-    keys, params = jax.random.split(k_play, 2), jnp.array([0.6, 0.9], jnp.float32)  # two seeds, dropped alike
+    random = np.random.default_rng(0)
+    long = random.random(N_ROWS) < 0.1
+    distance, limit = random.integers(1, 12, (2, N_ROWS))
+    levels = CorridorLevel(np.where(long, 25, distance).astype(np.int32), np.where(long, 30, limit).astype(np.int32))
+    keys, params = evaluation_keys(range(2)), np.array([0.6, 0.9], np.float32)
     play = jax.vmap(player.play, in_axes=(0, 0, None), axis_name=axes.SEED)
     record = jax.vmap(player.record, in_axes=(0, 0, None))
-    played, recorded = jax.jit(play)(keys, params, levels), jax.jit(record)(keys, params, levels).stats
-    chex.assert_trees_all_equal(played, recorded)
+    return levels, *jax.device_get((jax.jit(play)(keys, params, levels), jax.jit(record)(keys, params, levels)))
+
+
+def test_a_recording_is_the_episode_that_is_played(episodes):
+    levels, played, recording = episodes
+    assert recording.running.shape == recording.states.position.shape == (2, 31, N_ROWS)
+    for seed, row in np.ndindex(2, 20):
+        position, running = recording.states.position[seed, :, row], recording.running[seed, :, row]
+        length = played.lengths[seed, row]
+        assert set(np.diff(position[: length + 1])) <= {0, 1}
+        assert running[: length + 1].all()
+        assert not running[length + 1 :].any()
+        assert (position[length] == levels.distance[row]) == (played.returns[seed, row] > 0)
+
+
+def test_dropping_rows_that_have_ended_changes_no_episode(episodes):
+    """1,100 rows are cut down to 275 on the way, of both seeds alike; a recording plays all of them to the end."""
+    assert smaller_batches(N_ROWS) == [275]
+    _, played, recording = episodes
+    chex.assert_trees_all_equal(played, recording.stats)
     assert (played.lengths > 12).any()
 
 
@@ -334,6 +347,12 @@ def test_worst_levels_by_hand():
 def test_an_environment_that_cannot_tell_uses_all_levels():
     runner = RobustRunner(Corridor(), Walker(), RobustProtocol(n_levels=50, n_episodes=2))
     assert not runner.knows_solvable
+    assert runner.draw_levels(jax.random.key(0)).limit.shape == (50,)
+
+
+@pytest.mark.deep
+def test_an_evaluation_of_an_environment_that_cannot_tell_uses_all_levels():
+    runner = RobustRunner(Corridor(), Walker(), RobustProtocol(n_levels=50, n_episodes=2))
     result = runner.evaluate(jax.random.key(0), evaluation_keys([0]), jnp.ones(1, jnp.float32))
     assert result.ranking.shape == (1, 50)
     np.testing.assert_array_equal(result.ranking, result.reported)  # nothing random about it

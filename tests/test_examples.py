@@ -22,6 +22,7 @@ def example(name: str):
     return module
 
 
+@pytest.mark.deep
 def test_every_block_of_the_page_on_loading_runs(tmp_path, capsys):
     pytest.importorskip("gymnasium")
     pytest.importorskip("gymnax")
@@ -35,6 +36,7 @@ def test_every_block_of_the_page_on_loading_runs(tmp_path, capsys):
     assert names["oldest"].copy_number == min(names["tag"].copies)
 
 
+@pytest.mark.deep
 def test_every_block_of_the_page_on_task_curricula_elsewhere_runs(tmp_path):
     pytest.importorskip("gymnasium")
     names = run_blocks(ROOT / "docs" / "portable.md", tmp_path)
@@ -53,6 +55,7 @@ def test_an_error_in_a_block_is_that_of_its_line(tmp_path):
         run_blocks(page, tmp_path)
 
 
+@pytest.mark.deep
 def test_ones_own_ppo_learns(monkeypatch):
     own = example("own_ppo")
     monkeypatch.setattr(own, "N_ENVS", 16)
@@ -63,6 +66,7 @@ def test_ones_own_ppo_learns(monkeypatch):
     assert solved[-5:].mean() > 0.9 > 0.6 > solved[:2].mean()
 
 
+@pytest.mark.deep
 def test_stable_baselines_trains_through_gymnasium():
     """Only where it is installed: it needs torch, which is large."""
     pytest.importorskip("stable_baselines3")
@@ -70,6 +74,7 @@ def test_stable_baselines_trains_through_gymnasium():
     assert after[1] > before[1] + 0.1
 
 
+@pytest.mark.deep
 def test_ones_own_ppo_on_minigrid_plays_the_tasks_of_a_curriculum(monkeypatch):
     pytest.importorskip("minigrid")
     own = example("task_gymnasium_ppo")
@@ -80,6 +85,7 @@ def test_ones_own_ppo_on_minigrid_plays_the_tasks_of_a_curriculum(monkeypatch):
     assert 0 <= own.solved(params, own.HELD_OUT, n_most=2) <= 1
 
 
+@pytest.mark.deep
 def test_accel_makes_the_levels_of_the_real_minigrid_in_ones_own_ppo(monkeypatch):
     pytest.importorskip("minigrid")
     own = example("levels_minigrid_ppo")
@@ -94,6 +100,7 @@ def test_accel_makes_the_levels_of_the_real_minigrid_in_ones_own_ppo(monkeypatch
     assert 0 <= own.solved(params, "MiniGrid-Empty-5x5-v0", n_episodes=1) <= 1
 
 
+@pytest.mark.deep
 def test_stable_baselines_plays_the_tasks_of_a_curriculum():
     for module in ("minigrid", "stable_baselines3"):
         pytest.importorskip(module)
@@ -102,12 +109,14 @@ def test_stable_baselines_plays_the_tasks_of_a_curriculum():
     assert host.n_told["results"] > 0
 
 
+@pytest.mark.deep
 def test_pistons_play_the_tasks_of_a_curriculum():
     pytest.importorskip("pettingzoo.butterfly.pistonball_v6", exc_type=ImportError)
     host = example("task_pettingzoo").main(n_episodes=3, max_cycles=5)
     assert host.n_told["results"] == host.n_drawn == 3
 
 
+@pytest.mark.deep
 def test_rllib_plays_the_tasks_of_a_curriculum():
     pytest.importorskip("ray.rllib", exc_type=ImportError)
     told = example("task_rllib").main(n_iterations=1, n_workers=1)

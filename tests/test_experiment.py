@@ -17,12 +17,13 @@ import numpy as np
 import pytest
 import yaml
 from rich.console import Console
-from toy_program import EVALUATION, ToyRunner, toy_config, toy_program
+from toy_program import EVALUATION, SlowProgram, ToyRunner, toy_config, toy_experiment, toy_program
 
+from minimax_lib import train
 from minimax_lib.agents.ppo import PPO
 from minimax_lib.config import Config, load_yaml, save_yaml
 from minimax_lib.evaluation.held_out import Evaluation
-from minimax_lib.experiment.checkpoint import fingerprint
+from minimax_lib.experiment.checkpoint import Checkpoints, fingerprint
 from minimax_lib.experiment.files import saved_updates
 from minimax_lib.experiment.folder import FolderLost, RunFolder, RunRefused, differences
 from minimax_lib.experiment.loop import HeldOutEvaluation, RunStopped, finished
@@ -32,10 +33,9 @@ from minimax_lib.experiment.run import ExperimentRunner, free_settings
 from minimax_lib.experiment.writers.csv import read_table
 from minimax_lib.runners.devices import DeviceMesh
 from minimax_lib.runners.seeds import MAX_STEPS, SeedRunner
+from tests import zoo
 
-
-def experiment(config: Config, program=None, **faults: int) -> ExperimentRunner:
-    return ExperimentRunner(config, program or toy_program(config, **faults), EVALUATION)
+experiment = toy_experiment
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +139,7 @@ def test_training_and_evaluation_are_compiled_once_each(tmp_path, caplog, logged
         experiment(config).train()
         config = dataclasses.replace(config, n_updates=8, resume=True)
         caplog.clear()
-    experiment(config).train()
+    ExperimentRunner(config, SeedRunner(ToyRunner(), config.n_seeds), EVALUATION).train()
     compiled = r"Finished XLA compilation of jit\((\w+|<lambda>)\)"
     names = [found[1] for record in caplog.records if (found := re.match(compiled, record.getMessage()))]
     assert names.count("run_until") == 1
@@ -170,6 +170,44 @@ def test_a_report_that_fails_is_not_a_training_that_failed(tmp_path, monkeypatch
     config = toy_config(tmp_path, n_updates=2, report=True)
     assert experiment(config).run() == 0
     assert "the run is finished and saved" in capsys.readouterr().err
+
+
+@pytest.fixture(params=["free", pytest.param("placed", marks=pytest.mark.deep)])
+def restored(request, monkeypatch):
+    """Restored states are tied to their device, which makes another program. "free": they are not, to save its time."""
+    restore = Checkpoints.restore
+
+    def freed(self, shape):
+        found = restore(self, shape)
+        return found and dataclasses.replace(found, state=zoo.on_device(found.state))
+
+    if request.param == "free":
+        monkeypatch.setattr(Checkpoints, "restore", freed)
+
+
+@pytest.mark.usefixtures("restored")
+def test_minimax_train_trains_evaluates_saves_and_goes_on_with_a_real_method(tmp_path, capsys):
+    """Domain randomisation, from the command line to the files: two updates, then two more with --resume."""
+    settings = {"n_updates": 2, "log_every": 1, "checkpoint_every": 2, "log_dir": str(tmp_path), "name": "run"}
+    evaluation = {"every": 2, "tasks": ["TrainingDistribution"], "n_episodes": 3}
+    config = zoo.config_of("dr", eval=evaluation, **settings)
+    save_yaml(config, tmp_path / "dr.yaml")
+    words = ["--config", str(tmp_path / "dr.yaml")]
+    assert train.main(words) == 0
+    assert load_yaml(config.run_folder / "config.yaml") == config
+    before = {name: (config.run_folder / name).read_text() for name in ("metrics.csv", "eval.csv")}
+    assert train.main([*words, "--resume", "--n-updates", "4"]) == 0
+    assert "goes on from update 2" in capsys.readouterr().out
+    assert saved_updates(config.run_folder / "checkpoints") == [2, 4]
+    for name, updates in (("metrics.csv", [1, 2, 3, 4]), ("eval.csv", [0, 2, 4])):
+        assert (config.run_folder / name).read_text().startswith(before[name])
+        _, rows = read_table(config.run_folder / name)
+        assert [(int(row["update"]), int(row["seed"])) for row in rows] == [(u, s) for u in updates for s in (0, 1)]
+        assert all(0 <= float(row["solved_rate"]) <= 1 for row in rows)
+    _, of_training = read_table(config.run_folder / "metrics.csv")
+    assert [int(row["env_steps"]) for row in of_training[::2]] == [4 * 24 * update for update in (1, 2, 3, 4)]
+    assert all(np.isfinite(float(row["loss"])) for row in of_training)
+    assert {row["task"] for row in rows} == {"TrainingDistribution"}
 
 
 # ---------------------------------------------------------------------------------------------- what is measured
@@ -246,14 +284,14 @@ def test_a_dispatch_without_an_update_is_logged_and_the_run_goes_on(tmp_path):
     config = toy_config(tmp_path)
     n_cut = 40
 
-    class Slow(SeedRunner):
+    class Slow(SlowProgram):
         n_dispatches = 0
 
         def run(self, state, target_updates, max_steps=MAX_STEPS):
             self.n_dispatches += 1
             return super().run(state, target_updates, 1 if self.n_dispatches < n_cut else max_steps)
 
-    experiment(config, Slow(ToyRunner(), 2)).train()
+    experiment(config, Slow(toy_program(config), 0.0)).train()
     _, rows = read_table(config.run_folder / "metrics.csv")
     clocks = [int(row["clock"]) for row in rows if row["seed"] == "0"]
     assert clocks[: n_cut - 2] == list(range(1, n_cut - 1))  # the first call of all only loads the program
@@ -267,12 +305,12 @@ def test_a_dispatch_is_bounded(tmp_path):
     config = toy_config(tmp_path, log_every=3)
     bounds = []
 
-    class Bounded(SeedRunner):
+    class Bounded(SlowProgram):
         def run(self, state, target_updates, max_steps=MAX_STEPS):
             bounds.append(max_steps)
             return super().run(state, target_updates, max_steps)
 
-    experiment(config, Bounded(ToyRunner(), 2)).train()
+    experiment(config, Bounded(toy_program(config), 0.0)).train()
     assert set(bounds[1:]) == {30}
 
 
@@ -338,6 +376,15 @@ def test_a_longer_run_is_refused_where_the_learning_rate_depends_on_its_length(t
         experiment(faster).train()
 
 
+def test_a_folder_in_use_is_refused_with_its_owner(tmp_path, capsys):
+    config = toy_config(tmp_path)
+    with RunFolder(config.run_folder).owned():
+        assert experiment(config).run() == 2
+    assert f"is in use by process {os.getpid()}" in capsys.readouterr().err
+    assert experiment(toy_config(tmp_path, n_updates=2)).run() == 0
+
+
+@pytest.mark.deep
 def test_a_folder_in_use_is_refused_with_the_process_that_uses_it(tmp_path, capsys):
     config = toy_config(tmp_path)
     code = f"""

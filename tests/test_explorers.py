@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -51,6 +52,9 @@ def test_time_is_limited():
         assert play(maze(CORRIDOR, EAST, limit=4), 0) == (True, 4)
 
 
+observed = jax.jit(AMaze().observe)
+
+
 @pytest.mark.parametrize("pose", [(1, 1, 0), (6, 7, 1), (7, 6, 2), (13, 9, 3), (6, 6, 0)])
 def test_the_program_sees_the_square_that_the_environment_shows(pose):
     """With walls in this square alone, the environment shows nothing else; with walls all around it, none of them."""
@@ -63,7 +67,7 @@ def test_the_program_sees_the_square_that_the_environment_shows(pose):
     def walls_shown(walls: np.ndarray) -> int:
         level = Level(walls, np.array([x - 1, y - 1]), np.int32(direction), np.array([goal_x, goal_y]))
         state = EnvState(level, level.agent_pos, level.agent_dir, np.int32(0))
-        return int((np.array(AMaze().observe(state)["image"])[..., 0] == WALL[0]).sum())
+        return int((np.array(observed(state)["image"])[..., 0] == WALL[0]).sum())
 
     own = np.zeros_like(square)
     own[y - 1, x - 1] = True

@@ -1,6 +1,7 @@
 """The environments as Gymnasium's and gymnax's: the spaces, their checkers, and in lockstep with the originals."""
 
 import dataclasses
+import itertools
 import warnings
 
 import jax
@@ -74,7 +75,13 @@ ENVS = {
     "pendulum": minimax_lib.make_env("Pendulum", max_steps=5, hold_steps=2),
     "countdown": Countdown(),
 }
-each = pytest.mark.parametrize("env", ENVS.values(), ids=ENVS.keys())
+
+
+def deep(*case):
+    return pytest.param(*case, marks=pytest.mark.deep)
+
+
+each = pytest.mark.parametrize("env", [ENVS["maze"], deep(ENVS["pendulum"]), ENVS["countdown"]], ids=ENVS.keys())
 
 
 def same(one, other, where="") -> None:
@@ -162,7 +169,12 @@ def small(x):
 
 def key_of(game) -> jax.Array:
     """The key that an episode's steps are drawn with."""
-    return jax.random.split(jax.random.fold_in(game._row.seed, game._row.n_episodes))[1]
+    return episode_key(game._row.seed, game._row.n_episodes)
+
+
+@jax.jit
+def episode_key(seed, n_episodes):
+    return jax.random.split(jax.random.fold_in(seed, n_episodes))[1]
 
 
 def same_tree(one, other) -> None:
@@ -170,9 +182,12 @@ def same_tree(one, other) -> None:
         np.testing.assert_array_equal(np.asarray(x), np.asarray(y))
 
 
+level_of_maze = jax.jit(MAZE.sample_level)
+
+
 def test_the_level_is_chosen_by_an_option():
     game = export.gymnasium_env(MAZE)
-    level = jax.device_get(MAZE.sample_level(jax.random.key(5)))
+    level = jax.device_get(level_of_maze(jax.random.key(5)))
     game.reset(seed=0, options={"level": level})
     same_tree(game.level, level)
     game.reset()
@@ -184,7 +199,7 @@ def test_the_level_is_chosen_by_an_option():
 
 
 def test_levels_may_come_from_a_function():
-    level = MAZE.sample_level(jax.random.key(5))
+    level = level_of_maze(jax.random.key(5))
     game = export.gymnasium_env(MAZE, sample_level=Always(5))
     for _ in range(2):
         game.reset()
@@ -231,11 +246,16 @@ def test_what_cannot_be_is_said():
 # ------------------------------------------------------------------------------------------------ Gymnasium, many
 
 
-@each
-@pytest.mark.parametrize("mode", AutoresetMode)
-def test_the_vector_environment_is_gymnasiums_own_of_single_ones(env, mode):
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        case if case == ("maze", AutoresetMode.SAME_STEP) or case[0] == "countdown" else deep(*case)
+        for case in itertools.product(ENVS, AutoresetMode)
+    ],
+)
+def test_the_vector_environment_is_gymnasiums_own_of_single_ones(name, mode):
     """Everything that is returned, with its types: observations, ends, last observations, infos, over many episodes."""
-    n = 3
+    env, n = ENVS[name], 3
     ours = export.gymnasium_vector_env(env, n, autoreset_mode=mode.value)
     theirs = SyncVectorEnv([lambda: export.gymnasium_env(env)] * n, autoreset_mode=mode)
     assert ours.metadata["autoreset_mode"] is theirs.metadata["autoreset_mode"] is mode
@@ -310,7 +330,7 @@ def test_stepping_compiles_once():
 # ------------------------------------------------------------------------------------------------ gymnax
 
 
-@pytest.mark.parametrize("env", [MAZE, ENVS["pendulum"]], ids=["maze", "pendulum"])
+@pytest.mark.parametrize("env", [MAZE, deep(ENVS["pendulum"])], ids=["maze", "pendulum"])
 def test_gymnaxs_calls_are_the_environment(env):
     """Step by step with the original, through ends, restarts on the same level, and last observations."""
     pytest.importorskip("gymnax")
@@ -320,12 +340,18 @@ def test_gymnaxs_calls_are_the_environment(env):
     obs, state = game.reset(jax.random.key(0), params)
     step, reset, n_ended = jax.jit(env.step), jax.jit(env.reset), 0
     inner, ts = reset(jax.random.split(jax.random.key(0))[1], level)
+
+    @jax.jit
+    def drawn(t):
+        """(key of a step, action, keys that gymnax makes of the key for the step and for a reset after it)."""
+        key = jax.random.fold_in(jax.random.key(1), t)
+        k_step, k_reset = jax.random.split(key)
+        return key, env.action_space.sample(key), k_step, jax.random.split(k_reset)[1]
+
     same_tree(obs, ts.obs)
     for t in range(12):
-        key = jax.random.fold_in(jax.random.key(1), t)
-        action = env.action_space.sample(key)
+        key, action, k_step, k_reset = drawn(t)
         obs, state, reward, terminated, truncated, info = game.step(key, state, action, params)
-        k_step, k_reset = jax.random.split(key)  # as gymnax does
         inner, ts = step(k_step, inner, action)
         same_tree((reward, terminated, truncated), (ts.reward, ts.terminated, ts.truncated))
         same_tree(info["final_observation"], ts.obs)
@@ -333,7 +359,7 @@ def test_gymnaxs_calls_are_the_environment(env):
         assert info["discount"] == 1 - ts.terminated
         if ts.done:
             n_ended += 1
-            inner, ts = reset(jax.random.split(k_reset)[1], level)
+            inner, ts = reset(k_reset, level)
         same_tree(obs, ts.obs)
         same_tree(state.env, inner)
         assert game.observation_space(params).__class__.__name__ == type(env.observation_space).__name__
@@ -349,13 +375,18 @@ def test_gymnaxs_levels_limits_and_wrappers():
     params = game.default_params.replace(max_steps_in_episode=2)
     logged = LogWrapper(game)
     keys = jax.random.split(jax.random.key(0), 4)
-    _, state = jax.vmap(logged.reset, (0, None))(keys, params)
+    _, state = jax.jit(jax.vmap(logged.reset, (0, None)))(keys, params)
     first = state.env_state.env.level
     assert len(np.unique(np.asarray(first.agent_pos), axis=0)) > 1
-    for t in range(1, 5):
+
+    @jax.jit
+    def turned(keys, state, params, t):
+        """After a turn on the spot."""
         keys = jax.vmap(jax.random.fold_in, (0, None))(keys, t)
-        actions = jnp.zeros(4, jnp.int32)  # to turn on the spot
-        _, state, *_, info = jax.vmap(logged.step, (0, 0, 0, None))(keys, state, actions, params)
+        return keys, jax.vmap(logged.step, (0, 0, 0, None))(keys, state, jnp.zeros(4, jnp.int32), params)
+
+    for t in range(1, 5):
+        keys, (_, state, *_, info) = turned(keys, state, params, t)
         assert info["returned_episode"].all() == (t % 2 == 0)  # the lower limit of the parameters
     assert info["returned_episode_lengths"].tolist() == [2, 2, 2, 2]
     assert (np.asarray(state.env_state.env.level.agent_pos) != np.asarray(first.agent_pos)).any()

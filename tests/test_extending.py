@@ -87,7 +87,9 @@ def test_the_first_file_needs_none_of_the_others():
     assert not [node for node in top if "drift" in ast.unparse(node)]
 
 
-@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize(
+    "check", [check if check == "test_environment" else pytest.param(check, marks=pytest.mark.deep) for check in CHECKS]
+)
 def test_every_part_passes_its_check(check):
     import test_drift
 
@@ -125,6 +127,7 @@ def test_commands_without_training(command, folder, monkeypatch, capsys):
         train.check(train.parse(words))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("command", TRAINED)
 def test_methods_train(command, folder, monkeypatch):
     monkeypatch.chdir(folder)
@@ -134,7 +137,10 @@ def test_methods_train(command, folder, monkeypatch):
     assert math.isfinite(float(rows[-1]["loss"]))
 
 
-@pytest.mark.parametrize("command", [command for command in LONG if command not in TRAINED])
+TRACED = [command for command in LONG if command not in TRAINED]
+
+
+@pytest.mark.parametrize("command", [TRACED[0], *(pytest.param(c, marks=pytest.mark.deep) for c in TRACED[1:])])
 def test_parts_fit_together(command, folder, monkeypatch):
     """Traced, without compiling."""
     monkeypatch.chdir(folder)
@@ -147,6 +153,7 @@ def test_parts_fit_together(command, folder, monkeypatch):
     assert {"return", "loss"} <= set(metrics)
 
 
+@pytest.mark.deep
 def test_a_run_is_evaluated_and_drawn(folder, monkeypatch, capsys):
     """After the runs above: the one that the page evaluates is among them."""
     monkeypatch.chdir(folder)

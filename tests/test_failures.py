@@ -3,13 +3,12 @@
 import jax
 import jax.numpy as jnp
 import pytest
-from toy_program import EVALUATION, SlowProgram, toy_config, toy_program
+from toy_program import SlowProgram, toy_config, toy_experiment, toy_program
 
 from minimax_lib import evaluate
 from minimax_lib.curricula.plr import PLR
 from minimax_lib.experiment.failures import evaluation_failure, training_failure
 from minimax_lib.experiment.files import saved_updates
-from minimax_lib.experiment.run import ExperimentRunner
 
 TOO_MUCH = 1 << 46  # numbers
 
@@ -27,10 +26,10 @@ class Hungry(SlowProgram):
         return super().run(state, target_updates, *bound)
 
 
-def hungry(config, fails_with=None) -> ExperimentRunner:
+def hungry(config, fails_with=None):
     program = Hungry(toy_program(config), 0.0)
     program.fails_with = fails_with
-    return ExperimentRunner(config, program, EVALUATION)
+    return toy_experiment(config, program)
 
 
 def test_out_of_memory_is_one_line_that_names_what_decides_it(tmp_path, capsys):
@@ -43,7 +42,7 @@ def test_out_of_memory_is_one_line_that_names_what_decides_it(tmp_path, capsys):
     )
     assert saved_updates(config.run_folder / "checkpoints") == [4, 8]
     resumed = toy_config(tmp_path, runner=PLR(capacity=64), resume=True)
-    assert ExperimentRunner(resumed, toy_program(resumed), EVALUATION).run() == 0
+    assert toy_experiment(resumed).run() == 0
 
 
 def test_every_other_error_of_xla_is_one_line_too(tmp_path, capsys):
@@ -70,7 +69,7 @@ def test_the_host_may_run_out_too():
 def test_an_evaluation_that_runs_out_is_one_line(tmp_path, capsys, monkeypatch):
     """Every check has been passed; then there is too little memory."""
     config = toy_config(tmp_path)
-    ExperimentRunner(config, toy_program(config), EVALUATION).run()
+    toy_experiment(config).run()
     capsys.readouterr()
     monkeypatch.setattr(evaluate, "keep_compiled_programs", lambda place: None)
     monkeypatch.setattr(evaluate, "evaluate", lambda *_: jax.block_until_ready(jnp.zeros(TOO_MUCH)))

@@ -58,7 +58,12 @@ def lockstep(env, n_steps):
     return jax.tree.map(np.asarray, jax.jit(jax.vmap(play))(jax.random.split(KEY, 3)))
 
 
-@pytest.mark.parametrize("name", LIMITS)
+def quick(*names):
+    """All environments, of which those other than `names` are deep."""
+    return [name if name in names else pytest.param(name, marks=pytest.mark.deep) for name in LIMITS]
+
+
+@pytest.mark.parametrize("name", quick("Pendulum-v1"))
 def test_lockstep_with_gymnax(name):
     env = Gymnax(id=name)
     assert env.max_steps == LIMITS[name]
@@ -72,14 +77,17 @@ def test_lockstep_with_gymnax(name):
 
 
 def test_the_limit_truncates_and_a_fall_terminates():
-    (_, _, _, terminated, truncated), theirs = lockstep(Gymnax(limit=12), n_steps=200)
+    ours, theirs = lockstep(Gymnax(limit=12), n_steps=200)
+    for mine, other in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-5)
+    _, _, _, terminated, truncated = ours
     np.testing.assert_array_equal(terminated, theirs[3])
     np.testing.assert_array_equal(truncated, theirs[4])
     assert (truncated & ~terminated).any()
     assert (terminated & ~truncated).any()
 
 
-@pytest.mark.parametrize("name", LIMITS)
+@pytest.mark.parametrize("name", quick())
 def test_it_conforms(name):
     check_environment(Gymnax(id=name, limit=6), KEY, n_rows=4)
 
@@ -102,18 +110,27 @@ def test_spaces():
 
 def test_actions_keep_to_the_bounds_of_the_level():
     env = Gymnax(id="Pendulum-v1", vary=("max_torque=1:5",))
-    level = env.sample_level(KEY).replace(parameters={"max_torque": jnp.float32(1.0)})
-    state, _ = env.reset(KEY, level)
-    far, _ = env.step(KEY, state, jnp.array([5.0]))
-    near, _ = env.step(KEY, state, jnp.array([1.0]))
+
+    @jax.jit
+    def after(key, action):
+        level = env.sample_level(key).replace(parameters={"max_torque": jnp.float32(1.0)})
+        return env.step(key, env.reset(key, level)[0], action)[0]
+
+    far, near = after(KEY, np.float32([5.0])), after(KEY, np.float32([1.0]))
     assert far.theirs.theta_dot == near.theirs.theta_dot
 
 
-@pytest.mark.parametrize("parameters", [{}, {"gravity": 14.0, "masscart": 0.6, "length": 0.9}, {"masspole": 0.7}])
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"gravity": 14.0, "masscart": 0.6, "length": 0.9},
+        *(pytest.param(x, marks=pytest.mark.deep) for x in ({}, {"masspole": 0.7})),
+    ],
+)
 def test_cartpole_is_gymnasiums_with_the_same_parameters(parameters):
     """The masses and lengths that gymnax stores twice are updated when their parameters vary."""
     env = Gymnax(vary=tuple(f"{name}={value}" for name, value in parameters.items()))
-    state, ts = env.reset(KEY, env.sample_level(KEY))
+    state, ts = jax.jit(lambda key: env.reset(key, env.sample_level(key)))(KEY)
     real = gymnasium.make("CartPole-v1").unwrapped
     for name, value in parameters.items():
         setattr(real, name, value)
@@ -128,7 +145,8 @@ def test_cartpole_is_gymnasiums_with_the_same_parameters(parameters):
 
 
 def test_parameters_are_uniform_in_their_ranges():
-    levels = jax.jit(jax.vmap(Gymnax(vary=VARY).sample_level))(jax.random.split(KEY, 4000))
+    sample = jax.vmap(Gymnax(vary=VARY).sample_level)
+    levels = jax.jit(lambda key: sample(jax.random.split(key, 4000)))(KEY)
     for name, low, high in (("gravity", 5, 15), ("masscart", 0.5, 2), ("length", 0.25, 1)):
         unit = (np.asarray(levels.parameters[name]) - low) / (high - low)
         assert unit.min() >= 0
@@ -236,6 +254,7 @@ def test_a_missing_library_is_one_line(monkeypatch):
             _ = env.observation_space
 
 
+@pytest.mark.deep
 def test_nothing_foreign_is_imported_before_it_is_used():
     program = (
         "import sys, minimax_lib, jax; minimax_lib.make_env('Gymnax');"
@@ -249,9 +268,15 @@ def test_nothing_foreign_is_imported_before_it_is_used():
 def test_edits_stay_in_their_ranges_and_touch_as_many_parameters_as_they_are():
     env = Gymnax(vary=(*VARY, "masspole=0.2"))
     editing = editing_of(env)
-    levels = jax.vmap(env.sample_level)(jax.random.split(KEY, 500))
-    children = jax.jit(jax.vmap(lambda key, level: editing.mutate(key, level, 1)))(jax.random.split(KEY, 500), levels)
-    changed = {name: np.asarray(children.parameters[name] != x) for name, x in levels.parameters.items()}
+
+    @jax.jit
+    def family(key):
+        keys = jax.random.split(key, 500)
+        levels = jax.vmap(env.sample_level)(keys)
+        return levels, jax.vmap(lambda key, level: editing.mutate(key, level, 1))(keys, levels)
+
+    levels, children = jax.device_get(family(KEY))
+    changed = {name: children.parameters[name] != x for name, x in levels.parameters.items()}
     assert not changed["masspole"].any()
     # One parameter changes, or none if it was at a bound and should have gone beyond.
     assert set(np.sum(list(changed.values()), axis=0)) <= {0, 1}
@@ -267,15 +292,20 @@ def test_the_simplest_levels_are_near_the_defaults():
     """Close, but not equal: a level buffer keeps one of many equal levels, and ACCEL waits until it is half full."""
     env = Gymnax(vary=(*VARY, "masspole=0.2", "force_mag=20:40"))
     base = editing_of(env).base(env)
-    found = jax.vmap(base.sample_level)(jax.random.split(KEY, 200)).parameters
+    drawn = jax.jit(lambda key: jax.vmap(base.sample_level)(jax.random.split(key, 200)).parameters)
+    found = jax.device_get(drawn(KEY))
     near = {"gravity": (8.8, 10.8), "masscart": (0.85, 1.15), "length": (0.425, 0.575), "force_mag": (8, 12)}
     for name, (low, high) in near.items():
         assert low <= found[name].min() < found[name].max() <= high
         assert np.ptp(found[name]) > 0.9 * (high - low)
     np.testing.assert_array_equal(found["masspole"], np.float32(0.2))
-    check_editing(env, KEY)
     with pytest.raises(ValueError, match=r"^env.vary is empty: .*\(try gravity=5:15\)$"):
         editing_of(Gymnax(vary=("gravity=3",)))
+
+
+@pytest.mark.deep
+def test_editing_conforms():
+    check_editing(Gymnax(vary=(*VARY, "masspole=0.2", "force_mag=20:40")), KEY)
 
 
 def test_held_out_tasks():
@@ -289,7 +319,9 @@ def test_held_out_tasks():
         make_held_out(env, ["Defalt"])
 
 
-@pytest.mark.parametrize("runner", ["dr", "plr", "accel", "sfl"])
+@pytest.mark.parametrize(
+    "runner", ["accel", *(pytest.param(name, marks=pytest.mark.deep) for name in ("dr", "plr", "sfl"))]
+)
 def test_curricula_take_it(runner):
     """Traced, without compiling."""
     tree = {

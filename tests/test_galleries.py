@@ -97,15 +97,20 @@ def test_every_source_shows_its_own_levels(accel):
     assert changed.any()
 
 
+@pytest.mark.deep
 def test_a_method_without_replay_has_fresh_levels_alone(dr):
     assert [name for name, *_ in galleries._sources(load_run(dr), 3, seed=0)] == ["fresh"]
     assert galleries.sources(load_run(dr), 3).ndim == 3
+
+
+def test_a_method_without_replay_has_no_best_levels_and_no_designs(dr):
     with pytest.raises(NotThere, match="keeps no levels"):
         galleries.best_levels(load_run(dr))
     with pytest.raises(NotThere, match="has no teacher"):
         galleries.designs([load_run(dr)])
 
 
+@pytest.mark.deep
 def test_designs_are_those_of_the_teacher_at_each_checkpoint(paired):
     early, late = (load_run(paired, checkpoint=update) for update in (4, 8))
     key = jax.random.key(0)
@@ -178,6 +183,7 @@ def test_pictures_of_a_run_are_written_and_nothing_in_it_is_changed(accel, elsew
     assert np.abs(frame - still).mean() < 3  # a GIF has fewer colours
 
 
+@pytest.mark.deep
 def test_designs_over_time_are_one_picture(paired, elsewhere):
     assert main([str(paired), "--what", "designs", "--checkpoints", "all", "--columns", "3"]) == 0
     runs = [load_run(paired, checkpoint=update) for update in (4, 8)]
@@ -246,6 +252,7 @@ def drawn(pictures, update, state):
     return pictures.taken(wait=True)
 
 
+@pytest.mark.deep
 def test_a_run_under_way_draws_what_its_method_has(tmp_path):
     config = tiny_config(tmp_path / "run", ACCEL, **FAST)
     (tmp_path / "run").mkdir()
@@ -272,6 +279,7 @@ def test_pictures_that_fail_are_a_line(tmp_path, monkeypatch):
     assert said == ["the pictures of update 20 have failed: integer division or modulo by zero"]
 
 
+@pytest.mark.deep
 def test_pictures_come_at_their_interval_and_change_nothing(tmp_path, monkeypatch):
     def draw(pictures, update, state):
         folder = pictures._folder.path / "levels"
@@ -322,6 +330,7 @@ def test_an_interrupted_run_draws_the_updates_that_are_left(tmp_path, monkeypatc
     assert drawn_at == [0, 6, 12, 18, 24]
 
 
+@pytest.mark.deep
 def test_the_page_on_pictures_runs(elsewhere):
     save_tiny_run(elsewhere / "runs" / "my-run", {"name": "plr", "capacity": 8})
     run_blocks(PAGE, elsewhere)

@@ -37,22 +37,22 @@ def network():
 
 @pytest.fixture(scope="module")
 def obs():
-    keys = jax.random.split(jax.random.key(1), (T, R))
-    return jax.jit(jax.vmap(jax.vmap(SPACE.sample)))(keys)
+    draw = jax.vmap(jax.vmap(SPACE.sample))
+    return jax.device_get(jax.jit(lambda key: draw(jax.random.split(key, (T, R))))(jax.random.key(1)))
 
 
 @pytest.fixture(scope="module")
 def drawn(network, obs):
     """The first parameters."""
     one = jax.tree.map(lambda x: x[:1, :1], obs)
-    return jax.jit(network.init)(KEY, one, (), jnp.ones((1, 1), bool))
+    return jax.device_get(jax.jit(network.init)(KEY, one, (), np.ones((1, 1), bool)))
 
 
 @pytest.fixture(scope="module")
 def params(drawn):
     """Parameters without zeros, so that everything counts."""
     random = np.random.default_rng(0)
-    return jax.tree.map(lambda x: x + jnp.asarray(random.normal(0, 0.2, x.shape), jnp.float32), drawn)
+    return jax.tree.map(lambda x: x + random.normal(0, 0.2, x.shape).astype(np.float32), drawn)
 
 
 def channels(obs) -> np.ndarray:
@@ -76,7 +76,7 @@ def convolved(x: np.ndarray, kernel: np.ndarray, bias: np.ndarray) -> np.ndarray
 
 def test_outputs_equal_those_of_plain_loops(network, obs, params):
     p = jax.tree.map(lambda x: np.asarray(x, np.float64), params["params"])
-    logits, values, carry = jax.jit(network.apply)(params, obs, (), jnp.zeros((T, R), bool))
+    logits, values, carry = jax.device_get(jax.jit(network.apply)(params, obs, (), np.zeros((T, R), bool)))
     assert logits.shape == (T, R, ACTIONS)
     assert values.shape == (T, R, 2)
     assert carry == ()
@@ -117,7 +117,7 @@ def as_flax(params) -> dict:
 def test_gradients_equal_those_of_flax(on_cpu, network, obs, params, monkeypatch):
     """Both of the products of a CPU and of the convolutions of an accelerator."""
     monkeypatch.setattr(small_convolutions, "on_cpu", lambda: on_cpu)
-    image = jnp.asarray(channels(obs), jnp.float32)
+    image = channels(obs).astype(np.float32)
 
     def ours(params):
         logits, values, _ = network.apply(params, obs, (), jnp.zeros((T, R), bool))
@@ -170,6 +170,7 @@ def test_the_first_weights_are_the_published_ones(drawn):
     assert not any(p[name]["bias"].any() for name in ("heads", "policy", "value"))
 
 
+@pytest.mark.deep
 def test_it_conforms_on_all_that_a_grid_world_shows():
     assert MODELS["grid_conv"] is GridConv
     check_model(GridConv(last_filters=2, head_width=4, n_values=2), GridWorld(), KEY)

@@ -54,7 +54,14 @@ def outcomes(n: int) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize(
-    "core", [PLR, TSCL(N), Online(LearningProgress(N), every=7), Uniform(N)], ids=lambda core: type(core).__name__
+    "core",
+    [
+        PLR,
+        pytest.param(Online(LearningProgress(N), every=7), marks=pytest.mark.deep),
+        pytest.param(TSCL(N), marks=pytest.mark.deep),
+        pytest.param(Uniform(N), marks=pytest.mark.deep),
+    ],
+    ids=lambda core: type(core).__name__,
 )
 def test_it_is_the_compiled_loop_bit_for_bit(core):
     n, key = 60, jax.random.key(5)
@@ -81,7 +88,9 @@ def test_it_is_the_compiled_loop_bit_for_bit(core):
         np.testing.assert_array_equal(saved["core" + jax.tree_util.keystr(path)], leaf)
 
 
-@pytest.mark.parametrize("core", [PLR, Uniform(N)], ids=lambda core: type(core).__name__)
+@pytest.mark.parametrize(
+    "core", [PLR, pytest.param(Uniform(N), marks=pytest.mark.deep)], ids=lambda core: type(core).__name__
+)
 def test_draws_do_not_depend_on_how_many_are_made_at_once(core):
     sequences = []
     for draw_ahead, grouped in ((1, 1), (7, 1), (7, 12)):
@@ -183,12 +192,20 @@ def test_a_value_is_not_bootstrapped_past_the_end():
     np.testing.assert_allclose(host.state_dict()["core.scores"][:2], [1, 7])
 
 
-@pytest.mark.parametrize("tail", ["stitch", "write", "drop"])
-@pytest.mark.parametrize("share", [0.0, 0.25])
+@pytest.mark.parametrize(
+    ("tail", "share"),
+    [
+        ("stitch", 0.25),
+        ("write", 0.0),
+        *(pytest.param(*case, marks=pytest.mark.deep) for case in (("stitch", 0.0), ("write", 0.25))),
+        *(pytest.param("drop", share, marks=pytest.mark.deep) for share in (0.0, 0.25)),
+    ],
+)
 def test_attempts_are_scored_as_in_the_compiled_loop(tail, share):
     rng = np.random.default_rng(1)
     shape, scoring = (6, 3), Scoring("gae", 0.9, 0.8, tail, share)
-    tally, unfinished = Tally.none(3), Unfinished.none(3)
+    tally, unfinished = jax.device_get((Tally.none(3), Unfinished.none(3)))
+    compiled = jax.jit(lambda steps, unfinished: results_of(steps, unfinished, tail, share))
     for _ in range(3):
         reward, value = rng.normal(size=(2, *shape)).astype(np.float32)
         done, last = rng.random(shape) < 0.3, rng.normal(size=3).astype(np.float32)
@@ -203,14 +220,14 @@ def test_attempts_are_scored_as_in_the_compiled_loop(tail, share):
                 advantage = delta + 0.9 * 0.8 * goes_on * advantage
                 quantity[t, row], following = advantage, value[t, row]
         steps = Steps(
-            task=jnp.zeros(shape, jnp.int32),
-            done=jnp.asarray(done),
-            progress=jnp.zeros(shape),
-            episode=jnp.asarray(done),
-            episode_return=jnp.zeros(shape),
-            quantity=jnp.asarray(quantity),
+            task=np.zeros(shape, np.int32),
+            done=done,
+            progress=np.zeros(shape, np.float32),
+            episode=done,
+            episode_return=np.zeros(shape, np.float32),
+            quantity=quantity,
         )
-        results, unfinished = results_of(steps, unfinished, tail, share)
+        results, unfinished = compiled(steps, unfinished)
         np.testing.assert_array_equal(counts, ~np.isnan(results.score))
         np.testing.assert_allclose(np.asarray(score)[counts], np.asarray(results.score)[counts], rtol=1e-4, atol=1e-5)
 
@@ -248,6 +265,7 @@ def test_reports_by_steps_are_reports_by_attempts_and_by_rollouts():
         by_step.report_steps(tasks[0, :2], reward[0, :2], done[0, :2])
 
 
+@pytest.mark.deep
 def test_a_thousand_steps_are_five_hundred_and_five_hundred_in_another_process(tmp_path):
     played = {}
     for name in CORES:
@@ -370,11 +388,11 @@ def test_what_a_core_offers_beside_is_reached():
     host = Host(SyncedUniform(1000, warmup=0, uniform_chance=0.0))
     common = set(host.draw(10))
     assert len(common) == 1
-    host.change(host.core.next_batch)
+    host.change(jax.jit(host.core.next_batch))
     assert len(set(host.draw(10))) == 1
     assert set(host.draw(1)) != common
     queue = Host(Manual(N, capacity=8))
-    queue.change(lambda state: queue.core.put(state, jnp.array([4, 1, 3])))
+    queue.change(jax.jit(lambda state: queue.core.put(state, jnp.array([4, 1, 3]))))
     assert queue.draw(2).tolist() == [4, 1]
     with pytest.raises(ValueError, match="2 tasks are drawn, and 1 wait in the queue"):
         queue.draw(2)

@@ -7,8 +7,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from minimax_lib.runners.hosts import (
     check_equal,
     check_port,
     is_first,
+    join,
     largest,
     n_cores,
     readable,
@@ -75,9 +77,7 @@ class Pair:
         config: Mapping[str, Any] = CONFIG,
     ):
         """`own[i]` are flags of process i alone."""
-        with socket.socket() as free:
-            free.bind(("localhost", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         joined = ["--distributed", "--hosts.coordinator", f"localhost:{port}", "--hosts.n-processes", "2"]
         joined += ["--hosts.lost-timeout", str(lost_timeout)]
         flags = (*flags, *joined)
@@ -116,6 +116,63 @@ def alone(folder: Path, *flags: str, n_devices: int | None = 4, config: Mapping[
     return process.returncode, output
 
 
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        return free.getsockname()[1]
+
+
+AGREEING = """
+import sys
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+from minimax_lib.runners import hosts
+
+process = int(sys.argv[1])
+hosts.join(hosts.Hosts(coordinator=sys.argv[2], n_processes=2, process=process), {"seed": 1, "hosts.process": process})
+assert hosts.is_one_of_several()
+assert hosts.is_first() == (process == 0)
+assert hosts.largest(10 + process) == 11
+try:
+    with hosts.all_or_none():
+        if process == 1:
+            raise OSError("a full disk")
+except (OSError, RuntimeError) as error:
+    print(type(error).__name__, error)
+hosts.wait_for_all()
+sharding = NamedSharding(jax.make_mesh((2,), ("row",)), PartitionSpec("row"))
+rows = jax.make_array_from_callback((2, 3), sharding, lambda _: np.full((1, 3), process))
+assert not hosts.is_readable(rows)
+print(np.asarray(hosts.readable({"rows": rows})["rows"]).tolist())
+"""
+
+
+def test_two_processes_agree_on_what_only_one_of_them_knows():
+    """Which of them is first, the largest number, an error in one of them, and the rows of an array."""
+    command = [sys.executable, "-c", AGREEING]
+    environment = os.environ | {"XLA_FLAGS": "", "PYTHONPATH": str(ROOT)}
+    coordinator = f"localhost:{free_port()}"
+    processes = [
+        subprocess.Popen(
+            [*command, str(i), coordinator],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT, env=environment,
+        )
+        for i in (0, 1)
+    ]  # fmt: skip
+    try:
+        output = [process.communicate(timeout=LIMIT)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    said = [[line for line in text.splitlines() if not line.startswith("[Gloo]")] for text in output]
+    rows = "[[0, 0, 0], [1, 1, 1]]"
+    assert said == [["RuntimeError another process could not do it", rows], ["OSError a full disk", rows]]
+    assert [process.returncode for process in processes] == [0, 0]
+
+
 def updates(folder: Path) -> list[int]:
     return [int(row["update"]) for row in read_table(folder / "metrics.csv")[1]]
 
@@ -139,6 +196,7 @@ def done(tmp_path_factory):
     return folder
 
 
+@pytest.mark.deep
 def test_two_processes_train_as_one_and_only_the_first_writes(done):
     """The same rows of levels on the same four devices in one process: the same run, to rounding."""
     status, output = alone(done, "--name", "alone")
@@ -151,6 +209,7 @@ def test_two_processes_train_as_one_and_only_the_first_writes(done):
             np.testing.assert_allclose(float(a[name]), float(b[name]), rtol=1e-2, atol=1e-4, err_msg=name)
 
 
+@pytest.mark.deep
 def test_what_two_processes_saved_goes_on_in_one(done):
     shutil.copytree(done / "run", done / "copy")
     status, output = alone(done, "--name", "copy", "--resume", "--n-updates", "10")
@@ -159,6 +218,7 @@ def test_what_two_processes_saved_goes_on_in_one(done):
     assert updates(done / "copy") == [2, 4, 6, 8, 10]
 
 
+@pytest.mark.deep
 def test_a_bank_of_opponents_goes_on_in_two_processes_as_in_one(tmp_path):
     """Two processes go on from the checkpoint before the last one. Another copy joins, and another one leaves."""
     (tmp_path / "game_for_two.py").write_text(GAME_FOR_TWO)
@@ -188,6 +248,7 @@ def test_a_bank_of_opponents_goes_on_in_two_processes_as_in_one(tmp_path):
         FAMILIES.pop(MatrixGame)
 
 
+@pytest.mark.deep
 def test_a_run_that_is_there_is_refused_by_both(done):
     pair = Pair(done, "--name", "run")
     assert pair.finish() == [2, 2], pair.output
@@ -195,6 +256,7 @@ def test_a_run_that_is_there_is_refused_by_both(done):
     assert "the first process of the run has refused it" in pair.output[1]
 
 
+@pytest.mark.deep
 def test_a_signal_to_one_process_saves_and_ends_both(done):
     pair = Pair(done, "--name", "stopped", "--n-updates", "1000000")
     try:
@@ -207,6 +269,7 @@ def test_a_signal_to_one_process_saves_and_ends_both(done):
     assert saved_updates(done / "stopped" / "checkpoints")[-1] == updates(done / "stopped")[-1]
 
 
+@pytest.mark.deep
 def test_a_lost_process_ends_the_run_and_the_last_checkpoint_is_whole(done):
     pair = Pair(done, "--name", "lost", "--n-updates", "1000000", lost_timeout=10)
     try:
@@ -224,17 +287,18 @@ def test_a_lost_process_ends_the_run_and_the_last_checkpoint_is_whole(done):
     assert "damaged" not in output
 
 
-def test_processes_with_different_settings_are_refused_by_name(done):
+@pytest.mark.deep
+def test_processes_with_different_settings_are_refused_by_name(tmp_path):
     """Each would train by its own, and the gradients would be averaged."""
     own = (["--ppo.lr", "0.5"], ["--n-updates", "9"])
-    pair = Pair(done, "--name", "different", own=own)
+    pair = Pair(tmp_path, "--name", "different", own=own)
     assert pair.finish() == [2, 2], pair.output
     line = (
         "error: processes 0 and 1 of the run have different settings: ppo.lr is 0.5 and 0.0001; n_updates is 8 and 9 "
         "(start all of them with the same flags)\n"
     )
     assert pair.output == [line, line]
-    assert not (done / "different").exists()
+    assert not (tmp_path / "different").exists()
 
 
 BLIND = """
@@ -252,6 +316,7 @@ checkpoint.words_of = words_of
 """
 
 
+@pytest.mark.deep
 def test_what_one_process_cannot_read_none_does_and_nobody_hangs(done):
     shutil.copytree(done / "run", done / "seen")
     (done / "blind.py").write_text(BLIND)
@@ -262,6 +327,7 @@ def test_what_one_process_cannot_read_none_does_and_nobody_hangs(done):
     assert saved_updates(done / "seen" / "checkpoints") == [4]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("flags", "line"),
     [
@@ -278,17 +344,14 @@ def test_what_one_process_cannot_read_none_does_and_nobody_hangs(done):
     ],
 )
 def test_a_missing_process_or_count_is_one_line_and_status_2(tmp_path, flags, line):
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     flags = [flag.format(port=port) for flag in flags]
     assert alone(tmp_path, "--distributed", "--hosts.start-timeout", "1", *flags) == (2, line.format(port=port))
 
 
+@pytest.mark.deep
 def test_ctrl_c_while_the_others_are_awaited(tmp_path):
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        address = free.getsockname()
+    address = ("127.0.0.1", free_port())
     coordinator = ["--hosts.coordinator", f"localhost:{address[1]}", "--hosts.n-processes", "2", "--hosts.process", "0"]
     process = start(tmp_path, None, "--distributed", *coordinator)
     deadline = time.monotonic() + LIMIT
@@ -301,6 +364,7 @@ def test_ctrl_c_while_the_others_are_awaited(tmp_path):
     assert process.returncode == 130
 
 
+@pytest.mark.deep
 def test_ctrl_c_while_the_thread_that_connects_is_started():
     """It used to reach the end of the interpreter, which waited for that thread for ever."""
     code = """
@@ -330,6 +394,56 @@ def test_settings_are_compared_by_name():
     others = dict.fromkeys("abcde", 1)
     with pytest.raises(ValueError, match="a is None and 1; b is None and 1; c is None and 1, and 2 more"):
         check_equal([same, same | others])
+
+
+@pytest.fixture
+def connecting(monkeypatch):
+    """A function that joins two processes where JAX does what it says, instead of looking for the other."""
+    left = []
+
+    def leave(status: int) -> None:
+        left.append(status)
+        raise SystemExit(status)
+
+    def connect(initialize: Callable[[], None], **hosts: Any) -> None:
+        monkeypatch.setattr(jax.distributed, "initialize", lambda *_, **__: initialize())
+        join(Hosts(coordinator="localhost:1", process=1, start_timeout=1, **hosts), {})
+
+    monkeypatch.setattr(jax.config, "update", lambda *_: None)
+    monkeypatch.setattr(os, "_exit", leave)
+    return connect
+
+
+def test_a_process_that_does_not_come_is_one_line_and_status_2(connecting, capsys):
+    ended = threading.Event()
+    try:
+        with pytest.raises(SystemExit, match="2"):
+            connecting(ended.wait, n_processes=2)
+    finally:
+        ended.set()
+    assert capsys.readouterr().err == (
+        "error: the processes of the run have not come together in 1 seconds (--hosts.start-timeout): start all 2 of "
+        "them with --hosts.coordinator localhost:1, the address of the first\n"
+    )
+
+
+def test_what_jax_does_not_find_is_said_with_the_flags_that_say_it(connecting):
+    def initialize() -> None:
+        raise ValueError("Number of processes must be defined.")
+
+    message = r"must be defined. \(give --hosts.n-processes: JAX does not find it by itself here\)"
+    with pytest.raises(ValueError, match=message):
+        connecting(initialize)
+
+
+def test_ctrl_c_while_the_thread_starts_is_one_line_and_status_130(connecting, monkeypatch, capsys):
+    def interrupted(thread: threading.Thread) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(SystemExit, match="130"):
+        connecting(lambda: None, n_processes=2)
+    assert capsys.readouterr().err == "interrupted before the run began\n"
 
 
 def test_processes_have_equally_many_devices():
@@ -379,6 +493,7 @@ def test_processes_that_cannot_be_are_refused(settings, message):
 N_CORES = n_cores()
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(N_CORES < 2, reason="needs two cores")
 def test_the_cores_of_a_machine_without_accelerators_are_devices_when_asked_for(tmp_path):
     status, output = alone(tmp_path, "--n-devices", "2", "--name", "cores", "--n-updates", "2", n_devices=None)
@@ -392,8 +507,8 @@ def test_the_cores_of_a_machine_without_accelerators_are_devices_when_asked_for(
     ("variables", "expected"),
     [
         ({}, min(2, N_CORES)),
-        ({"XLA_FLAGS": "--xla_force_host_platform_device_count=5"}, 5),
-        ({"JAX_NUM_CPU_DEVICES": "3"}, 3),
+        pytest.param({"XLA_FLAGS": "--xla_force_host_platform_device_count=5"}, 5, marks=pytest.mark.deep),
+        pytest.param({"JAX_NUM_CPU_DEVICES": "3"}, 3, marks=pytest.mark.deep),
     ],
 )
 def test_who_has_said_how_many_devices_there_are_is_obeyed(variables, expected):

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "minimax_lib"
 SOURCES = {
@@ -47,6 +49,21 @@ def imported_on_loading(tree: ast.Module) -> set[str]:
     """The same, but only what runs when the module itself is imported."""
     top = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
     return set(imported(ast.Module(body=top, type_ignores=[])))
+
+
+def loaded_with(module: str) -> set[str]:
+    """All modules that are imported with `module`: those of this package with what they import, others by name."""
+    found: set[str] = set()
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        parents = {".".join(name.split(".")[:i]) for i in range(1, name.count(".") + 1)}
+        if name in found:
+            continue
+        found.add(name)
+        if name in SOURCES:
+            waiting += parents | imported_on_loading(ast.parse(SOURCES[name].read_text(encoding="utf-8")))
+    return found
 
 
 def layer(module: str) -> int | None:
@@ -114,3 +131,11 @@ def test_the_configuration_is_quick_to_import():
     code = f"import sys, minimax_lib.train; print([m for m in {slow} if m in sys.modules])"
     finished = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert finished.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("command", ["plot", "report"])
+def test_commands_that_read_tables_start_without_jax(command):
+    outside = {name.split(".")[0] for name in loaded_with(f"minimax_lib.{command}")}
+    assert "yaml" in outside  # what is imported has been followed
+    assert not outside & {"jax", "flax", "optax", "distrax", "orbax", "chex"}
+    assert "jax" in loaded_with("minimax_lib.train")

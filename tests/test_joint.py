@@ -39,6 +39,7 @@ from minimax_lib.runners.build import trained_with
 from minimax_lib.runners.seeds import SeedRunner
 from tests.islands import Islands, Walk
 from tests.test_multi_agent import same
+from tests.zoo import N_SEEDS, steps_of
 
 KEY = jax.random.key(11)
 
@@ -94,10 +95,10 @@ def agent_of(model=DENSE, **settings):
     return AgentPop(PPOAgent(network, PPO(n_epochs=1, lr=1e-2, **settings), 20))
 
 
-def params_of(agent, n=1):
-    obs = jnp.zeros(4)
-    drawn = [agent.agent.init(jax.random.fold_in(KEY, i), obs).params for i in range(n)]
-    return jax.tree.map(lambda *xs: jnp.stack(xs), *drawn)
+def params_of(agent):
+    """The parameters [1, ...] of one student."""
+    first = jax.jit(lambda key: agent.agent.init(key, jnp.zeros(4)).params)
+    return jax.tree.map(lambda x: np.asarray(x)[None], first(jax.random.fold_in(KEY, 0)))
 
 
 def biased(params, action):
@@ -105,9 +106,11 @@ def biased(params, action):
 
     def change(path, x):
         is_bias = x.ndim == 1 and x.shape == (3,)
-        return jnp.zeros_like(x).at[action].set(20.0) if is_bias else (x * 0 if x.ndim == 2 and x.shape[-1] == 3 else x)
+        if is_bias:
+            return np.where(np.arange(3) == action, np.float32(20.0), np.float32(0.0))
+        return x * 0 if x.ndim == 2 and x.shape[-1] == 3 else x
 
-    return jax.tree_util.tree_map_with_path(change, params)
+    return jax.tree_util.tree_map_with_path(change, jax.device_get(params))
 
 
 # ------------------------------------------------------------------------------------------------------------ the duel
@@ -119,8 +122,9 @@ def dueled(n_groups=2, n_steps=20, n_rows=8):
     agent = agent_of()
     one = jax.tree.map(lambda x: x[0], params_of(agent))
     waits, runs = biased(one, 0), biased(one, 2)
-    opponents = jax.tree.map(lambda *xs: jnp.stack(xs), *[waits, runs][:n_groups])
-    duel = Duel(slots=jnp.arange(n_groups), serials=jnp.arange(n_groups), params=opponents)
+    opponents = jax.tree.map(lambda *xs: np.stack(xs), *[waits, runs][:n_groups])
+    groups = np.arange(n_groups, dtype=np.int32)
+    duel = Duel(slots=groups, serials=groups, params=opponents)
     env = BatchDuel(BatchMultiEnv(GAME, restart=FreshLevels(GAME.sample_level)), agent.agent, n_groups)
     student = jax.tree.map(lambda x: x[None], waits)
 
@@ -129,7 +133,7 @@ def dueled(n_groups=2, n_steps=20, n_rows=8):
         start = facing(env, begin(KEY, env, agent, levels), duel)
         return go_on(KEY, env, agent, student, start, n_steps)
 
-    return jax.jit(play)(), agent, duel
+    return jax.device_get(jax.jit(play)().replace(final=None)), agent, duel
 
 
 def test_each_group_meets_its_own_opponent():
@@ -161,6 +165,7 @@ def test_own_place_stands_before_the_opponents():
     assert obs[:, 4:, 1].max() > 2  # its opponent of the second group does not
 
 
+@pytest.mark.deep
 def test_the_student_draws_the_same_whatever_the_groups():
     """With opponents that are all the same, the number of groups changes nothing but their draws."""
     one, _, _ = dueled(1)
@@ -173,24 +178,33 @@ def test_opponents_forget_when_a_game_opens():
     agent = agent_of(LSTM(memory_width=4, head_width=8))
     env = BatchDuel(BatchMultiEnv(GAME), agent.agent)
     params = params_of(agent)
-    duel = Duel(slots=jnp.zeros(1, jnp.int32), serials=jnp.zeros(1, jnp.int32), params=params)
-    levels = jnp.full(4, 3, jnp.int32)
-    state = env.with_opponents(env.reset(KEY, levels)[0], duel)
-    step = jax.jit(env.step_stocked)
-    opened = 0
+    duel = Duel(slots=np.zeros(1, np.int32), serials=np.zeros(1, np.int32), params=params)
+    one = jax.tree.map(lambda x: x[0], params)
+
+    @jax.jit
+    def begun():
+        return env.with_opponents(env.reset(KEY, jnp.full(4, 3, jnp.int32))[0], duel)
+
+    @jax.jit
+    def step(t, before):
+        """(the next state, what is remembered of this step alone)"""
+        state, _ = env.step_stocked(jax.random.fold_in(KEY, t), before, jnp.full((1, 4), 2))
+        fresh = agent.agent.init_carry((4,))
+        return state, agent.agent.policy(one, before.obs, fresh, jnp.ones(4, bool))[2]
+
+    state, opened = begun(), 0
     for t in range(12):
         before = state
-        state, _ = step(jax.random.fold_in(KEY, t), state, jnp.full((1, 4), 2))
-        fresh = agent.agent.init_carry((4,))
+        state, carry = step(np.int32(t), before)
         rows = np.asarray(before.first)
         # What is remembered after the first step of a game is a function of this step alone.
-        _, _, carry = agent.agent.policy(jax.tree.map(lambda x: x[0], params), before.obs, fresh, jnp.ones(4, bool))
         for x, y in zip(jax.tree.leaves(carry), jax.tree.leaves(state.carry), strict=True):
             np.testing.assert_allclose(np.asarray(x)[rows], np.asarray(y)[rows], atol=1e-6)
         opened += rows.sum()
     assert opened > 8
 
 
+@pytest.mark.deep
 def test_without_held_out_tasks_a_random_player_is_met():
     agent = agent_of()
     runner = EvalRunner(make_held_out(GAME, ["TrainingDistribution"]), agent.agent, 200)
@@ -232,24 +246,46 @@ def stepped(settings, n_steps=7, agent=None):
     return state, reports
 
 
-def test_copies_join_by_the_clock():
-    agent = agent_of()
-    runner = trained_with(GAME, agent, SelfPlayRunner(**SMALL))
-    state, step = runner.init(KEY), jax.jit(runner.step)
-    copies = []
-    for clock in range(11):
-        if clock % 2 == 0:
-            copies.append(jax.tree.map(lambda x: np.asarray(x[0]), state.students.params))
-        state, metrics = step(state)
-        bank = state.curriculum.bank
-        assert metrics["opponents/copies"] == min(len(copies), 4)
-        for slot, serial in enumerate(np.asarray(bank.record.serial)):
-            if serial >= 0:
-                same(copies[serial], jax.tree.map(lambda x, slot=slot: x[slot], bank.params))
-    assert sorted(np.asarray(bank.record.serial)) == [2, 3, 4, 5]  # six copies came, and four have places
+def at_seed(tree, seed):
+    """The part of a tree [S, ...] of one seed."""
+    return jax.tree.map(lambda x: x[seed], tree)
 
 
-def test_games_are_booked():
+@pytest.mark.parametrize("method", ["selfplay", "maestro"])
+def test_copies_join_by_the_clock(method):
+    """Every other step, from the first one on. The bank holds the newest two, as the student was when they joined."""
+    for seed in range(N_SEEDS):
+        copies = []
+        for step in steps_of(method):
+            if step.before.clock[seed] % 2 == 0:
+                copies.append(at_seed(step.before.students.params, (seed, 0)))
+            bank = at_seed(step.after.curriculum.bank, seed)
+            assert step.report.metrics["opponents/copies"][seed] == min(len(copies), 2)
+            for slot, serial in enumerate(bank.record.serial):
+                if serial >= 0:
+                    same(copies[serial], jax.tree.map(lambda x, slot=slot: x[slot], bank.params))
+        assert sorted(bank.record.serial) == [2, 3]  # four copies came, and two have places
+
+
+@pytest.mark.parametrize("method", ["selfplay", "maestro"])
+def test_games_against_copies_are_booked(method):
+    """All games that have ended, and the rate of wins that is reported is that of the windows."""
+    for seed in range(N_SEEDS):
+        for i, step in enumerate(steps_of(method)):
+            before, after = (at_seed(x.curriculum.bank.record, seed) for x in (step.before, step.after))
+            told = {name: float(x[seed]) for name, x in step.report.metrics.items()}
+            stayed = before.serial == after.serial
+            assert (after.n_games - before.n_games * stayed).sum() == told["games/ended"] > 0
+            met = [row[row != banks.NONE] for row in after.outcomes if (row != banks.NONE).any()]
+            rates = [(row == banks.WIN).mean() + 0.5 * (row == banks.DRAW).mean() for row in met]
+            assert np.mean(rates) == pytest.approx(told["opponents/win_rate"], abs=1e-6)
+            if i == 0:
+                assert (after.outcomes == banks.WIN).sum() == round(told["games/won"] * told["games/ended"])
+                assert (after.outcomes == banks.DRAW).sum() == round(told["games/drawn"] * told["games/ended"])
+
+
+@pytest.mark.deep
+def test_the_window_holds_the_games_of_the_last_batch():
     state, reports = stepped(SelfPlayRunner(**SMALL | {"capacity": 1, "every": 1000}), 4)
     record = state.curriculum.bank.record
     assert record.n_games[0] == sum(r["games/ended"] for r in reports) > 50
@@ -273,25 +309,28 @@ def test_the_rates_of_a_bank_are_those_of_its_record():
         banks.EMPTY: [none, none],
     }
     record = banks.Record(
-        serial=jnp.array(list(games), jnp.int32),
-        n_added=jnp.int32(10),
-        outcomes=jnp.array(list(games.values()), jnp.uint8),
-        n_games=jnp.array([2, 0, 0, 2, 2, 0], jnp.int32),
+        serial=np.array(list(games), np.int32),
+        n_added=np.int32(10),
+        outcomes=np.array(list(games.values()), np.uint8),
+        n_games=np.array([2, 0, 0, 2, 2, 0], np.int32),
     )
+    metrics = jax.jit(bank_metrics)
     expected = {"copies": 5, "win_rate": (1 + 0.25 + 0.5) / 3, "lowest_win_rate": 0.25}
     expected |= {"oldest_win_rate": 0.25, "newest_win_rate": 0.5}
     expected = {f"opponents/{name}": rate for name, rate in expected.items()}
-    assert {name: float(rate) for name, rate in bank_metrics(banks.Bank((), record)).items()} == pytest.approx(expected)
-    unmet = bank_metrics(banks.Bank((), record.replace(outcomes=jnp.zeros_like(record.outcomes))))
+    assert {name: float(rate) for name, rate in metrics(banks.Bank((), record)).items()} == pytest.approx(expected)
+    unmet = metrics(banks.Bank((), record.replace(outcomes=np.zeros_like(record.outcomes))))
     assert {name for name, rate in unmet.items() if np.isnan(rate)} == set(expected) - {"opponents/copies"}
 
 
+@pytest.mark.deep
 def test_self_play_meets_the_student_as_it_is_now():
     state, reports = stepped(SelfPlayRunner(**SMALL, opponents=SelfPlaySettings()), 4)
     assert all(r["games/live"] == 1 for r in reports)
     assert not state.curriculum.bank.record.n_games.any()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "levels",
     [
@@ -309,6 +348,16 @@ def test_any_curriculum_of_levels_goes_with_any_of_opponents(levels):
     assert state.students.n_updates[0] > 0
 
 
+@pytest.mark.parametrize("method", ["selfplay", "maestro"])
+def test_levels_in_the_buffer_have_scores(method):
+    for step in steps_of(method):
+        curriculum = step.after.curriculum
+        buffer = curriculum.levels.buffer if method == "selfplay" else curriculum.buffers
+        assert np.isfinite(buffer.scores[buffer.filled]).all()
+    assert buffer.filled.any()
+
+
+@pytest.mark.deep
 def test_a_level_is_scored_by_games_that_have_ended():
     state, _ = stepped(SelfPlayRunner(**SMALL, levels=BUFFER), 6)
     buffer = state.curriculum.levels.buffer
@@ -316,6 +365,7 @@ def test_a_level_is_scored_by_games_that_have_ended():
     assert int(buffer.filled.sum()) == 6  # there are six levels in this world
 
 
+@pytest.mark.deep
 def test_attempts_are_games_against_the_opponents():
     run, agent, duel = dueled()
     env = BatchDuel(BatchMultiEnv(GAME), agent.agent, 2)
@@ -329,6 +379,7 @@ def test_attempts_are_games_against_the_opponents():
     assert run.steps.reward.shape[1] == 1
 
 
+@pytest.mark.deep
 def test_seeds_in_a_vmap_are_those_alone():
     agent = agent_of()
     runner = trained_with(GAME, agent, SelfPlayRunner(**SMALL, levels=BUFFER, opponents=PFSPSettings()))
@@ -358,6 +409,7 @@ def test_bad_settings_are_refused():
 # ------------------------------------------------------------------------------------------------------------- MAESTRO
 
 
+@pytest.mark.deep
 def test_with_one_co_player_it_is_plr_against_it():
     one = SMALL | {"capacity": 1, "every": 1000}
     joint, reports = stepped(SelfPlayRunner(**one | {"n_opponents": 1}, levels=BUFFER), 8)
@@ -370,6 +422,7 @@ def test_with_one_co_player_it_is_plr_against_it():
     assert [r["replay_share"] for r in reports] == [r["replay_share"] for r in again]
 
 
+@pytest.mark.deep
 def test_without_scores_and_replay_it_is_fictitious_self_play():
     never = PLRSettings(capacity=16, replay_prob=0.0, robust=False)
     settings = SMALL | {"n_opponents": 1}
@@ -382,6 +435,26 @@ def test_without_scores_and_replay_it_is_fictitious_self_play():
     assert len(reports) == len(again)
 
 
+def test_an_old_co_player_leaves_its_levels_and_the_others_keep_theirs():
+    for seed in range(N_SEEDS):
+        n_joined = 0
+        for step in steps_of("maestro"):
+            before, after = (at_seed(x.curriculum, seed) for x in (step.before, step.after))
+            record = after.bank.record
+            met = record.n_added - 1 - step.report.metrics["maestro/age"][seed]
+            newest = int(np.argmax(record.serial))
+            due = step.before.clock[seed] % 2 == 0
+            if due:
+                n_joined += 1
+                assert int(after.buffers.filled[newest].sum()) <= 4  # one batch: what was in its place has gone
+            for slot, serial in enumerate(record.serial):
+                if serial != met and not (due and slot == newest):
+                    same(before.buffers.filled[slot], after.buffers.filled[slot])
+            assert not after.buffers.filled[record.serial < 0].any()
+        assert n_joined == 4
+
+
+@pytest.mark.deep
 def test_a_new_co_player_comes_first_and_an_old_one_leaves_its_levels():
     agent = agent_of()
     runner = trained_with(GAME, agent, MaestroRunner(**SMALL | {"capacity": 3}, plr=BUFFER, uniform=0.0))
@@ -405,20 +478,33 @@ def test_a_new_co_player_comes_first_and_an_old_one_leaves_its_levels():
 def test_the_co_player_of_the_highest_score_is_met():
     agent = agent_of()
     maestro = MaestroRunner(**SMALL, plr=BUFFER, uniform=0.25).build(GAME, agent, 8)
-    state = maestro.init(KEY)
-    record = state.bank.record.replace(serial=jnp.array([4, 1, 2, -1], jnp.int32), n_added=jnp.int32(5))
-    bank = state.bank.replace(record=record)
-    filled = state.buffers.filled.at[:3, :2].set(True)
-    scores = state.buffers.scores.at[:3, :2].set(jnp.array([[0.1, 0.2], [0.9, 0.0], [0.3, 0.4]]))
-    choose = jax.jit(jax.vmap(maestro.chosen, (0, 0, None, None)))
-    keys = jax.random.split(KEY, (2, 4000))
-    slots = np.asarray(choose(*keys, bank, state.buffers.replace(filled=filled, scores=scores)))
-    shares = np.bincount(slots, minlength=4) / len(slots)
-    np.testing.assert_allclose(shares, [0.25 / 3, 0.75 + 0.25 / 3, 0.25 / 3, 0.0], atol=0.02)
-    # Of two without levels, the newer one; an empty slot never.
-    slots = np.asarray(choose(*keys, bank, state.buffers))
-    assert np.bincount(slots, minlength=4)[0] > 0.8 * len(slots)
-    assert not (slots == 3).any()
+    state = jax.device_get(jax.eval_shape(maestro.init, KEY))
+    zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), (state.bank.record, state.buffers))
+    record = zeros[0].replace(serial=np.array([4, 1, 2, -1], np.int32), n_added=np.int32(5))
+    bank, buffers = banks.Bank((), record), zeros[1].replace(scores=np.full(zeros[1].scores.shape, -np.inf, np.float32))
+
+    @jax.jit
+    def choose(bank, buffers):
+        keys = jax.random.split(KEY, (2, 4000))
+        return jax.vmap(maestro.chosen, (0, 0, None, None))(*keys, bank, buffers)
+
+    def shares(scores):
+        filled, found = buffers.filled.copy(), buffers.scores.copy()
+        for slot, some in scores.items():
+            filled[slot, :2], found[slot, :2] = True, some
+        slots = np.asarray(choose(bank, buffers.replace(filled=filled, scores=found)))
+        return np.bincount(slots, minlength=4) / len(slots)
+
+    scores = {0: [0.1, 0.2], 1: [0.9, 0.0], 2: [0.3, 0.4]}
+    np.testing.assert_allclose(shares(scores), [0.25 / 3, 0.75 + 0.25 / 3, 0.25 / 3, 0.0], atol=0.02)
+    # One without levels comes before all others.
+    np.testing.assert_allclose(
+        shares({0: scores[0], 1: scores[1]}), [0.25 / 3, 0.25 / 3, 0.75 + 0.25 / 3, 0.0], atol=0.02
+    )
+    # Of several without levels, the newest one; an empty slot never.
+    found = shares({})
+    assert found[0] > 0.8
+    assert found[3] == 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -441,6 +527,7 @@ class Sides(Race):
         return state, ts
 
 
+@pytest.mark.deep
 def test_buffers_of_different_co_players_separate():
     """One co-player is strong on negative levels, the other on positive ones: the student's regret is there."""
     env, agent = Sides(), agent_of()

@@ -12,7 +12,7 @@ from minimax_lib.runners.seeds import SeedRunner
 
 SMALL = """
     --env.height 3 --env.width 3 --env.max-steps 6 --env.n-walls 2 --runner.n-parallel 2 --runner.n-steps 8
-    --ppo.n-epochs 1 --n-updates 4 --model.memory-width 4 --model.conv-filters 2
+    --ppo.n-epochs 1 --n-updates 4 --model.conv-filters 2
 """
 METHODS = {
     "dr": "",
@@ -39,6 +39,11 @@ def keys_may_be_transposed(monkeypatch):
     """
     rule = key_reuse.KeyReuseSignature(key_reuse.Forward(0, 0))
     monkeypatch.setitem(key_reuse.key_reuse_signatures, jax.lax.transpose_p, rule)
+
+
+def small_runner(method, *flags):
+    model = flags or ["--model.memory-width", "4"]
+    return make_runner(parse(["--runner", method, *SMALL.split(), *METHODS[method].split(), *model]))
 
 
 def traced(function, *args):
@@ -74,12 +79,18 @@ def test_jax_still_takes_a_scan_under_vmap_for_a_second_use():
         traced(jax.vmap(scanned), jax.random.split(jax.random.key(1)))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("method", METHODS)
 def test_no_method_uses_a_key_twice(method, keys_may_be_transposed):
     """The first state and a step of one seed, and the whole training of two."""
-    runner = make_runner(parse(["--runner", method, *SMALL.split(), *METHODS[method].split()]))
+    runner = small_runner(method)
     state = traced(runner.init, jax.random.key(0))
     traced(runner.step, state)
     program = SeedRunner(runner, n_seeds=2)
     bound = jax.ShapeDtypeStruct((), "int32")
     traced(program.run_until, program.shape, bound, bound)
+
+
+def test_a_step_of_accel_uses_no_key_twice(keys_may_be_transposed):
+    runner = small_runner("accel", "--model", "ff", "--model.dense-width", "4")
+    traced(runner.step, traced(runner.init, jax.random.key(0)))

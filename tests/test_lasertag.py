@@ -20,13 +20,13 @@ from minimax_lib.envs.lasertag.dynamics import (
     resolve,
 )
 from minimax_lib.envs.lasertag.lasertag import LaserTag
-from minimax_lib.envs.lasertag.level import DRAWN, make_level, padded
+from minimax_lib.envs.lasertag.level import DRAWN, make_level
 from minimax_lib.envs.lasertag.rules import ACTIONS
 from minimax_lib.envs.multi_agent import MultiAgentEnvironment, Relabels, ZeroSum
 
-N_STEPS = 16_000  # of all games of the lockstep together; 100_000 by hand, for a change of the rules
-N_RANDOM_MAPS = 97  # beside small2, small3 and small4
 SHAPE = (12, 20)  # of the largest map: all others are padded
+# Random maps beside small2, small3 and small4, the shape of the largest of these, and steps of all games together.
+FEW, MANY = (9, (4, 6), 1_700), (97, SHAPE, 5_300)
 IN_OPEN_SPIEL = np.array([2, 1, 3, 0])  # its number of our facings right, down, left, up
 RIGHT, DOWN, LEFT, UP = range(4)
 LANCTOT = LaserTag(rules="lanctot", height=SHAPE[0], width=SHAPE[1])
@@ -35,9 +35,9 @@ LANCTOT = LaserTag(rules="lanctot", height=SHAPE[0], width=SHAPE[1])
 # The lockstep.
 
 
-def random_rows(rng):
+def random_rows(rng, largest):
     """A map as text, with two to six spawns."""
-    height, width = int(rng.integers(2, SHAPE[0] + 1)), int(rng.integers(2, SHAPE[1] + 1))
+    height, width = (int(rng.integers(2, n + 1)) for n in largest)
     cells = np.where(rng.random((height, width)) < rng.uniform(0, 0.5), "#", ".").reshape(-1)
     spawns = rng.choice(cells.size, size=min(cells.size, int(rng.integers(2, 7))), replace=False)
     cells[spawns] = "S"
@@ -114,32 +114,46 @@ def tell(env, states, tags, spawns, returns):
     return returned, jax.vmap(env.told)(returned, tags)
 
 
+begun = jax.jit(lambda level, starts: begin(level.replace(starts=starts)))
+
+
+def level_of(rows):
+    """The level of a map, with walls below and to the right up to the shape of the largest one."""
+    rows = [*(row + "#" * (SHAPE[1] - len(row)) for row in rows), *["#" * SHAPE[1]] * (SHAPE[0] - len(rows))]
+    return jax.tree.map(np.asarray, maps.from_rows(rows))
+
+
 def put(states, i, level, starts):
     """The states, in row i of which a new game has begun."""
-    fresh = begin(level.replace(starts=jnp.asarray(starts, jnp.int32)))
+    fresh = jax.device_get(begun(level, starts.astype(np.int32)))
     return jax.tree.map(lambda x, y: np.concatenate([x[:i], np.asarray(y)[None], x[i + 1 :]]), states, fresh)
 
 
+GENERAL_SUM = dataclasses.replace(LANCTOT, max_steps=25)
+ZERO_SUM = dataclasses.replace(GENERAL_SUM, zero_sum=True)
+FIRST_TAG = dataclasses.replace(LANCTOT, max_steps=100_000, zero_sum=True, first_tag_ends=True)
+
+
 @pytest.mark.parametrize(
-    "env",
+    ("env", "size"),
     [
-        dataclasses.replace(LANCTOT, max_steps=25),
-        dataclasses.replace(LANCTOT, max_steps=25, zero_sum=True),
-        dataclasses.replace(LANCTOT, max_steps=100_000, zero_sum=True, first_tag_ends=True),
+        pytest.param(GENERAL_SUM, FEW, id="general_sum"),
+        pytest.param(GENERAL_SUM, MANY, id="general_sum_long", marks=pytest.mark.deep),
+        pytest.param(ZERO_SUM, MANY, id="zero_sum_long", marks=pytest.mark.deep),
+        pytest.param(FIRST_TAG, MANY, id="first_tag_long", marks=pytest.mark.deep),
     ],
-    ids=["general_sum", "zero_sum", "first_tag"],
 )
-def test_every_step_is_that_of_open_spiel(env):
-    rng = np.random.default_rng(7)
-    texts = [maps.rows_of(name) for name in maps.LANCTOT] + [random_rows(rng) for _ in range(N_RANDOM_MAPS)]
+def test_every_step_is_that_of_open_spiel(env, size):
+    rng, (n_random, largest, n_steps) = np.random.default_rng(7), size
+    texts = [maps.rows_of(name) for name in maps.LANCTOT] + [random_rows(rng, largest) for _ in range(n_random)]
     n = len(texts)
     peers = [Peer(rows, -1 if env.first_tag_ends else env.max_steps, env.zero_sum) for rows in texts]
-    levels = [padded(maps.from_rows(rows), *SHAPE) for rows in texts]
-    starts = [peer.begin(rng) for peer in peers]
-    begun = [begin(level.replace(starts=jnp.asarray(at))) for level, at in zip(levels, starts, strict=True)]
-    states = jax.tree.map(lambda *xs: np.stack(xs), *begun)
+    levels = [level_of(rows) for rows in texts]
+    starts = [peer.begin(rng).astype(np.int32) for peer in peers]
+    first_states = jax.device_get([begun(level, at) for level, at in zip(levels, starts, strict=True)])
+    states = jax.tree.map(lambda *xs: np.stack(xs), *first_states)
     returns, n_tags, n_ends = np.zeros((n, 2)), 0, 0
-    for _ in range(N_STEPS // 3 // n):
+    for _ in range(n_steps // n):
         actions = np.where(rng.random((n, 2)) < 0.3, ACTIONS.index("fire"), rng.integers(10, size=(n, 2)))
         first = rng.integers(2, size=n)
         states, tags, free = jax.device_get(act(env, states, actions, first))
@@ -180,12 +194,17 @@ def test_every_step_is_that_of_open_spiel(env):
 EMPTY = ["......."] * 5
 
 
+made = jax.jit(lambda *parts: begin(make_level(*parts)))
+
+
 def state_of(rows, zero, one, spawns=None):
     """A game in which agent 0 and agent 1 are at `zero` and `one`, each (x, y, facing)."""
     cells = np.array([list(row) for row in rows])
-    level = make_level(cells == "#", [zero[:2], one[:2]], [zero[2], one[2]], cells != "#" if spawns is None else spawns)
-    level = padded(level, 9, 9)
-    return begin(level)
+    edges = tuple((0, 9 - n) for n in cells.shape)
+    walls = np.pad(cells == "#", edges, constant_values=True)
+    free = ~walls if spawns is None else np.pad(spawns, edges)
+    starts, facings = np.array([zero[:2], one[:2]], np.int32), np.array([zero[2], one[2]], np.int32)
+    return jax.device_get(made(walls, starts, facings, free))
 
 
 act_on_one = jax.jit(lambda state, action, first: resolve(state, action, first, LANCTOT.table))
@@ -193,8 +212,8 @@ act_on_one = jax.jit(lambda state, action, first: resolve(state, action, first, 
 
 def after(state, zero, one="stand", first=0):
     """((x, y, facing) of agent 0, the same of agent 1, who tagged)."""
-    action = jnp.array([ACTIONS.index(zero), ACTIONS.index(one)], jnp.int32)
-    state, tags = act_on_one(state, action, jnp.int32(first))
+    action = np.array([ACTIONS.index(zero), ACTIONS.index(one)], np.int32)
+    state, tags = jax.device_get(act_on_one(state, action, np.int32(first)))
     places = [(*map(int, state.position[i]), int(state.facing[i])) for i in range(2)]
     return *places, tuple(map(bool, tags))
 
@@ -309,20 +328,23 @@ def test_beams_in_grids_wider_than_a_word():
 
 
 SMALL = LaserTag(rules="lanctot", max_steps=3)
-step_small = jax.jit(SMALL.step)
+
+
+@jax.jit
+def drawn_spawns(key, state, tags):
+    return jax.vmap(draw_spawn, (0, None, None))(jax.random.split(key, 1000), state, tags)
 
 
 def test_a_tagged_agent_returns_on_a_free_spawn_and_keeps_its_facing():
     spawns = np.zeros((5, 7), bool)
     spawns[0, 0] = spawns[4, 6] = spawns[4, 0] = True
     state = state_of(EMPTY, (0, 0, RIGHT), (5, 0, LEFT), spawns)  # agent 0 is on a spawn
-    tags = jnp.array([True, False])
-    keys = jax.random.split(jax.random.key(0), 1000)
-    drawn = np.asarray(jax.vmap(draw_spawn, (0, None, None))(keys, state, tags))
+    tags = np.array([True, False])
+    drawn = np.asarray(drawn_spawns(jax.random.key(0), state, tags))
     places, counts = np.unique(drawn, axis=0, return_counts=True)
     assert places.tolist() == [[0, 4], [6, 4]]
     assert abs(counts[0] - 500) < 4 * np.sqrt(250)
-    returned = bring_back(state, tags, jnp.array([6, 4], jnp.int32))
+    returned = jax.jit(bring_back)(state, tags, np.array([6, 4], np.int32))
     assert returned.position.tolist() == [[0, 0], [6, 4]]
     assert returned.facing.tolist() == [RIGHT, LEFT]
 
@@ -331,22 +353,27 @@ def test_without_a_free_spawn_a_tagged_agent_stays():
     spawns = np.zeros((5, 7), bool)
     spawns[0, 0] = True
     state = state_of(EMPTY, (0, 0, RIGHT), (5, 0, LEFT), spawns)
-    assert draw_spawn(jax.random.key(0), state, jnp.array([True, False])).tolist() == [5, 0]
+    drawn = np.asarray(drawn_spawns(jax.random.key(0), state, np.array([True, False])))
+    assert (drawn == [5, 0]).all()
 
 
 def test_the_coin_is_fair_and_knows_no_names():
-    state = state_of(EMPTY, (0, 0, RIGHT), (5, 0, LEFT))
-    swapped = SMALL.relabelled(state, jnp.array([1, 0]))
-    keys = jax.random.split(jax.random.key(1), 2000)
-    first = np.asarray(jax.vmap(draw_first, (0, None))(keys, state))
+    @jax.jit
+    def both(key, state):
+        keys, swapped = jax.random.split(key, 2000), SMALL.relabelled(state, jnp.array([1, 0]))
+        return [jax.vmap(draw_first, (0, None))(keys, one) for one in (state, swapped)]
+
+    first, other = map(np.asarray, both(jax.random.key(1), state_of(EMPTY, (0, 0, RIGHT), (5, 0, LEFT))))
     assert abs(first.mean() - 0.5) < 4 * 0.5 / np.sqrt(2000)
-    np.testing.assert_array_equal(jax.vmap(draw_first, (0, None))(keys, swapped), 1 - first)
+    np.testing.assert_array_equal(other, 1 - first)
 
 
 def test_a_game_starts_on_random_spawns_facing_south():
-    level = SMALL.sample_level(jax.random.key(0))
-    keys = jax.random.split(jax.random.key(2), 2400)
-    states = jax.jit(jax.vmap(begin_anywhere, (0, None)))(keys, level)
+    @jax.jit
+    def begun(k_level, key):
+        return jax.vmap(begin_anywhere, (0, None))(jax.random.split(key, 2400), SMALL.sample_level(k_level))
+
+    states = begun(jax.random.key(0), jax.random.key(2))
     assert (np.asarray(states.facing) == DOWN).all()
     pairs, counts = np.unique(np.asarray(states.position).reshape(-1, 4), axis=0, return_counts=True)
     assert len(pairs) == 12  # 4 corners for one agent, 3 for the other
@@ -355,9 +382,14 @@ def test_a_game_starts_on_random_spawns_facing_south():
     assert {tuple(pair[:2]) for pair in pairs} == {tuple(pair[2:]) for pair in pairs} == corners
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def stepped(env, key, state, action):
+    return env.step(key, state, action)
+
+
 def step_of(env, state, zero, one="stand", key=0):
-    action = jnp.array([env.actions.index(zero), env.actions.index(one)], jnp.int32)
-    return jax.jit(env.step)(jax.random.key(key), state, action)
+    action = np.array([env.actions.index(zero), env.actions.index(one)], np.int32)
+    return jax.device_get(stepped(env, jax.random.key(key), state, action))
 
 
 def test_rewards_and_ends():
@@ -393,9 +425,9 @@ def test_rewards_and_ends():
 
 def test_what_a_beam_leaves_in_pictures():
     state = state_of(EMPTY, (0, 0, RIGHT), (5, 1, LEFT))
-    fire = jnp.array([ACTIONS.index("fire")] * 2, jnp.int32)
-    assert act_on_one(state, fire, jnp.int32(0))[0].fired.tolist() == [True, True]
-    hit = act_on_one(state_of(EMPTY, (0, 0, RIGHT), (5, 0, LEFT)), fire, jnp.int32(1))[0]
+    fire = np.array([ACTIONS.index("fire")] * 2, np.int32)
+    assert act_on_one(state, fire, np.int32(0))[0].fired.tolist() == [True, True]
+    hit = act_on_one(state_of(EMPTY, (0, 0, RIGHT), (5, 0, LEFT)), fire, np.int32(1))[0]
     assert hit.fired.tolist() == [False, True]
 
 
@@ -403,7 +435,9 @@ def test_the_view():
     env = LaserTag(show_facing=True, height=9, width=9)
     rows = [".......", "..#....", ".......", ".......", "......."]
     # Agent 0 looks up from (3, 3): the wall is 2 ahead and 1 to the left. Agent 1 is 1 ahead and 1 to the right.
-    seen = np.asarray(env.observe(state_of(rows, (3, 3, UP), (4, 2, LEFT)))["image"])
+    without = LaserTag(height=9, width=9)
+    observed = jax.jit(lambda state: [one.observe(state)["image"] for one in (env, without)])
+    seen, plain = map(np.asarray, observed(state_of(rows, (3, 3, UP), (4, 2, LEFT))))
     assert seen.shape == (2, 5, 5, 8)
     own = seen[0]
     assert np.argwhere(own[..., 0]).tolist() == [[4, 2]]
@@ -415,8 +449,7 @@ def test_the_view():
     # Agent 1 looks left: agent 0 is 1 ahead and 1 to the left of it, and looks to its right.
     assert np.argwhere(seen[1][..., 1]).tolist() == [[3, 1]]
     assert np.argwhere(seen[1][..., 5]).tolist() == [[3, 1]]
-    without = LaserTag(height=9, width=9).observe(state_of(rows, (3, 3, UP), (4, 2, LEFT)))["image"]
-    np.testing.assert_array_equal(without, seen[..., :4])
+    np.testing.assert_array_equal(plain, seen[..., :4])
 
 
 def test_turned_by_180_degrees_with_seats_swapped_it_is_the_same_game():
@@ -439,12 +472,13 @@ def test_turned_by_180_degrees_with_seats_swapped_it_is_the_same_game():
         other, other_tags = resolve(turned(state), action[::-1], 1 - first, env.table)
         return turned(one), tags[::-1], env.observe(one)["image"][::-1], other, other_tags, env.observe(other)["image"]
 
-    one = jax.device_get(jax.jit(jax.vmap(both))(jax.random.split(jax.random.key(3), 512)))
+    one = jax.device_get(jax.jit(lambda key: jax.vmap(both)(jax.random.split(key, 512)))(jax.random.key(3)))
     for x, y in zip(jax.tree.leaves(one[:3]), jax.tree.leaves(one[3:]), strict=True):
         np.testing.assert_array_equal(x, y)
     assert one[1].any()
 
 
+@pytest.mark.deep
 def test_a_step_does_not_depend_on_who_is_called_0():
     env = LaserTag(height=7, width=7, max_steps=20)
 
@@ -460,7 +494,7 @@ def test_a_step_does_not_depend_on_who_is_called_0():
             other_ts.obs["image"],
         )
 
-    one, other = jax.jit(jax.vmap(both))(jax.random.split(jax.random.key(4), 256))
+    one, other = jax.jit(lambda key: jax.vmap(both)(jax.random.split(key, 256)))(jax.random.key(4))
     for x, y in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
         np.testing.assert_array_equal(x, y)
 
@@ -481,7 +515,7 @@ def test_settings_of_the_two_games():
     assert (lanctot.zero_sum, lanctot.max_steps, lanctot.height, lanctot.width) == (False, 1000, 7, 7)
     assert lanctot.observation_space.items[0][1].shape == (20, 21, 4)
     assert lanctot.action_space.n == 10
-    level = lanctot.sample_level(jax.random.key(0))
+    level = jax.jit(lanctot.sample_level)(jax.random.key(0))
     assert (np.asarray(level.starts) == DRAWN).all()
     random = LaserTag(rules="lanctot", layout="random", max_steps=50)
     assert (random.height, random.max_steps, random.random_starts) == (15, 50, True)

@@ -1,6 +1,7 @@
 """Levels of LaserTag: random ones, maps, mutations, metrics, the held-out suite, the teacher, pictures."""
 
 import dataclasses
+import functools
 from collections import deque
 
 import jax
@@ -25,6 +26,21 @@ ENV = LaserTag()
 SMALL = LaserTag(height=6, width=7, max_steps=8)
 
 
+valid = jax.jit(jax.vmap(is_valid))
+valid_one = jax.jit(is_valid)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def sampled(env, key):
+    return env.sample_level(key)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 3))
+def children_of(n, key, level, n_edits):
+    """`n` children of a level."""
+    return jax.vmap(lambda key: mutate(key, level, n_edits))(jax.random.split(key, n))
+
+
 @pytest.fixture(scope="module")
 def levels():
     return jax.device_get(jax.jit(lambda key: sample_levels(ENV, key, N))(jax.random.key(0)))
@@ -44,7 +60,7 @@ def sides_of(levels):
 
 
 def test_random_levels_are_valid(levels):
-    assert np.asarray(jax.vmap(is_valid)(levels)).all()
+    assert np.asarray(valid(levels)).all()
     np.testing.assert_array_equal(levels.spawns, ~levels.walls)
 
 
@@ -80,18 +96,26 @@ def test_starts_and_facings_are_uniform(levels):
 
 
 def test_settings_of_random_levels():
-    env = LaserTag(height=9, width=12, min_side=9, max_side=9, min_walls=1.0, max_walls=1.0)
-    level = env.sample_level(jax.random.key(0))
+    envs = (
+        LaserTag(height=9, width=12, min_side=9, max_side=9, min_walls=1.0, max_walls=1.0),
+        LaserTag(rules="lanctot", layout="random", height=9, width=9),
+        LaserTag(layout="small3", height=9),
+    )
+
+    @jax.jit
+    def sampled(key):
+        levels = [env.sample_level(key) for env in envs]
+        return [(level, is_valid(level)) for level in levels]
+
+    (level, full_is_valid), (open_starts, _), (small3, small3_is_valid) = jax.device_get(sampled(jax.random.key(0)))
     assert level.walls.shape == (9, 12)
     assert int((~level.walls).sum()) == 2  # the starts alone
-    assert bool(is_valid(level))
-    level = LaserTag(rules="lanctot", layout="random").sample_level(jax.random.key(0))
-    assert (np.asarray(level.starts) == DRAWN).all()
-    level = LaserTag(layout="small3", height=9).sample_level(jax.random.key(0))
-    assert level.walls.shape == (9, 14)
-    assert bool(is_valid(level))
+    assert full_is_valid
+    assert (open_starts.starts == DRAWN).all()
+    assert small3.walls.shape == (9, 14)
+    assert small3_is_valid
     corners = {(0, 0), (12, 0), (1, 5), (13, 6)}
-    assert {tuple(start) for start in np.asarray(level.starts).tolist()} <= corners
+    assert {tuple(start) for start in small3.starts.tolist()} <= corners
 
 
 def reached_from(walls, start):
@@ -134,7 +158,7 @@ def test_level_metrics(levels):
 
 
 def test_metrics_of_a_level_whose_starts_are_open():
-    found = LaserTag(rules="lanctot").level_metrics(maps.load("small2"))
+    found = jax.jit(LaserTag(rules="lanctot").level_metrics)(maps.load("small2"))
     assert {name: float(value) for name, value in found.items()} == {
         "n_walls": 8,
         "connected": 1,
@@ -149,20 +173,21 @@ def test_maps():
         *("small2", "small3", "small4", "FourRooms", "Cross", "Corridor1", "Corridor2", "LargeCorridor"),
         *("Arena1", "Arena2", "Ruins", "Star", "SixteenRooms", "Labyrinth"),
     }
-    stack = maps.load(known)
+    stack = jax.device_get(maps.load(known))
     assert stack.walls.shape == (14, 15, 20)
-    assert np.asarray(jax.vmap(is_valid)(stack)).all()
+    assert np.asarray(valid(stack)).all()
     for i, name in enumerate(known):
         rows = maps.rows_of(name)
-        walls = np.asarray(stack.walls[i])
+        walls = stack.walls[i]
         assert "".join("#" if cell else "." for cell in walls[0, : len(rows[0])]) == rows[0].replace("S", ".")
         assert walls[len(rows) :].all()
         assert walls[:, len(rows[0]) :].all()
         spawns = [(x, y) for y, row in enumerate(rows) for x, cell in enumerate(row) if cell == "S"]
         moves = reached_from(walls, spawns[0])
         assert all(spawn in moves for spawn in spawns), name
-    started = jax.vmap(maps.started)(jax.random.split(jax.random.key(0), 14), stack)
-    assert np.asarray(jax.vmap(is_valid)(started)).all()
+    begun = jax.jit(lambda key, stack: jax.vmap(maps.started)(jax.random.split(key, 14), stack))
+    started = begun(jax.random.key(0), stack)
+    assert np.asarray(valid(started)).all()
     assert (np.asarray(started.starts) >= 0).all()
     with pytest.raises(ValueError, match=r"unknown map 'Fourrooms'.*did you mean 'FourRooms'"):
         maps.load("Fourrooms")
@@ -175,17 +200,24 @@ def test_maps():
 
 def test_children_are_valid_and_differ():
     def lineage(key):
-        k_level, *keys = jax.random.split(key, 9)
+        k_level, k_line = jax.random.split(key)
         level = SMALL.sample_level(k_level)
-        line = [level]
-        for each in keys:
-            line.append(mutate(each, line[-1], 3))
-        return jax.tree.map(lambda *xs: jnp.stack(xs), *line)
 
-    lines = jax.jit(jax.vmap(lineage))(jax.random.split(jax.random.key(0), 200))
-    assert np.asarray(jax.vmap(jax.vmap(is_valid))(lines)).all()
+        def next_one(level, key):
+            child = mutate(key, level, 3)
+            return child, child
+
+        line = jax.lax.scan(next_one, level, jax.random.split(k_line, 8))[1]
+        return jax.tree.map(lambda first, x: jnp.concatenate([first[None], x]), level, line)
+
+    @jax.jit
+    def all_lines(key):
+        lines = jax.vmap(lineage)(jax.random.split(key, 200))
+        return lines, jax.vmap(jax.vmap(is_valid))(lines)
+
+    lines, are_valid = jax.device_get(all_lines(jax.random.key(0)))
+    assert are_valid.all()
     np.testing.assert_array_equal(lines.spawns, ~lines.walls)  # as they were
-    lines = jax.device_get(lines)
     changed = (lines.walls[:, 1:] != lines.walls[:, :-1]).any(axis=(2, 3))
     changed |= (lines.starts[:, 1:] != lines.starts[:, :-1]).any(axis=(2, 3))
     # Two of three edits do something; some undo each other.
@@ -194,8 +226,8 @@ def test_children_are_valid_and_differ():
 
 
 def test_one_edit_is_one_of_three():
-    level = SMALL.sample_level(jax.random.key(3))
-    children = jax.vmap(lambda key: mutate(key, level, 1))(jax.random.split(jax.random.key(4), 3000))
+    level = sampled(SMALL, jax.random.key(3))
+    children = children_of(3000, jax.random.key(4), level, 1)
     flips = (np.asarray(children.walls) != np.asarray(level.walls)).sum(axis=(1, 2))
     moves = (np.asarray(children.starts) != np.asarray(level.starts)).any(axis=2)
     kinds = flips + 2 * moves.sum(axis=1)
@@ -210,8 +242,8 @@ def test_one_edit_is_one_of_three():
 
 def test_the_last_spawns_and_open_starts_stay():
     level = maps.load("LargeCorridor")
-    children = jax.vmap(lambda key: mutate(key, level, 40))(jax.random.split(jax.random.key(5), 50))
-    assert np.asarray(jax.vmap(is_valid)(children)).all()
+    children = children_of(50, jax.random.key(5), level, 40)
+    assert np.asarray(valid(children)).all()
     np.testing.assert_array_equal(children.spawns, np.broadcast_to(level.spawns, children.spawns.shape))
     assert (np.asarray(children.starts) == DRAWN).all()
     assert (np.asarray(children.walls) != np.asarray(level.walls)).any(axis=(1, 2)).all()
@@ -220,11 +252,11 @@ def test_the_last_spawns_and_open_starts_stay():
 def test_editing_is_registered():
     editing = editing_of(SMALL)
     assert editing.mutate is mutate
-    simplest = jax.vmap(editing.base(SMALL).sample_level)(jax.random.split(jax.random.key(0), 50))
+    simplest = jax.jit(lambda key: sample_levels(editing.base(SMALL), key, 50))(jax.random.key(0))
     sizes = set((~np.asarray(simplest.walls)).sum(axis=(1, 2)).tolist())
     assert sizes == {25, 36}
-    level = SMALL.sample_level(jax.random.key(0))
-    fewer = level.replace(spawns=level.spawns & ~level.spawns)
+    level = jax.device_get(sampled(SMALL, jax.random.key(0)))
+    fewer = level.replace(spawns=np.zeros_like(level.spawns))
 
     def same(env, one, other):
         same_leaf = jax.tree.map(lambda x, y: bool((x == y).all()), *map(identity_of(env), (one, other)))
@@ -237,14 +269,17 @@ def test_editing_is_registered():
 
 # The held-out suite.
 
+RANDOM_TASK = "TrainingDistribution"
 
+
+@pytest.mark.deep
 def test_the_suite_conforms():
     check_held_out(SMALL, jax.random.key(0), ["all"])
 
 
 def test_the_tasks():
     assert not set(GROUPS["validation"]) & set(GROUPS["benchmark"])
-    suite = make_held_out(make_env("LaserTag"), ["CrossBot", "small2", "TrainingDistribution"])
+    suite = make_held_out(make_env("LaserTag"), ["CrossBot", "small2", RANDOM_TASK])
     assert suite.size == (15, 15)
     levels = jax.device_get(jax.jit(lambda key: suite.sample(key, 400))(jax.random.key(0)))
     assert levels.bot.tolist() == [[HUNTER] * 400, [RANDOM_OPPONENT] * 400, [RANDOM_OPPONENT] * 400]
@@ -254,9 +289,13 @@ def test_the_tasks():
     _, counts = np.unique(levels.game.facings[0].reshape(-1), return_counts=True)
     assert (np.abs(counts - 200) < 4 * np.sqrt(200)).all()
     assert set(map(tuple, levels.game.starts[0, :, 0].tolist())) == {(0, 6), (12, 6)}  # either agent at either end
-    alone_suite = make_held_out(make_env("LaserTag"), ["TrainingDistribution"])
-    alone = jax.jit(lambda key: alone_suite.sample(key, 400))(jax.random.key(0))
-    np.testing.assert_array_equal(alone.game.walls[0], levels.game.walls[2])
+
+
+@pytest.mark.deep
+def test_a_task_has_the_same_levels_whichever_others_are_asked_for():
+    suites = [make_held_out(make_env("LaserTag"), names) for names in (["CrossBot", RANDOM_TASK], [RANDOM_TASK])]
+    both, alone = (jax.jit(lambda key, suite=suite: suite.sample(key, 400))(jax.random.key(0)) for suite in suites)
+    np.testing.assert_array_equal(alone.game.walls[0], both.game.walls[1])
 
 
 def test_who_cannot_fire_does_not_meet_the_hunter():
@@ -297,19 +336,30 @@ class Alone(Environment):
         return self.env.get_level(state).game
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("settings", [{}, {"set_facings": True, "noise_dim": 0, "n_walls": 5}])
 def test_the_teacher_conforms(settings):
     teacher = make_ued_env("LaserTag", settings, height=3, width=4, max_steps=8).teacher
     check_teacher(UEDEnvironment(Alone(LaserTag(height=3, width=4, max_steps=8)), teacher), jax.random.key(0))
 
 
-def designed(teacher, actions):
+@functools.partial(jax.jit, static_argnums=0)
+def designed_by(teacher, actions):
+    """(the level, whether the design was over after each action)."""
     state, _ = teacher.reset(jax.random.key(0), teacher.sample_level(jax.random.key(1)))
-    step = jax.jit(teacher.step)
-    for i, action in enumerate(actions):
-        state, ts = step(jax.random.key(i), state, action)
-        assert bool(ts.terminated) == (i + 1 >= teacher.max_steps)
-    return jax.device_get(teacher.to_level(state))
+
+    def step(state, action):
+        state, ts = teacher.step(jax.random.key(2), state, action)
+        return state, ts.terminated
+
+    state, ended = jax.lax.scan(step, state, actions)
+    return teacher.to_level(state), ended
+
+
+def designed(teacher, actions):
+    level, ended = jax.device_get(designed_by(teacher, np.array(actions, np.int32)))
+    np.testing.assert_array_equal(ended, np.arange(1, len(actions) + 1) >= teacher.max_steps)
+    return level
 
 
 def test_a_design_by_hand():
@@ -320,13 +370,13 @@ def test_a_design_by_hand():
     assert level.facings.tolist() == [1, 2]
     level = designed(teacher, [0, 1, 2, 3, 3, 0, 11])  # agent 1 on agent 0
     assert level.starts[0].tolist() == [3, 0]
-    assert bool(is_valid(level))
+    assert valid_one(level)
     assert level.facings.tolist() == [0, 3]
     open_starts = make_ued_env("LaserTag", {"n_walls": 2}, rules="lanctot", height=7, width=7).teacher
     level = designed(open_starts, [0, 48, 5])
     assert (level.starts == DRAWN).all()
     assert level.walls.sum() == 2
-    assert bool(is_valid(level))
+    assert valid_one(level)
     with pytest.raises(ValueError, match=r"design\.n_walls=11 could leave fewer than 2 of the 12 cells"):
         make_ued_env("LaserTag", {"n_walls": 11}, height=3, width=4)
 
@@ -339,12 +389,10 @@ def test_pictures_and_text():
     assert isinstance(env, Drawable)
     assert isinstance(env, Animated)
     assert isinstance(env, Playable)
-    level = maps.load("small2").replace(
-        starts=jnp.array([[6, 0], [0, 0]], jnp.int32), facings=jnp.array([2, 1], jnp.int32)
-    )
-    number = jnp.zeros((), jnp.int32)
-    state, _ = env.reset(jax.random.key(0), AgainstLevel(level, number, number + 1))  # the learner is agent 1
-    fired = state.replace(game=state.game.replace(fired=jnp.array([True, False])))
+    level = maps.load("small2").replace(starts=np.array([[6, 0], [0, 0]], np.int32), facings=np.array([2, 1], np.int32))
+    # The learner is agent 1.
+    state, _ = jax.device_get(jax.jit(env.reset)(jax.random.key(0), AgainstLevel(level, np.int32(0), np.int32(1))))
+    fired = state.replace(game=state.game.replace(fired=np.array([True, False])))
     states = jax.tree.map(lambda x, y: np.stack([x, y])[:, None], state, fired)
     picture = env.draw_episodes(states, np.ones((2, 1), bool), ["a game"], 1)
     assert picture.dtype == np.uint8

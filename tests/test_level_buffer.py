@@ -32,7 +32,7 @@ class Level:
 def levels_of(numbers) -> Level:
     numbers = np.asarray(numbers, np.int32)
     bits = (numbers[..., None] >> np.arange(6)) & 1
-    return Level(number=jnp.asarray(numbers), pattern=jnp.asarray(bits.reshape(*numbers.shape, 2, 3) > 0))
+    return Level(number=numbers, pattern=bits.reshape(*numbers.shape, 2, 3) > 0)
 
 
 class Reference:
@@ -144,6 +144,17 @@ def assert_equal(buffer: level_buffer.LevelBuffer, reference: Reference) -> None
     assert (buffer.ages[~buffer.filled] == 0).all()
 
 
+fingerprints_of = jax.jit(jax.vmap(level_buffer.fingerprint))
+sample = jax.jit(level_buffer.sample, static_argnums=(1, 3))
+init = jax.jit(level_buffer.init, static_argnums=1)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def weights(configs: tuple[ReplaySettings, ...], buffer) -> list[jax.Array]:
+    """The weights by each of the settings, in one program."""
+    return [level_buffer.weights(config, buffer) for config in configs]
+
+
 @functools.partial(jax.jit, static_argnums=0)
 def insert(config, buffer, levels, slots, scores, returns, n_mutations):
     rows = level_buffer.locate(config, buffer, levels, slots)
@@ -162,12 +173,12 @@ def buffer_of(slots: list[dict | None]) -> level_buffer.LevelBuffer:
     levels = levels_of([slot["level"] for slot in full])
     return level_buffer.LevelBuffer(
         levels=levels,
-        scores=jnp.array([slot["score"] for slot in full], jnp.float32),
-        best_returns=jnp.array([slot["best"] for slot in full], jnp.float32),
-        n_mutations=jnp.array([slot["n_mutations"] for slot in full], jnp.int32),
-        ages=jnp.array([slot["age"] for slot in full], jnp.int32),
-        fingerprints=jax.vmap(level_buffer.fingerprint)(levels),
-        filled=jnp.array([slot is not None for slot in slots]),
+        scores=np.array([slot["score"] for slot in full], F),
+        best_returns=np.array([slot["best"] for slot in full], F),
+        n_mutations=np.array([slot["n_mutations"] for slot in full], np.int32),
+        ages=np.array([slot["age"] for slot in full], np.int32),
+        fingerprints=np.asarray(fingerprints_of(levels)),
+        filled=np.array([slot is not None for slot in slots]),
     )
 
 
@@ -185,10 +196,10 @@ def put(config: ReplaySettings, buffer, rows: list[dict], n_rows: int = 5):
         config,
         buffer,
         levels_of([row["level"] for row in rows]),
-        jnp.array(slots, jnp.int32),
-        jnp.array(scores, jnp.float32),
-        jnp.array(returns, jnp.float32),
-        jnp.array(n_mutations, jnp.int32),
+        np.array(slots, np.int32),
+        np.array(scores, F),
+        np.array(returns, F),
+        np.array(n_mutations, np.int32),
     )
 
 
@@ -202,9 +213,8 @@ def row(score: float, at: int = -1, level: int = 0, best: float = 0.0, n_mutatio
 FOUR = [slot(1.0, age=1), None, slot(2.0, age=2), slot(-1.0, age=7)]
 
 
-@pytest.mark.parametrize(
-    ("config", "expected"),
-    [
+def test_weights_by_hand():
+    cases = [
         ({"temperature": 1.0, "staleness": 0.0}, [3 / 11, 0, 6 / 11, 2 / 11]),
         ({"temperature": 0.5, "staleness": 0.0}, [9 / 49, 0, 36 / 49, 4 / 49]),
         ({"temperature": 1.0, "staleness": 0.0, "prioritisation": "proportional"}, [1 / 3, 0, 2 / 3, 0]),
@@ -212,56 +222,53 @@ FOUR = [slot(1.0, age=1), None, slot(2.0, age=2), slot(-1.0, age=7)]
         ({"temperature": 0.3, "staleness": 0.0, "prioritisation": "greedy"}, [0, 0, 1, 0]),
         ({"temperature": 1.0, "staleness": 1.0}, [0.1, 0, 0.2, 0.7]),
         ({"temperature": 1.0, "staleness": 0.5}, [41 / 220, 0, 41 / 110, 97 / 220]),
-    ],
-)
-def test_weights_by_hand(config, expected):
-    np.testing.assert_allclose(level_buffer.weights(ReplaySettings(**config), buffer_of(FOUR)), expected, atol=1e-6)
+    ]
+    found = weights(tuple(ReplaySettings(**config) for config, _ in cases), buffer_of(FOUR))
+    for (config, expected), by_config in zip(cases, found, strict=True):
+        np.testing.assert_allclose(by_config, expected, atol=1e-6, err_msg=str(config))
 
 
 def test_weights_of_equal_scores_rank_the_lower_slot_first():
     config = ReplaySettings(temperature=1.0, staleness=0.0)
     buffer = buffer_of([slot(0.5), slot(0.5), slot(-0.0), slot(0.0)])
-    np.testing.assert_allclose(level_buffer.weights(config, buffer), np.array([12, 6, 4, 3]) / 25, atol=1e-6)
+    np.testing.assert_allclose(*weights((config,), buffer), np.array([12, 6, 4, 3]) / 25, atol=1e-6)
 
 
 def test_weights_without_any_age_are_those_of_the_scores():
     aged, young = ReplaySettings(staleness=1.0), ReplaySettings(staleness=0.0)
     buffer = buffer_of([slot(0.5), slot(0.7), None])
-    np.testing.assert_array_equal(level_buffer.weights(aged, buffer), level_buffer.weights(young, buffer))
+    np.testing.assert_array_equal(*weights((aged, young), buffer))
 
 
 def test_weights_without_any_positive_score_are_uniform():
     config = ReplaySettings(prioritisation="proportional", staleness=0.0)
     buffer = buffer_of([slot(-0.5), slot(0.0), None, slot(-3.0)])
-    np.testing.assert_allclose(level_buffer.weights(config, buffer), [1 / 3, 1 / 3, 0, 1 / 3], atol=1e-6)
+    np.testing.assert_allclose(*weights((config,), buffer), [1 / 3, 1 / 3, 0, 1 / 3], atol=1e-6)
 
 
-@pytest.mark.parametrize("prioritisation", ["rank", "proportional", "greedy"])
-@pytest.mark.parametrize("staleness", [0.0, 0.3, 1.0])
-def test_weights_of_an_empty_buffer_are_zero(prioritisation, staleness):
-    config = ReplaySettings(prioritisation=prioritisation, staleness=staleness)
-    np.testing.assert_array_equal(level_buffer.weights(config, buffer_of([None, None])), [0, 0])
+def test_weights_of_an_empty_buffer_are_zero():
+    cases = itertools.product(("rank", "proportional", "greedy"), (0.0, 0.3, 1.0))
+    configs = tuple(ReplaySettings(prioritisation=p, staleness=staleness) for p, staleness in cases)
+    np.testing.assert_array_equal(weights(configs, buffer_of([None, None])), np.zeros((9, 2)))
 
 
 SCORES = st.sampled_from([-1.0, 0.0, 0.25, 0.5, 1.0, 2.0])
 AGES = st.integers(0, 3) | st.integers(2**29, 2**30)  # together more than an int32 holds
 SLOTS = st.lists(st.none() | st.builds(slot, SCORES, AGES), min_size=6, max_size=6)
-CONFIGS = [
+CONFIGS = tuple(
     ReplaySettings(prioritisation=prioritisation, temperature=temperature, staleness=staleness)
     for prioritisation in ("rank", "proportional", "greedy")
     for temperature, staleness in ((0.1, 0.5), (0.3, 0.0))
-]
-weights = jax.jit(level_buffer.weights, static_argnums=0)
-sample = jax.jit(level_buffer.sample, static_argnums=(1, 3))
+)
 
 
-@settings(max_examples=150, deadline=None)
-@given(slots=SLOTS, config=st.sampled_from(CONFIGS))
-def test_weights_are_those_of_the_reference(slots, config):
-    found = np.asarray(weights(config, buffer_of(slots)))
-    np.testing.assert_allclose(found, Reference.of(config, slots).weights(), rtol=1e-5, atol=1e-7)
-    assert found.sum() == pytest.approx(float(any(slots)), abs=1e-5)
-    assert (found >= 0).all()
+@settings(max_examples=100, deadline=None)
+@given(slots=SLOTS)
+def test_weights_are_those_of_the_reference(slots):
+    for config, found in zip(CONFIGS, jax.device_get(weights(CONFIGS, buffer_of(slots))), strict=True):
+        np.testing.assert_allclose(found, Reference.of(config, slots).weights(), rtol=1e-5, atol=1e-7)
+        assert found.sum() == pytest.approx(float(any(slots)), abs=1e-5)
+        assert (found >= 0).all()
 
 
 # ----------------------------------------------------------------------------------------------------- sampling
@@ -294,15 +301,18 @@ def test_only_the_oldest_is_drawn_where_age_is_all_that_counts():
     assert buffer.ages.tolist() == [0, 1]
 
 
+NEARLY_BEST_ALONE = ReplaySettings(temperature=0.02, staleness=0.5)
+
+
 def test_ages_saturate_before_they_overflow():
-    config = ReplaySettings(staleness=0.5)
+    config = NEARLY_BEST_ALONE
     buffer = buffer_of([slot(score, age=2**30 - 1) for score in range(8)])
     for _ in range(3):
-        buffer, _ = sample(jax.random.key(0), config, buffer, 1)
-        buffer = put(config, buffer, [row(-np.inf)] * 3)
+        buffer, _ = jax.device_get(sample(jax.random.key(0), config, buffer, 1))
+        buffer = jax.device_get(put(config, buffer, [row(-np.inf)] * 3))
     assert buffer.ages.max() == level_buffer.MAX_AGE == 2**30
     assert buffer.ages.min() >= 0
-    assert float(level_buffer.weights(config, buffer).sum()) == pytest.approx(1.0)
+    assert float(np.sum(*weights((config,), buffer))) == pytest.approx(1.0)
 
 
 AGE_ALONE = ReplaySettings(staleness=1.0)
@@ -310,10 +320,9 @@ AGE_ALONE = ReplaySettings(staleness=1.0)
 
 def aged_buffer(ages: np.ndarray) -> level_buffer.LevelBuffer:
     """Slots of these ages; those of age -1 are free."""
-    filled = jnp.asarray(ages >= 0)
-    buffer = level_buffer.init(jnp.zeros((), jnp.int32), len(ages))
-    scores = jnp.where(filled, 0.5, -jnp.inf).astype(jnp.float32)
-    return buffer.replace(ages=jnp.asarray(np.maximum(ages, 0), jnp.int32), filled=filled, scores=scores)
+    buffer = init(np.zeros((), np.int32), len(ages))
+    scores = np.where(ages >= 0, 0.5, -np.inf).astype(F)
+    return buffer.replace(ages=np.maximum(ages, 0).astype(np.int32), filled=ages >= 0, scores=scores)
 
 
 def plain_draws(ages: np.ndarray, uniforms: np.ndarray) -> tuple[list[int], np.ndarray]:
@@ -325,6 +334,12 @@ def plain_draws(ages: np.ndarray, uniforms: np.ndarray) -> tuple[list[int], np.n
         ages = ages + filled
         ages[slots[-1]] = 0
     return slots, ages
+
+
+@jax.jit
+def uniforms_of(key: jax.Array) -> jax.Array:
+    """The numbers that 64 draws by age are made with."""
+    return jax.random.uniform(jax.random.split(key, 3)[2], (64,))
 
 
 @pytest.mark.parametrize("capacity", [7, 4000])
@@ -340,12 +355,12 @@ def test_draws_by_age_are_those_of_the_plain_loop_to_the_bit(capacity, kind):
     for seed in range(3):
         key = jax.random.key(seed)
         found, slots = sample(key, AGE_ALONE, aged_buffer(ages), 64)
-        uniforms = np.asarray(jax.random.uniform(jax.random.split(key, 3)[2], (64,)))
-        expected, after = plain_draws(ages, uniforms)
+        expected, after = plain_draws(ages, np.asarray(uniforms_of(key)))
         assert slots.tolist() == expected
         np.testing.assert_array_equal(found.ages, after)
 
 
+@pytest.mark.deep
 def test_old_levels_are_drawn_in_proportion_to_their_ages():
     """C = 4000 and ages up to 1e8, 2e11 together. Chi-squared over groups of slots, refused at p < 1e-4."""
     ages = np.random.default_rng(1).integers(0, 10**8, 4000)
@@ -361,11 +376,12 @@ def test_old_levels_are_drawn_in_proportion_to_their_ages():
     shares = np.bincount(groups, ages) / ages.sum()
     assert counts[0] == 0
     assert stats.chisquare(counts[1:], shares[1:] * len(keys)).pvalue > 1e-4
-    np.testing.assert_allclose(weights(AGE_ALONE, buffer), ages / ages.sum(), rtol=2e-5)
+    np.testing.assert_allclose(*weights((AGE_ALONE,), buffer), ages / ages.sum(), rtol=2e-5)
     after, slots = sample(keys[0], AGE_ALONE, buffer, 1)
     np.testing.assert_array_equal(after.ages, np.where(np.arange(4000) == slots[0], 0, ages + 1))
 
 
+@pytest.mark.deep
 def test_levels_age_from_draw_to_draw_also_where_ages_are_counted_in_larger_units():
     """Half of the slots are as young as can be, and only what they age during the batch has them drawn."""
     half, age, n = 2**16, 40_000, 4000
@@ -380,7 +396,8 @@ def test_levels_age_from_draw_to_draw_also_where_ages_are_counted_in_larger_unit
 
 
 def test_levels_at_slots():
-    levels = level_buffer.levels_at(buffer_of([slot(0, level=5), slot(0, level=7)]), jnp.array([1, 1, 0]))
+    buffer = buffer_of([slot(0, level=5), slot(0, level=7)])
+    levels = jax.jit(level_buffer.levels_at)(buffer, np.array([1, 1, 0]))
     assert levels.number.tolist() == [7, 7, 5]
 
 
@@ -390,7 +407,7 @@ PLAIN = ReplaySettings(temperature=1.0, staleness=0.0)  # evicts the lowest scor
 
 
 def test_free_slots_are_taken_in_order_whatever_the_score():
-    empty = level_buffer.init(jax.tree.map(lambda x: x[0], levels_of([3])), 3)
+    empty = init(levels_of(3), 3)
     assert_equal(empty, Reference(PLAIN, 3))
     assert empty.levels.number.tolist() == [3, 3, 3]
     buffer = put(PLAIN, empty, [row(-5.0, level=1, best=0.1, n_mutations=2), row(-np.inf, level=2), row(0.0, level=3)])
@@ -407,7 +424,7 @@ def test_a_full_buffer_gives_up_its_lightest_slot_to_a_score_as_high():
 
 
 def test_weights_below_a_float_s_resolution_still_count():
-    config = ReplaySettings(temperature=0.02, staleness=0.5)
+    config = NEARLY_BEST_ALONE
     full = [slot(score, 5, level) for level, score in enumerate([0.3, 0.1, 0.2, 0.9, 0.5, 0.8, 0.7, 0.6])]
     buffer = put(config, buffer_of(full), [row(0.15, level=20)])
     assert buffer.levels.number.tolist() == [0, 20, 2, 3, 4, 5, 6, 7]  # all as old: the lowest score goes
@@ -450,12 +467,12 @@ def test_an_evicted_level_may_come_back():
 
 TRACES = [
     (ReplaySettings(temperature=1.0, staleness=0.3), 5, 7),
-    (ReplaySettings(temperature=0.3, staleness=0.5), 9, 4),
     (ReplaySettings(temperature=0.1, staleness=0.3, unique=False), 4, 12),
+    (ReplaySettings(prioritisation="proportional", temperature=1.0, staleness=0.25), 5, 7),
+    (ReplaySettings(temperature=0.3, staleness=0.5), 9, 4),
     (ReplaySettings(temperature=0.3, staleness=0.0), 6, 6),
     (ReplaySettings(temperature=0.3, staleness=1.0), 6, 6),
     (ReplaySettings(temperature=1.0, staleness=0.5, unique=False), 1, 3),
-    (ReplaySettings(prioritisation="proportional", temperature=1.0, staleness=0.25), 5, 7),
     (ReplaySettings(prioritisation="proportional", temperature=0.5, staleness=0.0, unique=False), 5, 7),
     (ReplaySettings(prioritisation="greedy", staleness=0.5), 5, 7),
 ]
@@ -476,13 +493,17 @@ def random_batches(rng: np.random.Generator, n_traces: int, n_rows: int, capacit
     }
 
 
-@pytest.mark.parametrize(("config", "capacity", "n_rows"), TRACES)
+def deep(*case) -> object:
+    return pytest.param(*case, marks=pytest.mark.deep)
+
+
+@pytest.mark.parametrize(("config", "capacity", "n_rows"), [*TRACES[:2], *(deep(*case) for case in TRACES[2:])])
 def test_insertion_equals_the_rule_one_by_one(config, capacity, n_rows):
     n_traces, n_batches = 200, 6
     rng = np.random.default_rng(0)
     references = [Reference(config, capacity) for _ in range(n_traces)]
-    empty = level_buffer.init(jax.tree.map(lambda x: x[0], levels_of([0])), capacity)
-    buffers = jax.tree.map(lambda x: jnp.tile(x, (n_traces, *[1] * x.ndim)), empty)
+    empty = jax.device_get(init(levels_of(0), capacity))
+    buffers = jax.tree.map(lambda x: np.tile(x, (n_traces, *[1] * x.ndim)), empty)
     for _ in range(n_batches):
         batch = random_batches(rng, n_traces, n_rows, capacity)
         for trace, reference in enumerate(references):
@@ -502,8 +523,8 @@ def test_insertion_equals_the_rule_one_by_one(config, capacity, n_rows):
         assert all(len(set(levels)) == len(levels) for levels in held)
 
 
-def ages_of(references: list[Reference]) -> jax.Array:
-    return jnp.asarray([[slot["age"] if slot else 0 for slot in r.slots] for r in references], jnp.int32)
+def ages_of(references: list[Reference]) -> np.ndarray:
+    return np.asarray([[slot["age"] if slot else 0 for slot in r.slots] for r in references], np.int32)
 
 
 def unstacked(buffers):
@@ -519,7 +540,7 @@ def against_the_rule(config: ReplaySettings, scores: list[float], ages: Callable
     for _ in range(n_trials):
         held = zip(rng.choice(scores, capacity), ages(rng, capacity), strict=True)
         references.append(Reference.of(config, [slot(float(x), int(a), level=next(levels)) for x, a in held]))
-    buffers = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[buffer_of(r.slots) for r in references])
+    buffers = jax.tree.map(lambda *leaves: np.stack(leaves), *[buffer_of(r.slots) for r in references])
     batch = random_batches(rng, n_trials, n_rows, capacity)
     batch["score"] = rng.choice(scores, (n_trials, n_rows)).astype(F)
     batch["slot"] = np.full_like(batch["slot"], -1)
@@ -531,13 +552,13 @@ def against_the_rule(config: ReplaySettings, scores: list[float], ages: Callable
         assert_equal(buffer, reference)
 
 
-@pytest.mark.parametrize("prioritisation", ["rank", "proportional", "greedy"])
+@pytest.mark.parametrize("prioritisation", ["rank", deep("proportional"), deep("greedy")])
 def test_insertion_equals_the_rule_where_the_sum_of_ages_is_far_beyond_an_int32(prioritisation):
     config = ReplaySettings(prioritisation=prioritisation, temperature=1.0, staleness=0.5)
     against_the_rule(config, [0.25, 0.5, 1.0, 2.0], lambda rng, n: rng.integers(0, 10**9, n))
 
 
-@pytest.mark.parametrize("staleness", [0.0, 0.3])
+@pytest.mark.parametrize("staleness", [0.3, deep(0.0)])
 def test_insertion_equals_the_rule_where_one_score_dwarfs_all_others(staleness):
     """Next to a score of 1000, the merits of all others are 0: before it comes, they must not be."""
     config = ReplaySettings(prioritisation="proportional", temperature=0.05, staleness=staleness)
@@ -556,9 +577,11 @@ def test_a_high_score_late_in_a_batch_changes_nothing_before_it():
         assert buffer.levels.number.tolist() == [1, 9]
 
 
-@pytest.mark.parametrize(("prioritisation", "pays"), [("rank", False), ("greedy", False), ("proportional", True)])
+@pytest.mark.parametrize(
+    ("prioritisation", "pays"), [("rank", False), deep("greedy", False), deep("proportional", True)]
+)
 def test_merits_cost_nothing_where_they_are_not_read(prioritisation, pays):
-    columns = (jnp.full(5, -1), *jnp.zeros((2, 5)), jnp.zeros(5, jnp.int32))
+    columns = (np.full(5, -1, np.int32), *np.zeros((2, 5), F), np.zeros(5, np.int32))
     config = ReplaySettings(prioritisation=prioritisation)
     compiled = insert.lower(config, buffer_of([slot(1.0)] * 6), levels_of(range(5)), *columns).compile()
     assert (" power(" in compiled.as_text()) == pays
@@ -570,7 +593,7 @@ def test_the_order_of_a_batch_is_the_order_of_single_insertions():
     batch = [row(x, level=100 + i) for i, x in enumerate(rng.random(40, F))]
     buffer = put(PLAIN, buffer, batch)
     for one in batch:
-        single = put(PLAIN, single, [one], n_rows=1)
+        single = put(PLAIN, single, [one], n_rows=len(batch))
     np.testing.assert_array_equal(buffer.scores, single.scores)
     np.testing.assert_array_equal(buffer.levels.number, single.levels.number)
 
@@ -580,56 +603,78 @@ def test_the_order_of_a_batch_is_the_order_of_single_insertions():
 
 def test_fingerprints_tell_levels_apart():
     numbers = levels_of(np.arange(60))
-    prints = np.asarray(jax.vmap(level_buffer.fingerprint)(numbers))
+    prints = np.asarray(fingerprints_of(numbers))
     assert len(np.unique(prints, axis=0)) == 60
     assert len(np.unique(prints[:, 0])) == len(np.unique(prints[:, 1])) == 60
-    maps = jax.random.bernoulli(jax.random.key(0), 0.5, (50_000, 9, 9))
-    maps = jnp.concatenate([maps, maps.at[:, 4, 4].set(~maps[:, 4, 4])])
-    prints = np.asarray(jax.jit(jax.vmap(level_buffer.fingerprint))(maps))
+    maps = np.repeat(np.random.default_rng(0).random((1, 50_000, 9, 9)) < 0.5, 2, axis=0)
+    maps[1, :, 4, 4] = ~maps[0, :, 4, 4]
+    prints = np.asarray(fingerprints_of(maps.reshape(-1, 9, 9)))
     assert len(np.unique(prints, axis=0)) == 100_000
 
 
+fingerprint_of = jax.jit(level_buffer.fingerprint)
+
+
 def test_fingerprints_look_at_values():
-    level = {"a": jnp.array([0.0, 1.5], jnp.float16), "b": jnp.int32(-3)}
-    same = {"a": jnp.array([-0.0, 1.5], jnp.float16), "b": jnp.int32(-3)}
-    np.testing.assert_array_equal(level_buffer.fingerprint(level), level_buffer.fingerprint(same))
-    assert (level_buffer.fingerprint(level) != level_buffer.fingerprint(level | {"b": jnp.int32(3)})).all()
+    level = {"a": np.array([0.0, 1.5], np.float16), "b": np.int32(-3)}
+    same = {"a": np.array([0.0, 1.5], np.float64).astype(np.float16), "b": np.int32(-3)}
+    others = [level | {"b": np.int32(3)}, level | {"a": np.array([0.0, 1.25], np.float16)}]
+    found, of_same, *of_others = (np.asarray(fingerprint_of(x)) for x in (level, same, *others))
+    np.testing.assert_array_equal(found, of_same)
+    assert all((found != other).all() for other in of_others)
+
+
+def test_fingerprints_take_both_zeros_for_one():
+    zeros = [np.array([zero, 1.5], np.float16) for zero in (0.0, -0.0)]
+    np.testing.assert_array_equal(*(fingerprint_of({"a": zero, "b": np.int32(-3)}) for zero in zeros))
 
 
 def test_a_level_may_be_a_random_key():
     keys = jax.random.split(jax.random.key(0), 3)
-    empty, score = level_buffer.init(keys[0], 2), jnp.array([0.1, 0.2, 0.3])
-    rows = level_buffer.locate(PLAIN, empty, keys[jnp.array([0, 1, 1])], jnp.full(3, -1))
-    buffer = level_buffer.insert(PLAIN, empty, rows, score, score, jnp.zeros(3, jnp.int32))
-    assert (buffer.levels == keys[:2]).all()
-    np.testing.assert_allclose(buffer.scores, [0.1, 0.3])
+    score, no_mutations = np.array([0.1, 0.2, 0.3], F), np.zeros(3, np.int32)
+
+    @jax.jit
+    def inserted(keys):
+        empty, levels, new = level_buffer.init(keys[0], 2), keys[jnp.array([0, 1, 1])], jnp.full(3, -1)
+        buffer = insert(PLAIN, empty, levels, new, score, score, no_mutations)
+        return buffer.scores, buffer.levels == keys[:2]
+
+    scores, same = inserted(keys)
+    assert np.all(same)
+    np.testing.assert_allclose(scores, [0.1, 0.3])
 
 
 def test_an_environment_may_say_which_levels_are_equal():
     buffer = buffer_of([None, None, None])
-    levels, new = levels_of([4, 5, 12]), jnp.full(3, -1)
 
     def parity(level):
         return level.number % 2
 
-    rows = level_buffer.locate(ReplaySettings(), buffer, levels, new, identity=parity)
-    zero = jnp.zeros(3)
-    buffer = level_buffer.insert(ReplaySettings(), buffer, rows, zero, zero, jnp.zeros(3, jnp.int32))
+    @jax.jit
+    def inserted(buffer, levels):
+        new, zero, no_mutations = jnp.full(3, -1), jnp.zeros(3), jnp.zeros(3, jnp.int32)
+        rows = level_buffer.locate(ReplaySettings(), buffer, levels, new, identity=parity)
+        return level_buffer.insert(ReplaySettings(), buffer, rows, zero, zero, no_mutations), rows.homes
+
+    buffer, _ = jax.device_get(inserted(buffer, levels_of([4, 5, 12])))
     assert buffer.levels.number[buffer.filled].tolist() == [4, 5]
-    rows = level_buffer.locate(ReplaySettings(), buffer, levels_of([7, 8, 1]), new, identity=parity)
-    assert rows.homes.tolist() == [1, 0, 1]
+    assert inserted(buffer, levels_of([7, 8, 1]))[1].tolist() == [1, 0, 1]
 
 
 def test_best_returns_are_shared_by_the_copies_of_a_level():
     buffer = buffer_of([slot(0, level=1, best=0.5), slot(0, level=2, best=-1.0), None])
-    numbers, slots = [2, 1, 2, 9, 9, 1, 8], jnp.array([1, 0, 1, -1, -1, -1, -1])
-    returns = jnp.array([-3.0, 0.1, -0.5, 0.2, 0.7, 0.6, -jnp.inf])
-    rows = level_buffer.locate(ReplaySettings(), buffer, levels_of(numbers), slots)
-    best = level_buffer.best_returns(buffer, rows, returns)
-    np.testing.assert_allclose(best, [-0.5, 0.6, -0.5, 0.7, 0.7, 0.6, -np.inf])
-    rows = level_buffer.locate(ReplaySettings(unique=False), buffer, levels_of(numbers), slots)
-    best = level_buffer.best_returns(buffer, rows, returns)
-    np.testing.assert_allclose(best, [-0.5, 0.5, -0.5, 0.2, 0.7, 0.6, -np.inf])
+    numbers, slots = [2, 1, 2, 9, 9, 1, 8], np.array([1, 0, 1, -1, -1, -1, -1], np.int32)
+    returns = np.array([-3.0, 0.1, -0.5, 0.2, 0.7, 0.6, -np.inf], F)
+
+    @jax.jit
+    def both(buffer, levels):
+        """For levels that are kept once, and for those that are kept as often as they come."""
+        rows = [level_buffer.locate(ReplaySettings(unique=once), buffer, levels, slots) for once in (True, False)]
+        return [level_buffer.best_returns(buffer, row, returns) for row in rows]
+
+    shared, apart = both(buffer, levels_of(numbers))
+    np.testing.assert_allclose(shared, [-0.5, 0.6, -0.5, 0.7, 0.7, 0.6, -np.inf])
+    np.testing.assert_allclose(apart, [-0.5, 0.5, -0.5, 0.2, 0.7, 0.6, -np.inf])
 
 
 # --------------------------------------------------------------------------------------------- schedules, compilation
@@ -638,13 +683,19 @@ def test_best_returns_are_shared_by_the_copies_of_a_level():
 def test_replay_waits_for_the_minimum_fill():
     buffers = [buffer_of([slot(0.0)] * n + [None] * (4 - n)) for n in range(5)]
 
-    def chances(**options):
-        return [float(level_buffer.replay_probability(ReplaySettings(**options), b)) for b in buffers]
+    cases = [
+        ({"replay_prob": 0.75, "min_fill": 0.5}, [0, 0, 0.75, 0.75, 0.75]),
+        ({"replay_prob": 0.75, "min_fill": 0.0}, [0, 0.75, 0.75, 0.75, 0.75]),
+        ({"schedule": "proportionate", "min_fill": 0.0}, [0, 0.25, 0.5, 0.75, 1]),
+        ({"schedule": "proportionate", "min_fill": 0.75}, [0, 0, 0, 0.75, 1]),
+    ]
 
-    assert chances(replay_prob=0.75, min_fill=0.5) == [0, 0, 0.75, 0.75, 0.75]
-    assert chances(replay_prob=0.75, min_fill=0.0) == [0, 0.75, 0.75, 0.75, 0.75]
-    assert chances(schedule="proportionate", min_fill=0.0) == [0, 0.25, 0.5, 0.75, 1]
-    assert chances(schedule="proportionate", min_fill=0.75) == [0, 0, 0, 0.75, 1]
+    @jax.jit
+    def chances(buffer):
+        return [level_buffer.replay_probability(ReplaySettings(**options), buffer) for options, _ in cases]
+
+    found = np.array([chances(buffer) for buffer in buffers])
+    assert found.T.tolist() == [expected for _, expected in cases]
 
 
 @pytest.mark.parametrize(
@@ -664,8 +715,8 @@ def test_impossible_settings_are_refused(options, message):
         ReplaySettings(**options)
 
 
-def big(n: int) -> jax.Array:
-    return jax.random.bernoulli(jax.random.key(n), 0.5, (n, 64, 64))
+def big(n: int) -> np.ndarray:
+    return np.random.default_rng(n).random((n, 64, 64)) < 0.5
 
 
 def test_a_batch_is_written_in_place_and_compiled_once():
@@ -682,11 +733,11 @@ def test_a_batch_is_written_in_place_and_compiled_once():
         )
 
     jitted = jax.jit(step, donate_argnums=0)
-    buffer = jax.jit(level_buffer.init, static_argnums=1)(big(1)[0], capacity)
-    memory = jitted.lower(buffer, big(n), jnp.zeros(n), jnp.bool_(True)).compile().memory_analysis()
+    buffer = init(big(1)[0], capacity)
+    memory = jitted.lower(buffer, big(n), np.zeros(n, F), True).compile().memory_analysis()
     assert memory.temp_size_in_bytes < 4e6
     assert memory.alias_size_in_bytes > 16e6
     before = next(traces)
     for i in range(3):
-        buffer = jitted(buffer, big(n), jnp.full(n, i, jnp.float32), jnp.bool_(True))
+        buffer = jitted(buffer, big(n), np.full(n, i, F), True)
     assert next(traces) == before + 1

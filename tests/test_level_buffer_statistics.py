@@ -4,7 +4,6 @@ import functools
 import itertools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.stats import chisquare
@@ -17,10 +16,10 @@ LEAST_P = 1e-4
 
 def buffer_with(scores, ages) -> LevelBuffer:
     """Slots with these scores and ages; a score of None is a free slot."""
-    buffer = level_buffer.init(jnp.zeros((), jnp.int32), len(scores))
-    filled = jnp.array([score is not None for score in scores])
-    values = jnp.array([-jnp.inf if score is None else score for score in scores], jnp.float32)
-    return buffer.replace(scores=values, ages=jnp.array(ages, jnp.int32), filled=filled)
+    buffer = jax.device_get(jax.jit(level_buffer.init, static_argnums=1)(np.zeros((), np.int32), len(scores)))
+    filled = np.array([score is not None for score in scores])
+    values = np.array([-np.inf if score is None else score for score in scores], np.float32)
+    return buffer.replace(scores=values, ages=np.array(ages, np.int32), filled=filled)
 
 
 def assert_follows(counts: np.ndarray, probabilities: np.ndarray) -> None:
@@ -49,7 +48,7 @@ def sequence_probabilities(config: ReplaySettings, buffer: LevelBuffer, n: int) 
 
     @functools.cache
     def weights(ages: tuple[int, ...]) -> np.ndarray:
-        return np.asarray(weigh(buffer.replace(ages=jnp.array(ages, jnp.int32))), np.float64)
+        return np.asarray(weigh(buffer.replace(ages=np.array(ages, np.int32))), np.float64)
 
     result = []
     for slots in itertools.product(range(capacity), repeat=n):
@@ -61,15 +60,19 @@ def sequence_probabilities(config: ReplaySettings, buffer: LevelBuffer, n: int) 
     return np.array(result)
 
 
+def deep(*case) -> object:
+    return pytest.param(*case, marks=pytest.mark.deep)
+
+
 @pytest.mark.parametrize(
     ("config", "scores", "ages"),
     [
         (ReplaySettings(temperature=1.0, staleness=0.5), [0.3, 0.9, None, 0.5], [4, 0, 0, 1]),
-        (ReplaySettings(temperature=0.5, staleness=0.3), [0.3, 0.3, -0.2], [0, 0, 0]),
-        (ReplaySettings(temperature=0.3, staleness=1.0), [0.3, None, 0.9, 0.1], [9, 0, 0, 1]),
-        (ReplaySettings(prioritisation="proportional", temperature=1.0, staleness=0.3), [1.0, 3.0, 0.0], [1, 2, 3]),
-        (ReplaySettings(prioritisation="greedy", staleness=0.6), [1.0, 3.0, 0.0], [1, 2, 3]),
-        (ReplaySettings(prioritisation="proportional", staleness=0.0), [-1.0, None, 0.0], [1, 0, 3]),
+        deep(ReplaySettings(temperature=0.5, staleness=0.3), [0.3, 0.3, -0.2], [0, 0, 0]),
+        deep(ReplaySettings(temperature=0.3, staleness=1.0), [0.3, None, 0.9, 0.1], [9, 0, 0, 1]),
+        deep(ReplaySettings(prioritisation="proportional", temperature=1.0, staleness=0.3), [1.0, 3.0, 0.0], [1, 2, 3]),
+        deep(ReplaySettings(prioritisation="greedy", staleness=0.6), [1.0, 3.0, 0.0], [1, 2, 3]),
+        deep(ReplaySettings(prioritisation="proportional", staleness=0.0), [-1.0, None, 0.0], [1, 0, 3]),
     ],
 )
 def test_sequences_of_draws_follow_the_rule_one_by_one(config, scores, ages):
@@ -82,6 +85,7 @@ def test_sequences_of_draws_follow_the_rule_one_by_one(config, scores, ages):
 
 
 @pytest.mark.parametrize("prioritisation", ["rank", "proportional"])
+@pytest.mark.deep
 def test_draws_from_a_large_buffer_follow_the_weights(prioritisation):
     config, capacity = ReplaySettings(prioritisation=prioritisation, temperature=1.0, staleness=0.5), 500
     rng = np.random.default_rng(0)
@@ -93,6 +97,7 @@ def test_draws_from_a_large_buffer_follow_the_weights(prioritisation):
     assert_follows(counts, np.asarray(level_buffer.weights(config, buffer), np.float64))
 
 
+@pytest.mark.deep
 def test_equal_levels_are_drawn_equally_often_in_one_long_batch():
     config, capacity, n = ReplaySettings(prioritisation="proportional", staleness=0.5), 8, 20_000
     after, slots = level_buffer.sample(jax.random.key(3), config, buffer_with([1.0] * capacity, [0] * capacity), n)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from minimax_lib.agents.population import AgentPop
-from minimax_lib.agents.ppo import PPO, PPOAgent
 from minimax_lib.curricula.accel import ACCELSettings
 from minimax_lib.curricula.base import MUTATION, NEW, REPLAY
 from minimax_lib.curricula.dr import RandomLevels
@@ -20,17 +19,17 @@ from minimax_lib.curricula.plr import PLRSettings
 from minimax_lib.curricula.sfl import SFLSettings
 from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.envs.maze import AMaze
-from minimax_lib.models.settings import FeedForward
 from minimax_lib.portable import level_programs
 from minimax_lib.portable.host_state import flat
 from minimax_lib.portable.levels import LevelHost
 from minimax_lib.rollout import rollout
 from minimax_lib.trees import zeros
+from tests.still_agent import Still
 
 MAZE = AMaze(height=2, width=3, n_walls=1, max_steps=8)
 SETTINGS = ACCELSettings(capacity=12, min_fill=0.25, generator=RandomLevels(), n_edits=2)
 N_ROWS, N_STEPS = 4, 16
-host = functools.partial(LevelHost, SETTINGS, MAZE, N_ROWS)
+host = functools.partial(LevelHost, SETTINGS, MAZE, N_ROWS, gamma=0.9)
 
 
 def told(seed, n_rows=N_ROWS, n_steps=N_STEPS):
@@ -48,11 +47,7 @@ def same(x, y):
 
 
 def test_it_is_the_curriculum_of_the_compiled_training():
-    agent = AgentPop(
-        PPOAgent(
-            FeedForward(conv_filters=2, dense_width=4).build(MAZE.observation_space, MAZE.action_space), PPO(gamma=0.9)
-        )
-    )
+    agent = AgentPop(Still(MAZE.action_space, gamma=0.9))
     curriculum = SETTINGS.build(MAZE, agent, N_ROWS)
     batch_env = BatchEnv(MAZE)
 
@@ -65,7 +60,7 @@ def test_it_is_the_curriculum_of_the_compiled_training():
     def observe(key, clock, state, batch, params, runs):
         return curriculum.observe(key, clock, state, batch, RolloutOutcome(agent, params, runs))
 
-    ours = host(seed=3, gamma=0.9)
+    ours = host(seed=3)
     k_init, k_steps = jax.random.split(jax.random.key(3))
     state, sources = level_programs.begin(curriculum, k_init), set()
     obs = zeros(jax.eval_shape(lambda key: MAZE.reset(key, MAZE.sample_level(key))[1].obs, k_init))
@@ -135,12 +130,19 @@ def test_the_score_of_a_level_is_that_of_its_finished_episodes():
         done=np.array([[False], [True], [False]]),
         last_value=np.float32([2]),
     )
-    runs = level_programs.rollout_of(x)
-    np.testing.assert_allclose(runs.advantages(0.5, 0.0)[0][:, 0, 0], [0.5 * 0.25 - 0.5, 1 - 0.25, 0.5 * 2 - 3])
-    np.testing.assert_allclose(runs.steps.episode_return[:, 0, 0], [0, 1, 0])
-    np.testing.assert_allclose(runs.steps.progress[:, 0, 0], [0, 1, 0])
+
+    @jax.jit
+    def told(x):
+        runs = level_programs.rollout_of(x)
+        return runs.advantages(0.5, 0.0)[0], runs.steps.episode_return, runs.steps.progress
+
+    advantages, returns, progress = told(x)
+    np.testing.assert_allclose(advantages[:, 0, 0], [0.5 * 0.25 - 0.5, 1 - 0.25, 0.5 * 2 - 3])
+    np.testing.assert_allclose(returns[:, 0, 0], [0, 1, 0])
+    np.testing.assert_allclose(progress[:, 0, 0], [0, 1, 0])
 
 
+@pytest.mark.deep
 def test_replayed_and_new_levels_side_by_side_say_which_rows_to_learn_from():
     parallel = LevelHost(PLRSettings(capacity=8, parallel=True, score="l1_value_loss"), MAZE, N_ROWS)
     assert parallel.n_rows == 2 * N_ROWS
@@ -213,14 +215,17 @@ def test_the_real_minigrid_plays_our_levels():
         real.reset(options={"lvl": level})
 
 
-@pytest.mark.parametrize("see_through_walls", [True, False])
+@pytest.mark.parametrize("see_through_walls", [pytest.param(True, marks=pytest.mark.deep), False])
 def test_the_real_minigrid_plays_our_mazes(see_through_walls):
     pytest.importorskip("minigrid")
     from minimax_lib.envs.maze.real_minigrid import RealMaze
 
     env = AMaze(height=4, width=6, n_walls=8, view_size=5, max_steps=40, see_through_walls=see_through_walls)
-    levels = jax.vmap(env.sample_level)(jax.random.split(jax.random.key(0), 20))
     actions = np.random.default_rng(0).choice(7, p=[0.2, 0.2, 0.52, 0.02, 0.02, 0.02, 0.02], size=(20, env.max_steps))
+
+    @jax.jit
+    def drawn(key):
+        return jax.vmap(env.sample_level)(jax.random.split(key, 20))
 
     @jax.jit
     @jax.vmap
@@ -228,7 +233,8 @@ def test_the_real_minigrid_plays_our_mazes(see_through_walls):
         state, first = env.reset(jax.random.key(0), level)
         return first, jax.lax.scan(lambda s, a: env.step(jax.random.key(0), s, a), state, actions)[1]
 
-    first, steps = jax.device_get(play(levels, jnp.asarray(actions, jnp.int32)))
+    levels = jax.device_get(drawn(jax.random.key(0)))
+    first, steps = jax.device_get(play(levels, actions.astype(np.int32)))
     real = RealMaze(env, row=2)
     with pytest.raises(ValueError, match="reset without a level"):
         real.reset()

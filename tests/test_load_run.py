@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 import sys
 
 import jax
@@ -53,6 +54,20 @@ def run(tmp_path_factory):
     return run
 
 
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """The folder of a run that keeps no levels, with two checkpoints."""
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    save_tiny_run(folder, updates=(2, 4))
+    return folder
+
+
+@pytest.fixture
+def own(plain, tmp_path):
+    """A copy of it, which may be altered."""
+    return shutil.copytree(plain, tmp_path / "run")
+
+
 def equal(one, other) -> bool:
     def same(x, y):
         x, y = np.asarray(x), np.asarray(y)
@@ -64,7 +79,13 @@ def equal(one, other) -> bool:
 # ------------------------------------------------------------------------------------------------ what is reached
 
 
-@pytest.mark.parametrize("runner", [*REPLAYING, *OTHERS])
+SLOW = ("repaired", "paired")  # a large teacher, which lies where a student does
+
+
+@pytest.mark.parametrize(
+    "runner",
+    [pytest.param(name, marks=pytest.mark.deep) if name in SLOW else name for name in (*REPLAYING, *OTHERS)],
+)
 def test_everything_of_every_method_is_reached(runner, tmp_path):
     settings = (REPLAYING | OTHERS)[runner]
     env = {"env": ENV_OF[runner]} if runner in ENV_OF else {}
@@ -185,37 +206,35 @@ def test_an_older_checkpoint_is_taken_where_it_is_asked_for(run):
     assert not equal(older.params, run.params)
 
 
-def test_a_run_without_a_checkpoint_is_refused(tmp_path):
-    save_tiny_run(tmp_path / "run", updates=(2,))
-    (tmp_path / "run" / "checkpoints" / "2").rename(tmp_path / "2")
-    assert "holds no checkpoint" in refused(tmp_path / "run")
+def test_a_run_without_a_checkpoint_is_refused(own):
+    for update in "24":
+        shutil.rmtree(own / "checkpoints" / update)
+    assert "holds no checkpoint" in refused(own)
 
 
-def test_a_damaged_checkpoint_is_passed_over_with_a_warning(tmp_path):
-    save_tiny_run(tmp_path / "run", updates=(2, 4))
-    (tmp_path / "run" / "checkpoints" / "4" / "integrity" / "metadata").write_text("{}")
+def test_a_damaged_checkpoint_is_passed_over_with_a_warning(own):
+    (own / "checkpoints" / "4" / "integrity" / "metadata").write_text("{}")
     with pytest.warns(UserWarning, match=r"the checkpoint of update 4 is damaged .*: taking 2"):
-        assert loaded.load_run(tmp_path / "run").update == 2
-    assert "can be read; that of update 4" in refused(tmp_path / "run", checkpoint=4)
+        assert loaded.load_run(own).update == 2
+    assert "can be read; that of update 4" in refused(own, checkpoint=4)
 
 
-def test_a_folder_of_another_version_is_refused(tmp_path):
+def test_a_folder_of_another_version_is_refused(own):
     """Its settings are not those of today, or its state has another form."""
-    save_tiny_run(tmp_path / "run", updates=(2,))
-    file = tmp_path / "run" / "config.yaml"
+    shutil.rmtree(own / "checkpoints" / "4")
+    file = own / "config.yaml"
     settings = yaml.safe_load(file.read_text())
     file.write_text(yaml.safe_dump(settings | {"n_updatez": 3}))
-    assert "n_updatez" in refused(tmp_path / "run")
+    assert "n_updatez" in refused(own)
     wider = settings | {"model": {"name": "ff", "dense_width": 16}}
     file.write_text(yaml.safe_dump(wider))
-    words = tmp_path / "run" / "checkpoints" / "2" / "integrity" / "metadata"
+    words = own / "checkpoints" / "2" / "integrity" / "metadata"
     words.write_text(json.dumps({"crc32": json.loads(words.read_text())["crc32"]}))  # as before it kept its settings
-    assert "no checkpoint in" in refused(tmp_path / "run")
+    assert "no checkpoint in" in refused(own)
 
 
-def test_what_the_folder_names_is_imported_only_if_it_is_asked_for(tmp_path, monkeypatch):
-    save_tiny_run(tmp_path / "run", updates=(2,))
-    file = tmp_path / "run" / "config.yaml"
+def test_what_the_folder_names_is_imported_only_if_it_is_asked_for(own, tmp_path, monkeypatch):
+    file = own / "config.yaml"
     file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | {"plugins": ["spy_of_a_loaded_run"]}))
     (tmp_path / "spy_of_a_loaded_run.py").write_text("from pathlib import Path\nPath('imported').touch()\n")
     monkeypatch.chdir(tmp_path)

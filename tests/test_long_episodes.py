@@ -61,6 +61,7 @@ def two_rollouts():
     return agent, params, first, play(jax.random.key(4), first.final)
 
 
+@pytest.mark.deep
 def test_a_rollout_goes_on_as_if_it_had_never_stopped(two_rollouts):
     """Memory, observations and returns: recomputed over both in one sequence."""
     agent, params, first, second = two_rollouts
@@ -79,6 +80,7 @@ def test_a_rollout_goes_on_as_if_it_had_never_stopped(two_rollouts):
     np.testing.assert_allclose(first.last_value, second.steps.value[0], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("n_steps", [4, 7])
 def test_every_episode_counts_once_where_none_is_cut(n_steps):
     """Good ones end after 3 steps and bad ones after 9, half of each; first episodes alone would say less than half."""
@@ -98,6 +100,7 @@ def test_every_episode_counts_once_where_none_is_cut(n_steps):
     assert program._run._cache_size() == 1
 
 
+@pytest.mark.deep
 def test_an_interval_without_the_end_of_an_episode_reports_nothing():
     env = dataclasses.replace(MAZE, n_walls=0)
     runner = trained_with(env, small_agent(env), DR(n_parallel=2, n_steps=1))
@@ -108,6 +111,7 @@ def test_an_interval_without_the_end_of_an_episode_reports_nothing():
     assert np.isnan(metrics["solved_rate"])
 
 
+@pytest.mark.deep
 def test_the_first_state_is_reset_with_each_devices_own_key_and_survives_a_checkpoint(tmp_path):
     small = {"name": "ff", "dense_width": 8, "conv_filters": 2, "head_width": 4}
     env = {"height": 4, "width": 4, "n_walls": 3, "max_steps": 32}
@@ -131,6 +135,7 @@ def test_the_first_state_is_reset_with_each_devices_own_key_and_survives_a_check
 # ----------------------------------------------------------------------------------------- several rollouts a batch
 
 
+@pytest.mark.deep
 def test_a_batch_of_several_rollouts_sees_whole_episodes_and_learns_after_each():
     settings = PLR(n_parallel=4, n_steps=N_STEPS, capacity=16, min_fill=0.0, robust=False)
     runner = trained_with(MAZE, students(MAZE), settings)
@@ -147,6 +152,7 @@ def test_a_batch_of_several_rollouts_sees_whole_episodes_and_learns_after_each()
     assert program._run._cache_size() == 1
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", ["value_disagreement", "policy_entropy", "max_mc", "positive_value_loss"])
 def test_scores_look_at_the_parameters_that_played_each_part(name):
     """Against the parts put together by hand."""
@@ -231,6 +237,7 @@ METHODS = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", METHODS)
 def test_mazes_whose_episodes_last_four_rollouts_are_learnt(name):
     """On fresh levels, whole episodes: far more are solved than by the untrained student.
@@ -260,6 +267,7 @@ def test_mazes_whose_episodes_last_four_rollouts_are_learnt(name):
     pytest.fail(f"three seeds gained {gains}")
 
 
+@pytest.mark.deep
 def test_the_branch_of_going_on_stays_a_branch_under_vmap_over_seeds():
     runner = trained_with(MAZE, small_agent(MAZE), DR(n_parallel=4, n_steps=N_STEPS))
     state = jax.eval_shape(jax.vmap(runner.init), jax.vmap(jax.random.key)(jnp.arange(2)))

@@ -29,6 +29,15 @@ def one_update(runner: str, model: str):
     return state.students.params, report.metrics
 
 
+def test_an_accelerator_takes_several_steps_at_once_and_a_cpu_one(monkeypatch):
+    assert on_cpu()
+    assert steps_at_once(8) == 1
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert not on_cpu()
+    assert steps_at_once(8) == 8
+
+
+@pytest.mark.deep
 @pytest.mark.parametrize(("runner", "model"), [("dr", "lstm"), ("dr", "s5"), ("plr", "gru")])
 def test_a_program_for_an_accelerator_computes_the_same(runner, model, monkeypatch):
     here = one_update(runner, model)

@@ -123,11 +123,11 @@ def anything(key, env, state, seat):
 
 
 def same_levels(env, n_levels=N_LEVELS, n_episodes=N_EPISODES):
-    return jnp.zeros((n_levels, n_episodes), jnp.int32)
+    return np.zeros((n_levels, n_episodes), np.int32)
 
 
 def policy(*shares) -> jax.Array:
-    return jnp.log(jnp.asarray(shares, jnp.float32))
+    return np.log(np.asarray(shares, np.float32))
 
 
 TRAINED = Trained(Fixed())
@@ -194,8 +194,9 @@ def test_two_kinds_of_players_share_one_program(play, table):
 def test_luck_depends_on_the_two_alone(table):
     """Not on who else plays, nor on how many games there are in a dispatch."""
     two = CrossPlay(GAME, n_rows=1)
-    found = two.play(KEY, ENTRANTS[1:3], [(0, 1)], same_levels(GAME))
-    np.testing.assert_array_equal(found.won, table.won[1:3, 1:3])
+    other = Entrant("other", TRAINED, policy(0.2, 0.2, 0.6))  # the same program then plays the second time too
+    found = two.play(KEY, [*ENTRANTS[1:3], other], [(0, 1)], same_levels(GAME))
+    np.testing.assert_array_equal(found.won[:2, :2], table.won[1:3, 1:3])
     found = two.play(KEY, ENTRANTS[:3], [(0, 2), (0, 1)], same_levels(GAME))
     np.testing.assert_array_equal(found.won[0], table.won[0, :3])
     assert not found.n_games[1, 2].any()
@@ -206,7 +207,8 @@ PENNIES = MatrixGame(MATCHING_PENNIES)
 
 def test_each_pair_plays_in_both_seats():
     """The row wins where both choose alike. Who plays so always wins with the row, and loses without it."""
-    entrants = [Entrant(str(actions), Trained(ByRole()), jnp.asarray(actions)) for actions in ((0, 0), (0, 1), (1, 0))]
+    policies = np.array([(0, 0), (0, 1), (1, 0)], np.int32)
+    entrants = [Entrant(str(actions), Trained(ByRole()), actions) for actions in policies]
     table = CrossPlay(PENNIES).play(KEY, entrants, all_pairs(3), same_levels(PENNIES, 1, 8))
     # (0, 0) and (0, 1): with the row 0 meets 1 and loses; without it, 0 meets 0 and loses. And so on, by hand.
     np.testing.assert_array_equal(table.win[..., 0], [[np.nan, 0, 1], [1, np.nan, 0.5], [0, 0.5, np.nan]])
@@ -217,22 +219,25 @@ def test_the_seats_are_what_players_are_told():
     by_seat = Scripted(PENNIES, lambda key, env, state, seat: jnp.where(state.role[seat] == 0, 1, 0))
     entrants = [Entrant("seat", by_seat), Entrant("heads", Scripted(PENNIES, rock))]
     match = Match(PENNIES, tuple(entrant.player for entrant in entrants))
-    seat = jnp.arange(6, dtype=jnp.int32) % 2
-    found = jax.jit(match.play)(KEY, ((), ()), jnp.zeros(6, jnp.int32), seat)
+    seat = np.arange(6, dtype=np.int32) % 2
+    found = jax.device_get(jax.jit(match.play)(KEY, ((), ()), np.zeros(6, np.int32), seat))
     # In seat 0 the first plays 1 against 0 and loses; in seat 1 it plays 0 against the row's 0, and loses too.
     own = np.where(seat == 0, found.returns[:, 0], found.returns[:, 1])
     np.testing.assert_array_equal(own, -np.ones(6))
     np.testing.assert_array_equal(found.returns.sum(axis=1), np.zeros(6))
 
 
+cross_play = functools.cache(CrossPlay)
+
+
 def race(env, levels) -> CrossTable:
     """2 a step, 1 a step, and 2 in the first three steps."""
     entrants = [
-        Entrant("two", Trained(ByStep()), jnp.int32(2)),
-        Entrant("one", Trained(ByStep()), jnp.int32(1)),
-        Entrant("three steps", Trained(Counting()), jnp.int32(2)),
+        Entrant("two", Trained(ByStep()), np.int32(2)),
+        Entrant("one", Trained(ByStep()), np.int32(1)),
+        Entrant("three steps", Trained(Counting()), np.int32(2)),
     ]
-    return CrossPlay(env).play(KEY, entrants, all_pairs(3), jnp.asarray(levels, jnp.int32))
+    return cross_play(env).play(KEY, entrants, all_pairs(3), np.asarray(levels, np.int32))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -246,7 +251,9 @@ class ByStep:
         return sure(jnp.broadcast_to(params, first.shape), 3), jnp.zeros(len(first)), carry
 
 
-@pytest.mark.parametrize("ends", [True, False], ids=["limit told", "limit not told"])
+@pytest.mark.parametrize(
+    "ends", [True, pytest.param(False, marks=pytest.mark.deep)], ids=["limit told", "limit not told"]
+)
 def test_games_end_with_the_game_or_with_the_time_limit(ends):
     """Games of 3, 5, 6 and 9 steps, the last cut off after 6: rewards after the end do not count."""
     table = race(Race(ends=ends), [[3, 3], [5, 5], [6, 6], [9, 9]])
@@ -260,6 +267,7 @@ def test_games_end_with_the_game_or_with_the_time_limit(ends):
     np.testing.assert_array_equal(table.steps[0, 1], [12, 20, 24, 24])
 
 
+@pytest.mark.deep
 def test_games_that_are_over_may_be_dropped():
     """The same games as in a plain loop, in a batch that is cut on the way."""
     env, n = Race(max_steps=9), 2100

@@ -40,7 +40,12 @@ TEACHERS = [
     MazeTeacher(height=1, width=3, n_walls=1, replace_walls=False, budget="first_action", set_agent_dir=True,
                 noise_dim=0),
     MazeTeacher(height=3, width=1, n_walls=1, budget="first_wall", noise_dim=0),
+    # with so many designs that chance can be seen
+    MazeTeacher(height=3, width=4, n_walls=3, replace_walls=False, noise_dim=2),
 ]  # fmt: skip
+SMALLEST, CHANCY = TEACHERS[-3], TEACHERS[-1]
+N_CHANCES = 6000
+SECOND_WALL, AGENT_ON_GOAL = [5, 8, 5, 0, 1, 0, 0, 0], [4, 5, 11, 7, 7, 0, 0, 0]
 
 
 def name_of(teacher: MazeTeacher) -> str:
@@ -48,7 +53,13 @@ def name_of(teacher: MazeTeacher) -> str:
     return "-".join(words + ["distinct"] * (not teacher.replace_walls) + ["facing"] * teacher.set_agent_dir)
 
 
-every_teacher = pytest.mark.parametrize("teacher", TEACHERS, ids=name_of)
+# Every budget, with and without distinct walls, with and without a facing.
+QUICK = TEACHERS[-3:]
+every_teacher = pytest.mark.parametrize(
+    "teacher",
+    [teacher if teacher in QUICK else pytest.param(teacher, marks=pytest.mark.deep) for teacher in TEACHERS],
+    ids=name_of,
+)
 
 
 class Designs(NamedTuple):
@@ -110,8 +121,25 @@ def action_sequences(teacher: MazeTeacher) -> np.ndarray:
 
 
 @functools.cache
+def played(teacher: MazeTeacher) -> Designs:
+    """The designs of `action_sequences`; of CHANCY, those of `chances` after them, in the same program."""
+    actions = action_sequences(teacher)
+    if teacher == CHANCY:
+        actions = np.concatenate([actions, np.repeat([SECOND_WALL, AGENT_ON_GOAL], N_CHANCES, axis=0)])
+    return play(teacher, actions)
+
+
 def designs(teacher: MazeTeacher) -> Designs:
-    return play(teacher, action_sequences(teacher))
+    return rows_of(played(teacher), slice(len(action_sequences(teacher))))
+
+
+def chances() -> Designs:
+    """`N_CHANCES` designs by CHANCY with two walls in one cell, then as many with the agent on the goal."""
+    return rows_of(played(CHANCY), slice(-2 * N_CHANCES, None))
+
+
+def rows_of(found: Designs, rows: slice) -> Designs:
+    return Designs(*jax.tree.map(lambda x: x[rows], tuple(found)))
 
 
 # --- the model
@@ -226,7 +254,9 @@ def test_every_action_sequence_ends_in_a_valid_level(teacher):
     assert (levels.agent_pos != levels.goal_pos).any(axis=1).all()
     assert np.isin(levels.agent_dir, range(4)).all()
     for leaf, like in zip(
-        jax.tree.leaves(levels), jax.tree.leaves(AMaze(n_walls=0).sample_level(jax.random.key(0))), strict=True
+        jax.tree.leaves(levels),
+        jax.tree.leaves(jax.eval_shape(AMaze(n_walls=0).sample_level, jax.random.key(0))),
+        strict=True,
     ):
         assert leaf.dtype == like.dtype
 
@@ -255,6 +285,7 @@ def test_a_finished_design_stays_as_it_is(teacher):
 # --- conformance, lengths and facing
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "settings",
     [
@@ -287,6 +318,14 @@ def test_the_published_task():
     assert lengths == [62, 63, 63, 64, 62, 63]
 
 
+def test_the_first_action_sets_the_length_of_the_smallest_designs():
+    """At most one wall in three cells: 0, .5, 1 of it, halves rounded up; then goal, agent and facing."""
+    found = designs(SMALLEST)
+    for first, n_steps in enumerate([4, 5, 5]):
+        assert set(found.obs["time"][found.actions[:, 0] == first, -1]) == {n_steps}
+
+
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("budget", "n_steps"),
     [("first_action", [3, 4, 4, 5, 5, 6, 6, 7, 7]), ("first_wall", [3, 3, 3, 4, 4, 5, 5, 6, 6])],
@@ -299,6 +338,7 @@ def test_the_first_action_sets_the_length(budget, n_steps):
     assert play(teacher, actions).obs["time"][:, -1].tolist() == n_steps
 
 
+@pytest.mark.deep
 def test_the_facing_is_random_or_set():
     teacher = MazeTeacher(height=3, width=3, n_walls=0, noise_dim=0)
     actions = np.tile(np.arange(9)[:, None], (300, 3 + N_AFTER))
@@ -322,25 +362,28 @@ def assert_uniform_over(counts: np.ndarray, cells: list[int]) -> None:
     assert chisquare(counts[cells]).pvalue > LEAST_P
 
 
+def test_the_facing_is_random():
+    found = chances()
+    np.testing.assert_array_equal(found.levels.agent_dir[:, -1], found.facing)
+    assert chisquare(np.bincount(found.facing, minlength=4)).pvalue > LEAST_P
+
+
 def test_a_second_wall_in_a_cell_goes_to_any_free_cell():
-    n, teacher = 6000, MazeTeacher(height=3, width=4, n_walls=3, replace_walls=False, noise_dim=0)
-    walls = play(teacher, np.tile([5, 8, 5, 0, 1], (n, 1))).levels.wall_map.reshape(n, -1, 12)
+    walls = chances().levels.wall_map[:N_CHANCES].reshape(N_CHANCES, -1, 12)
     assert (walls[:, 3].sum(axis=1) == 3).all()
     assert_uniform_over(counts_of(np.argwhere(walls[:, 3] & ~walls[:, 2])[:, 1], 12), [0, 1, 2, 3, 4, 6, 7, 9, 10, 11])
 
 
 def test_an_agent_on_the_goal_goes_to_any_free_cell():
-    n, teacher = 6000, MazeTeacher(height=3, width=4, n_walls=3, noise_dim=0)
-    levels = play(teacher, np.tile([5, 5, 11, 7, 7], (n, 1))).levels
-    x, y = levels.agent_pos[:, -1].T
-    assert_uniform_over(counts_of(y * 4 + x, 12), [0, 1, 2, 3, 4, 6, 8, 9, 10])
-    assert (levels.wall_map[:, -1].sum(axis=(1, 2)) == 2).all()
+    levels = jax.tree.map(lambda x: x[N_CHANCES:, -1], chances().levels)
+    x, y = levels.agent_pos.T
+    assert_uniform_over(counts_of(y * 4 + x, 12), [0, 1, 2, 3, 6, 8, 9, 10])
+    assert (levels.wall_map.sum(axis=(1, 2)) == 3).all()
 
 
 def test_noise_is_uniform_and_new_at_every_step():
-    teacher = TEACHERS[0]
-    noise = play(teacher, np.zeros((500, teacher.max_steps + N_AFTER), int)).obs["noise"]
-    assert noise.shape == (500, teacher.max_steps + N_AFTER + 1, teacher.noise_dim)
+    noise = chances().obs["noise"][::12]
+    assert noise.shape == (1000, CHANCY.max_steps + N_AFTER + 1, CHANCY.noise_dim)
     assert len(np.unique(noise)) > 0.99 * noise.size
     assert chisquare(np.histogram(noise, bins=20, range=(0, 1))[0]).pvalue > LEAST_P
     for now, next_ in [(noise[:, :-1], noise[:, 1:]), (noise[..., 0], noise[..., 1]), (noise[:-1], noise[1:])]:

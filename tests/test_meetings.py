@@ -66,7 +66,7 @@ def registered():
 def save_run(folder: Path, runner=SELFPLAY, **settings):
     """(configuration, the states of updates 2 and 4) of a run whose agents prefer some actions."""
     config = tiny_config(folder, runner, **({"env": GAME} | settings))
-    states = [with_bank(louder(state)) for state in tiny_states(config, 2)]
+    states = [with_bank(louder(jax.device_get(state))) for state in tiny_states(config, 2)]
     folder.mkdir(parents=True)
     save_yaml(config, folder / "config.yaml")
     with Checkpoints(folder / "checkpoints", keep=2, config=to_dict(config)) as checkpoints:
@@ -91,7 +91,7 @@ def with_bank(state):
     if not hasattr(state.curriculum, "bank"):
         return state
     bank = state.curriculum.bank
-    serial = jnp.broadcast_to(jnp.asarray(SERIALS, jnp.int32), bank.record.serial.shape)
+    serial = np.broadcast_to(np.asarray(SERIALS, np.int32), bank.record.serial.shape)
     return state.replace(
         curriculum=state.curriculum.replace(bank=bank.replace(record=bank.record.replace(serial=serial)))
     )
@@ -122,10 +122,11 @@ def read(path: Path) -> list[dict[str, str]]:
 def probabilities(config):
     """A function of parameters: the probabilities of the actions. The game shows nothing but a constant."""
     agent = make_agent(config).agent
-    one = jnp.ones(1, bool)
-    return jax.jit(
+    one = np.ones(1, bool)
+    policy = jax.jit(
         lambda params: agent.policy(params, jnp.ones((1, 1), jnp.float32), agent.init_carry((1,)), one)[0].probs[0]
     )
+    return lambda params: np.asarray(policy(params))
 
 
 def expected(own, other) -> dict[str, float]:
@@ -179,6 +180,7 @@ def test_the_bank_is_met_copy_by_copy(runs, monkeypatch, capsys):
     assert "Elo" not in printed  # of two players
 
 
+@pytest.mark.deep
 def test_all_meet_all_where_there_are_several(runs, monkeypatch, capsys):
     root, made = runs
     words = ("--run", "a", "--opponents", "random", "b", "a/checkpoints/2", "--n-episodes", N)
@@ -225,6 +227,7 @@ def test_all_meet_all_where_there_are_several(runs, monkeypatch, capsys):
     assert all(text in printed for text in ("All against all", "log-odds", "Elo of random is 0", f"{elo['b']:.0f}"))
 
 
+@pytest.mark.deep
 def test_the_bot_of_the_game_plays_its_seat(runs, monkeypatch):
     """With the row it plays the first action, with the column the last: half and half."""
     root, _ = runs
@@ -234,6 +237,7 @@ def test_the_bot_of_the_game_plays_its_seat(runs, monkeypatch):
     check(row, RANDOM, np.array([0.5, 0, 0.5]))
 
 
+@pytest.mark.deep
 def test_methods_are_put_side_by_side(runs, monkeypatch, capsys):
     root, _ = runs
     words = ("--compare", "a", "b", "c", "--opponents", "random", "--n-episodes", 20, "--out", "all.csv")
@@ -252,6 +256,7 @@ def test_methods_are_put_side_by_side(runs, monkeypatch, capsys):
     assert games["dr", "random"] == 40
 
 
+@pytest.mark.deep
 def test_pairs_are_left_out_above_the_limit(runs, monkeypatch, capsys):
     root, _ = runs
     words = ("--run", "a", "--opponents", "random", "b", "--n-episodes", 10, "--most-steps", 65)
@@ -303,6 +308,7 @@ def test_a_run_without_a_bank_is_refused(runs, monkeypatch, capsys):
     assert "c keeps no copies of its student, its runner is 'dr'" in capsys.readouterr().err
 
 
+@pytest.mark.deep
 def test_tasks_that_differ_in_the_bot_are_one(tmp_path, monkeypatch):
     """LaserTag has each map twice, against a random player and against a script."""
     save_run(tmp_path / "tag", env={"name": "LaserTag"})
@@ -369,6 +375,7 @@ def test_copies_that_are_not_there_are_named(runs):
             ask(load_run("lasertag/small2"))
 
 
+@pytest.mark.deep
 def test_of_several_devices_the_bank_is_one(tmp_path):
     """Each has the same; the kept numbers may have fewer bits than those of the student."""
     config = tiny_config(tmp_path / "run", SELFPLAY | {"n_parallel": 8}, env=GAME, n_devices=2, n_seeds=2)

@@ -66,6 +66,13 @@ def lines(env: str) -> set[str]:
 OTHERS = ("box", "selfplay", "maestro")  # these need other environments: see `boxes` and `games`
 
 
+def test_every_metric_of_a_method_has_one_line():
+    """The method with the most kinds of batches, as a representative of all."""
+    used = assert_documented(reported(runner={"name": "accel"}), "AMaze")
+    assert used & lines("") != set() != used & lines("AMaze")
+
+
+@pytest.mark.deep
 def test_every_metric_of_every_method_has_one_line_and_none_is_left_over():
     teacher = {"model": NETWORK}
     methods = {name: {"name": name} for name in shipped(RUNNERS)}
@@ -99,6 +106,7 @@ def boxes() -> set[str]:
     return lines_of_all & {"tasks/point/<parameter>", "tasks/annealed", "tasks/range"}
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("env", sorted(shipped(ENVS) - {"AMaze"}))
 def test_every_metric_of_every_environment_has_one_line_and_none_is_left_over(env):
     if env in LIBRARIES and not importlib.util.find_spec(LIBRARIES[env]):

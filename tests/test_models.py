@@ -1,6 +1,7 @@
 """Networks: any observation space, memory, its backward pass, initial weights, and what is refused."""
 
 import dataclasses
+import functools
 import re
 
 import flax.linen as nn
@@ -15,6 +16,7 @@ from minimax_lib.models.initializers import orthogonal, polar_factor
 from minimax_lib.models.memory import GRU_CELL, LSTM_CELL, GRUCarry, GRUMemory, LSTMCarry
 from minimax_lib.models.recurrence import Weights, recur
 from minimax_lib.models.registry import MODELS, register_model
+from minimax_lib.models.s5 import S5Memory
 from minimax_lib.models.settings import GRU, LSTM, S5, FeedForward, NetworkSettings
 from minimax_lib.models.torso import windows
 
@@ -26,22 +28,40 @@ T, R = 6, 3
 ANY_SPACE = [name for name in MODELS.names() if issubclass(MODELS[name], NetworkSettings)]  # of the observations
 
 
-def observations(space, key: jax.Array, *leading: int):
-    """Random observations [*leading, ...]."""
-    keys = jax.random.split(key, int(np.prod(leading)))
-    return jax.tree.map(lambda x: x.reshape(*leading, *x.shape[1:]), jax.jit(jax.vmap(space.sample))(keys))
+KEY = jax.random.key(0)
 
 
-def initialised(model, space, seed: int = 0):
-    obs = observations(space, jax.random.key(9), 1, 1)
-    return jax.jit(model.init)(jax.random.key(seed), obs, model.init_carry((1,)), jnp.ones((1, 1), bool))
+def observations(key: jax.Array, space, *leading: int):
+    """Random observations [*leading, ...]. To be called inside of a program, as the next two."""
+    keys = jax.random.split(key, leading)
+    sample = space.sample
+    for _ in leading:
+        sample = jax.vmap(sample)
+    return sample(keys)
 
 
-@jax.jit
-def disturbed(params, seed: int = 0):
+def initialised(key: jax.Array, model, space):
+    obs = observations(key, space, 1, 1)
+    return model.init(key, obs, model.init_carry((1,)), jnp.ones((1, 1), bool))
+
+
+def disturbed(params, scale: float = 0.2):
     """Parameters without zeros, so that everything contributes to the output."""
-    keys = iter(jax.random.split(jax.random.key(seed), 64))
-    return jax.tree.map(lambda x: x + 0.2 * jax.random.normal(next(keys), x.shape), params)
+    rng = np.random.default_rng(0)
+    return jax.tree.map(lambda x: x + scale * rng.normal(size=x.shape).astype(np.float32), params)
+
+
+def some_parameters(model, space):
+    """Parameters without zeros. Nothing is compiled, unless the model has numbers that cannot be just any."""
+    init = functools.partial(initialised, model=model, space=space)
+    if isinstance(getattr(model, "memory", None), S5Memory):
+        return disturbed(jax.device_get(jax.jit(init)(KEY)))
+    shapes = jax.eval_shape(init, KEY)
+    return disturbed(jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes))
+
+
+def deep(*case) -> object:
+    return pytest.param(*case, marks=pytest.mark.deep)
 
 
 def sizes(params) -> dict[str, tuple[int, ...]]:
@@ -53,7 +73,7 @@ def sizes(params) -> dict[str, tuple[int, ...]]:
 
 
 def test_defaults_are_the_published_student():
-    params = initialised(LSTM().build(MAZE, ACTIONS), MAZE)
+    params = jax.eval_shape(lambda key: initialised(key, LSTM().build(MAZE, ACTIONS), MAZE), KEY)
     assert sizes(params) == {
         "torso/image/conv/kernel": (27, 16),
         "torso/image/conv/bias": (16,),
@@ -70,12 +90,16 @@ def test_defaults_are_the_published_student():
     }
 
 
-@pytest.mark.parametrize("name", ANY_SPACE)
+@pytest.mark.parametrize("name", [name if name == "ff" else deep(name) for name in ANY_SPACE])
 def test_the_policy_starts_uniform_and_biases_at_zero(name):
     model = MODELS[name]().build(MAZE, ACTIONS)
-    params = initialised(model, MAZE)
-    obs = observations(MAZE, jax.random.key(1), T, R)
-    logits, value, _ = model.apply(params, obs, model.init_carry((R,)), jnp.zeros((T, R), bool))
+
+    @jax.jit
+    def outputs(key):
+        params, obs = initialised(key, model, MAZE), observations(key, MAZE, T, R)
+        return params, *model.apply(params, obs, model.init_carry((R,)), jnp.zeros((T, R), bool))
+
+    params, logits, value, _ = jax.device_get(outputs(KEY))
     np.testing.assert_array_equal(logits, np.zeros((T, R, 7)))
     assert np.std(value) > 0
     biases = [x for path, x in jax.tree_util.tree_leaves_with_path(params) if path[-1].key.endswith("bias")]
@@ -85,13 +109,15 @@ def test_the_policy_starts_uniform_and_biases_at_zero(name):
 
 def test_heads_of_policy_and_value_are_separate():
     model = FeedForward(dense_width=8, head_width=4).build(MAZE, ACTIONS)
-    params = disturbed(initialised(model, MAZE))
-    obs = observations(MAZE, jax.random.key(1), T, R)
 
-    def values(params):
-        return model.apply(params, obs, (), jnp.zeros((T, R), bool))[1].sum()
+    @jax.jit
+    def gradient(key, params):
+        def values(params):
+            return model.apply(params, observations(key, MAZE, T, R), (), jnp.zeros((T, R), bool))[1].sum()
 
-    kernel = jax.grad(values)(params)["params"]["heads"]["kernel"]
+        return jax.grad(values)(params)
+
+    kernel = np.asarray(gradient(KEY, some_parameters(model, MAZE))["params"]["heads"]["kernel"])
     assert not kernel[:, :4].any()
     assert kernel[:, 4:].any()
 
@@ -117,38 +143,53 @@ SPACES = {
 }
 
 
-@pytest.mark.parametrize("space", SPACES.values(), ids=SPACES.keys())
-def test_any_space_makes_a_network(space):
+@pytest.mark.parametrize(
+    "name", [name if name in ("several numbers", "pictures of all types", "nested") else deep(name) for name in SPACES]
+)
+def test_any_space_makes_a_network(name):
+    space = SPACES[name]
     model = GRU(conv_filters=2, memory_width=4, head_width=4).build(space, ACTIONS)
-    params = disturbed(initialised(model, space))
-    obs = observations(space, jax.random.key(1), T, R)
-    apply = jax.jit(model.apply)
-    logits, value, carry = apply(params, obs, model.init_carry((R,)), jnp.zeros((T, R), bool))
+    n_parts = len(jax.tree.leaves(jax.eval_shape(lambda key: observations(key, space, T, R), KEY)))
+
+    @jax.jit
+    def outputs(key, params):
+        """Of the observations, and of those of which one part has been turned round in time and over the rows."""
+        obs = observations(key, space, T, R)
+        leaves, tree = jax.tree.flatten(obs)
+        turned = [
+            tree.unflatten([x[::-1, ::-1] if i == j else x for j, x in enumerate(leaves)]) for i in range(n_parts)
+        ]
+        every = jax.tree.map(lambda *x: jnp.stack(x), obs, *turned)
+        return jax.vmap(lambda obs: model.apply(params, obs, model.init_carry((R,)), jnp.zeros((T, R), bool)))(every)
+
+    every = jax.device_get(outputs(KEY, some_parameters(model, space)))
+    logits, value, carry = jax.tree.map(lambda x: x[0], every)
     assert logits.shape == (T, R, 7)
     assert value.shape == (T, R, 1)
     assert carry.hidden.shape == (R, 4)
     assert logits.dtype == value.dtype == carry.hidden.dtype == jnp.float32
     # every part of the observation matters
-    for i, leaf in enumerate(jax.tree.leaves(obs)):
-        other = leaf[::-1, ::-1]
-        changed = jax.tree.unflatten(
-            jax.tree.structure(obs), [other if i == j else x for j, x in enumerate(jax.tree.leaves(obs))]
-        )
-        assert (apply(params, changed, model.init_carry((R,)), jnp.zeros((T, R), bool))[1] != value).any()
+    assert len(every[1]) == 1 + n_parts
+    for changed in every[1][1:]:
+        assert (changed != value).any()
 
 
 def test_the_window_product_is_the_convolution():
     space = Box(0, 10, (5, 7, 3), "uint8")
     model = FeedForward(conv_filters=4, dense_width=0).build(space, ACTIONS)
-    params = disturbed(initialised(model, space))
-    image = observations(space, jax.random.key(1), T, R)
-    features = model.torso.apply({"params": params["params"]["torso"]}, image)
-    conv = params["params"]["torso"]["observation"]["conv"]
-    plain = nn.Conv(4, (3, 3), padding="VALID").apply(
-        {"params": {"kernel": conv["kernel"].reshape(3, 3, 3, 4), "bias": conv["bias"]}}, image / 10.0
-    )
-    np.testing.assert_allclose(features, nn.relu(plain).reshape(T, R, -1), rtol=1e-4, atol=1e-5)
-    assert windows(image, 3).dtype == jnp.uint8
+
+    @jax.jit
+    def both(key, params):
+        image = observations(key, space, T, R)
+        features = model.torso.apply({"params": params["params"]["torso"]}, image)
+        conv = params["params"]["torso"]["observation"]["conv"]
+        plain = nn.Conv(4, (3, 3), padding="VALID").apply(
+            {"params": {"kernel": conv["kernel"].reshape(3, 3, 3, 4), "bias": conv["bias"]}}, image / 10.0
+        )
+        return features, nn.relu(plain).reshape(T, R, -1)
+
+    np.testing.assert_allclose(*both(KEY, some_parameters(model, space)), rtol=1e-4, atol=1e-5)
+    assert jax.eval_shape(lambda key: windows(observations(key, space, T, R), 3), KEY).dtype == jnp.uint8
 
 
 # ------------------------------------------------------------------------------------------- memory
@@ -160,17 +201,21 @@ H, F = 5, 4
 def random_sequence(name: str):
     """(cell, weights, features, first, carry). Episodes start at random places."""
     cell, make_carry = CELLS[name]
-    keys = iter(jax.random.split(jax.random.key(3), 8))
+    rng = np.random.default_rng(3)
+
+    def normal(*shape: int) -> np.ndarray:
+        return rng.normal(size=shape).astype(np.float32)
+
     weights = Weights(
-        input_kernel=jax.random.normal(next(keys), (F, cell.n_gates * H)),
-        recurrent_kernel=jax.random.normal(next(keys), (H, cell.n_gates * H)),
-        bias=jax.random.normal(next(keys), (cell.n_gates * H,)),
-        recurrent_bias=None if cell.is_additive else jax.random.normal(jax.random.key(5), (H,)),
+        input_kernel=normal(F, cell.n_gates * H),
+        recurrent_kernel=normal(H, cell.n_gates * H),
+        bias=normal(cell.n_gates * H),
+        recurrent_bias=None if cell.is_additive else normal(H),
     )
-    features = jax.random.normal(next(keys), (T, R, F))
-    first = jnp.zeros((T, R), bool).at[0, 0].set(True).at[2, 1].set(True).at[T - 1, 2].set(True)
     n_parts = len(dataclasses.fields(make_carry))
-    return cell, weights, features, first, make_carry(*jax.random.normal(next(keys), (n_parts, R, H)))
+    first = np.zeros((T, R), bool)
+    first[[0, 2, T - 1], [0, 1, 2]] = True
+    return cell, weights, normal(T, R, F), first, make_carry(*normal(n_parts, R, H))
 
 
 def plain_scan(cell, weights, features, first, carry):
@@ -195,7 +240,7 @@ def plain_scan(cell, weights, features, first, carry):
 def test_the_backward_pass_is_that_of_the_plain_scan(name, ahead, monkeypatch):
     monkeypatch.setattr(recurrence, "projects_ahead", lambda weights, n_steps: ahead)
     cell, weights, features, first, carry = random_sequence(name)
-    target = jax.random.normal(jax.random.key(4), (T, R, H))
+    target = np.random.default_rng(4).normal(size=(T, R, H)).astype(np.float32)
 
     def objective(run, weights, features, carry):
         hidden, last = run(weights, features, first, carry)
@@ -208,46 +253,61 @@ def test_the_backward_pass_is_that_of_the_plain_scan(name, ahead, monkeypatch):
     def plain(*args):
         return plain_scan(cell, *args)
 
-    def both(run):
-        return jax.jit(jax.grad(lambda *a: objective(run, *a), argnums=(0, 1, 2), has_aux=True))
+    @jax.jit
+    def both(*args):
+        gradients = (jax.grad(functools.partial(objective, f), (0, 1, 2), has_aux=True) for f in (ours, plain))
+        return [gradient(*args) for gradient in gradients]
 
-    expected = both(plain)(weights, features, carry)
-    for x, y in zip(jax.tree.leaves(both(ours)(weights, features, carry)), jax.tree.leaves(expected), strict=True):
+    found, expected = both(weights, features, carry)
+    for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(x, y, rtol=2e-4, atol=2e-5)
 
 
 def test_the_lstm_is_flax_s():
     _, weights, features, _, carry = random_sequence("lstm")
-    hidden, last = recur(LSTM_CELL, 1, weights, features, jnp.zeros((T, R), bool), carry)
     gates = ("i", "f", "g", "o")
-    split = [jnp.split(x, 4, axis=-1) for x in (weights.input_kernel, weights.recurrent_kernel, weights.bias)]
+    split = [np.split(x, 4, axis=-1) for x in (weights.input_kernel, weights.recurrent_kernel, weights.bias)]
     params = {f"i{g}": {"kernel": k} for g, k in zip(gates, split[0], strict=True)}
     params |= {f"h{g}": {"kernel": k, "bias": b} for g, k, b in zip(gates, split[1], split[2], strict=True)}
-    state = (carry.cell, carry.hidden)
-    for t in range(T):
-        state, out = nn.LSTMCell(H).apply({"params": params}, state, features[t])
-        np.testing.assert_allclose(hidden[t], out, rtol=1e-4, atol=1e-5)
+
+    @jax.jit
+    def both(weights, params, carry):
+        def theirs(state, features):
+            return nn.LSTMCell(H).apply({"params": params}, state, features)
+
+        ours = recur(LSTM_CELL, 1, weights, features, jnp.zeros((T, R), bool), carry)
+        return ours, jax.lax.scan(theirs, (carry.cell, carry.hidden), features)
+
+    (hidden, last), (state, outputs) = both(weights, params, carry)
+    np.testing.assert_allclose(hidden, outputs, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(last.cell, state[0], rtol=1e-4, atol=1e-5)
 
 
 def test_the_gru_is_flax_s():
     _, weights, features, _, carry = random_sequence("gru")
-    hidden, _ = recur(GRU_CELL, 1, weights, features, jnp.zeros((T, R), bool), carry)
     gates = ("r", "z", "n")
-    split = [jnp.split(x, 3, axis=-1) for x in (weights.input_kernel, weights.recurrent_kernel, weights.bias)]
+    split = [np.split(x, 3, axis=-1) for x in (weights.input_kernel, weights.recurrent_kernel, weights.bias)]
     params = {f"i{g}": {"kernel": k, "bias": b} for g, k, b in zip(gates, split[0], split[2], strict=True)}
     params |= {f"h{g}": {"kernel": k} for g, k in zip(gates, split[1], strict=True)}
     params["hn"]["bias"] = weights.recurrent_bias
-    out = carry.hidden
-    for t in range(T):
-        out, _ = nn.GRUCell(H).apply({"params": params}, out, features[t])
-        np.testing.assert_allclose(hidden[t], out, rtol=1e-4, atol=1e-5)
+
+    @jax.jit
+    def both(weights, params, carry):
+        def theirs(state, features):
+            return nn.GRUCell(H).apply({"params": params}, state, features)
+
+        ours, _ = recur(GRU_CELL, 1, weights, features, jnp.zeros((T, R), bool), carry)
+        return ours, jax.lax.scan(theirs, carry.hidden, features)[1]
+
+    np.testing.assert_allclose(*both(weights, params, carry), rtol=1e-4, atol=1e-5)
 
 
 def test_the_gru_s_parameters_are_as_many_as_flax_s():
-    args = (jnp.zeros((1, 1, F)), GRUMemory(H).init_carry((1,)), jnp.ones((1, 1), bool))
-    ours = GRUMemory(H).init(jax.random.key(0), *args)
-    theirs = nn.GRUCell(H).init(jax.random.key(0), jnp.zeros((1, H)), jnp.zeros((1, F)))
+    def both(key):
+        args = (jnp.zeros((1, 1, F)), GRUMemory(H).init_carry((1,)), jnp.ones((1, 1), bool))
+        return GRUMemory(H).init(key, *args), nn.GRUCell(H).init(key, jnp.zeros((1, H)), jnp.zeros((1, F)))
+
+    ours, theirs = jax.eval_shape(both, jax.random.key(0))
     assert sizes(ours) == {
         "input_kernel": (F, 3 * H),
         "recurrent_kernel": (H, 3 * H),
@@ -260,17 +320,17 @@ def test_the_gru_s_parameters_are_as_many_as_flax_s():
 SPANNED = [(LSTM, 4, 1, 0), (GRU, 3, 1, None)]  # settings, gates, the gate that keeps, the gate with the opposite bias
 
 
-def started(settings, span, width=2000):
-    """(network, parameters of its memory) with so many units."""
+def started(key, settings, span, width=8):
+    """(network, parameters of its memory) with so many units. To be called inside of a program."""
     model = settings(memory_width=width, memory_span=span).build(MAZE, ACTIONS)
-    args = (observations(MAZE, jax.random.key(9), 1, 1), model.init_carry((1,)), jnp.ones((1, 1), bool))
-    return model, model.init(jax.random.key(0), *args)["params"]["memory"]
+    return model, initialised(key, model, MAZE)["params"]["memory"]
 
 
 @pytest.mark.parametrize(("settings", "n_gates", "keeps", "against"), SPANNED)
 def test_a_memory_with_a_span_starts_with_the_biases_of_the_paper(settings, n_gates, keeps, against):
     """Uniform between 1 and span - 1: the mean of 2,000 is off by more than 5 standard errors once in a million."""
-    biases = np.array(started(settings, 101)[1]["bias"]).reshape(n_gates, -1)
+    bias = jax.jit(lambda key: started(key, settings, 101, width=2000)[1]["bias"])(KEY)
+    biases = np.array(bias).reshape(n_gates, -1)
     steps = np.exp(biases[keeps])
     assert steps.min() >= 1 - 1e-6
     assert steps.max() <= 100 + 1e-3
@@ -285,18 +345,24 @@ def test_a_memory_with_a_span_starts_with_the_biases_of_the_paper(settings, n_ga
 @pytest.mark.parametrize(("settings", "n_gates", "keeps", "against"), SPANNED)
 def test_what_a_memory_with_a_span_keeps_without_input(settings, n_gates, keeps, against):
     """With zero kernels, a unit with the bias log(b) keeps b / (1 + b) of itself in each step."""
-    model, params = started(settings, 30, width=8)
-    params = {k: x if k == "bias" else jnp.zeros_like(x) for k, x in params.items()}
-    carry = jax.tree.map(jnp.ones_like, model.init_carry((1,)))
-    features = jnp.ones((20, 1, params["input_kernel"].shape[0]))
-    _, last = model.memory.apply({"params": params}, features, carry, jnp.zeros((20, 1), bool))
-    b = np.exp(np.array(params["bias"]).reshape(n_gates, -1)[keeps])
+
+    @jax.jit
+    def after_20_steps(key):
+        model, params = started(key, settings, 30)
+        params = {k: x if k == "bias" else jnp.zeros_like(x) for k, x in params.items()}
+        carry = jax.tree.map(jnp.ones_like, model.init_carry((1,)))
+        features = jnp.ones((20, 1, params["input_kernel"].shape[0]))
+        return params["bias"], model.memory.apply({"params": params}, features, carry, jnp.zeros((20, 1), bool))[1]
+
+    bias, last = jax.device_get(after_20_steps(KEY))
+    b = np.exp(bias.reshape(n_gates, -1)[keeps])
     np.testing.assert_allclose((last.cell if settings is LSTM else last.hidden)[0], (b / (1 + b)) ** 20, rtol=1e-4)
 
 
 @pytest.mark.parametrize("settings", [LSTM, GRU])
 def test_a_memory_without_a_span_starts_with_no_bias(settings):
-    without, with_span = started(settings, None, width=8)[1], started(settings, 30, width=8)[1]
+    both = jax.jit(lambda key: [started(key, settings, span)[1] for span in (None, 30)])
+    without, with_span = jax.device_get(both(KEY))
     assert not without["bias"].any()
     assert with_span["bias"].any()
     for name in ("input_kernel", "recurrent_kernel"):  # a span changes nothing else
@@ -322,16 +388,23 @@ def plain_gru(weights: Weights, features, first, hidden):
     return all_hidden, last
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(jnp.float32, 1e-5), (jnp.bfloat16, 0.03)])
-@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize(
+    ("ahead", "dtype", "tolerance"),
+    [
+        (False, jnp.float32, 1e-5),
+        (True, jnp.bfloat16, 0.03),
+        deep(True, jnp.float32, 1e-5),
+        deep(False, jnp.bfloat16, 0.03),
+    ],
+)
 def test_the_gru_s_gradient_is_that_of_the_formula_over_two_rollouts(ahead, dtype, tolerance, monkeypatch):
     """The second rollout begins in the middle of an episode in one row, with a new one in another."""
     monkeypatch.setattr(recurrence, "projects_ahead", lambda weights, n_steps: ahead)
     _, weights, features, _, carry = random_sequence("gru")
-    weights, features = recurrence.as_type(dtype, (jax.tree.map(lambda w: w / 2, weights), features))
-    firsts = jnp.zeros((2, T, R), bool).at[0, 0, 0].set(True).at[0, 3, 1].set(True).at[1, 0, 2].set(True)
-    firsts = firsts.at[1, 2, 2].set(True).at[1, T - 1, 0].set(True)
-    target = jax.random.normal(jax.random.key(4), (2, T, R, H))
+    weights, features = jax.tree.map(lambda x: x.astype(dtype), (jax.tree.map(lambda w: w / 2, weights), features))
+    firsts = np.zeros((2, T, R), bool)
+    firsts[[0, 0, 1, 1, 1], [0, 3, 0, 2, T - 1], [0, 1, 2, 2, 0]] = True
+    target = np.random.default_rng(4).normal(size=(2, T, R, H)).astype(np.float32)
 
     def objective(run, weights, features, hidden):
         loss = 0.0
@@ -344,45 +417,62 @@ def test_the_gru_s_gradient_is_that_of_the_formula_over_two_rollouts(ahead, dtyp
         states, last = recur(GRU_CELL, 1, weights, features, first, GRUCarry(hidden=hidden))
         return states, last.hidden
 
-    def gradient(run, *args):
-        return jax.jit(jax.grad(lambda *a: objective(run, *a), argnums=(0, 1, 2)))(*args)
+    @jax.jit
+    def both(weights, features, hidden):
+        exact = recurrence.as_type(jnp.float32, (weights, features))
+        found, expected = (jax.grad(functools.partial(objective, run), (0, 1, 2)) for run in (ours, plain_gru))
+        return found(weights, features, hidden), expected(*exact, hidden)
 
-    found = gradient(ours, weights, features, carry.hidden)
-    expected = gradient(plain_gru, *recurrence.as_type(jnp.float32, (weights, features)), carry.hidden)
+    found, expected = jax.device_get(both(weights, features, carry.hidden))
     assert found[0].recurrent_bias.dtype == dtype
     for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        assert relative_error(x.astype(jnp.float32), y) < tolerance
+        assert relative_error(x.astype(np.float32), y) < tolerance
 
 
 @pytest.mark.parametrize(
     "settings",
-    [LSTM(memory_width=8), GRU(memory_width=8), S5(memory_width=8, state_size=8), FeedForward(dense_width=8)],
+    [
+        LSTM(memory_width=8),
+        deep(GRU(memory_width=8)),
+        deep(S5(memory_width=8, state_size=8)),
+        deep(FeedForward(dense_width=8)),
+    ],
 )
 def test_steps_one_by_one_are_the_sequence(settings):
     model = settings.build(MAZE, ACTIONS)
-    params = disturbed(initialised(model, MAZE))
-    obs = observations(MAZE, jax.random.key(1), T, R)
-    first = jax.random.bernoulli(jax.random.key(2), 0.3, (T, R))
-    carry = start = disturbed(model.init_carry((R,)))
-    apply = jax.jit(model.apply)
-    logits, value, last = apply(params, obs, start, first)
-    for t in range(T):
-        one = jax.tree.map(lambda x, t=t: x[t : t + 1], obs)
-        step_logits, step_value, carry = apply(params, one, carry, first[t : t + 1])
-        np.testing.assert_allclose(step_logits[0], logits[t], rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(step_value[0], value[t], rtol=1e-4, atol=1e-5)
-    for x, y in zip(jax.tree.leaves(carry), jax.tree.leaves(last), strict=True):
+
+    @jax.jit
+    def both(key, params):
+        obs = observations(key, MAZE, T, R)
+        start = disturbed(model.init_carry((R,)))
+
+        def step(carry, x):
+            obs, first = jax.tree.map(lambda leaf: leaf[None], x)
+            logits, value, carry = model.apply(params, obs, carry, first)
+            return carry, (logits[0], value[0])
+
+        carry, outputs = jax.lax.scan(step, start, (obs, random_starts()))
+        return model.apply(params, obs, start, random_starts()), (*outputs, carry)
+
+    whole, steps = both(KEY, some_parameters(model, MAZE))
+    for x, y in zip(jax.tree.leaves(steps), jax.tree.leaves(whole), strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5)
+
+
+def random_starts() -> np.ndarray:
+    return np.random.default_rng(2).random((T, R)) < 0.3
 
 
 @pytest.mark.parametrize("name", CELLS)
 def test_nothing_passes_from_one_episode_to_the_next(name):
     cell, weights, features, first, carry = random_sequence(name)
 
-    def hidden_from(step: int, features, carry):
-        return recur(cell, 1, weights, features, first.at[:, 1].set(False).at[step, 1].set(True), carry)[0][step:, 1]
+    first[:, 1] = np.arange(T) == 2
 
-    influence = jax.jacrev(hidden_from, argnums=(1, 2))(2, features, carry)
+    def hidden_from_there(features, carry):
+        return recur(cell, 1, weights, features, first, carry)[0][2:, 1]
+
+    influence = jax.device_get(jax.jit(jax.jacrev(hidden_from_there, argnums=(0, 1)))(features, carry))
     assert not influence[0][:, :, :2].any()  # features before the episode
     assert influence[0][:, :, 2:, 1].any()
     assert not any(x.any() for x in jax.tree.leaves(influence[1]))
@@ -390,28 +480,34 @@ def test_nothing_passes_from_one_episode_to_the_next(name):
 
 # ------------------------------------------------------------------------------------------- half precision
 
-SMALL = [LSTM(memory_width=16), GRU(memory_width=16), S5(memory_width=16, state_size=8), FeedForward(dense_width=16)]
+SMALL = [
+    LSTM(memory_width=16),
+    FeedForward(dense_width=16),
+    deep(GRU(memory_width=16)),
+    deep(S5(memory_width=16, state_size=8)),
+]
 
 
 @pytest.mark.parametrize("settings", SMALL)
 def test_bfloat16_is_the_same_network_rounded(settings):
     """The error is above that of f32 (1e-7) and below about ten roundings to 8 bits. Types are the same."""
-    obs = observations(MAZE, jax.random.key(1), T, R)
-    first = jax.random.bernoulli(jax.random.key(2), 0.3, (T, R))
     full = settings.build(MAZE, ACTIONS)
     half = dataclasses.replace(settings, dtype="bfloat16").build(MAZE, ACTIONS)
-    params = disturbed(initialised(full, MAZE))
-    assert jax.tree.map(jnp.shape, initialised(half, MAZE)) == jax.tree.map(jnp.shape, params)
-    carry = disturbed(full.init_carry((R,)))
+    shapes, half_shapes = (jax.eval_shape(lambda key, m=m: initialised(key, m, MAZE), KEY) for m in (full, half))
+    assert half_shapes == shapes
 
-    def loss(model):
-        def of_params(params):
-            logits, value, last = model.apply(params, obs, carry, first)
+    @jax.jit
+    def both(key, params):
+        obs = observations(key, MAZE, T, R)
+        carry = disturbed(full.init_carry((R,)))
+
+        def loss(model, params):
+            logits, value, last = model.apply(params, obs, carry, random_starts())
             return (logits**2).mean() + (value**2).mean(), (logits, value, last)
 
-        return jax.jit(jax.grad(of_params, has_aux=True))(params)
+        return [jax.grad(functools.partial(loss, model), has_aux=True)(params) for model in (full, half)]
 
-    (gradient, outputs), (rounded_gradient, rounded_outputs) = loss(full), loss(half)
+    (gradient, outputs), (rounded_gradient, rounded_outputs) = jax.device_get(both(KEY, some_parameters(full, MAZE)))
     exact, rounded = (gradient, outputs), (rounded_gradient, rounded_outputs)
     assert jax.tree.map(lambda x: x.dtype, exact) == jax.tree.map(lambda x: x.dtype, rounded)
     assert 1e-4 < relative_error(rounded_outputs, outputs) < 0.03
@@ -429,11 +525,13 @@ def test_bfloat16_keeps_half_as_much_for_the_backward_pass(name):
     cell, weights, features, first, carry = random_sequence(name)
 
     def kept(dtype):
-        inputs = recurrence.as_type(dtype, (weights, features))
-        _, back = jax.vjp(lambda w, x: recur(cell, 1, w, x, first, carry), *inputs)
-        sequences = [x for x in jax.tree.leaves(back) if x.ndim == 3 and len(x) == len(first)]
+        def back():
+            inputs = recurrence.as_type(dtype, (weights, features))
+            return jax.vjp(lambda w, x: recur(cell, 1, w, x, first, carry), *inputs)[1]
+
+        sequences = [x for x in jax.tree.leaves(jax.eval_shape(back)) if x.ndim == 3 and len(x) == len(first)]
         assert len(sequences) > 4
-        return sum(x.nbytes for x in sequences)
+        return sum(x.size * x.dtype.itemsize for x in sequences)
 
     assert kept(jnp.bfloat16) == kept(jnp.float32) / 2
 
@@ -448,7 +546,8 @@ def test_tanh_is_that_of_numpy(tanh):
     found = np.asarray(jax.jit(tanh)(x))
     np.testing.assert_allclose(found, expected, rtol=4e-7)
     assert np.abs(found).max() <= 1.0
-    np.testing.assert_array_equal(tanh(jnp.array([0.0, jnp.inf, -jnp.inf, jnp.nan])), [0.0, 1.0, -1.0, np.nan])
+    special = np.resize(np.array([0, np.inf, -np.inf, np.nan], np.float32), len(x))
+    np.testing.assert_array_equal(jax.jit(tanh)(special)[:4].tolist(), [0.0, 1.0, -1.0, np.nan])
 
 
 def test_sigmoid_is_that_of_numpy():
@@ -462,26 +561,31 @@ def test_sigmoid_is_that_of_numpy():
 # ------------------------------------------------------------------------------------------- initial weights
 
 
-@pytest.mark.parametrize("shape", [(9, 9), (12, 5), (5, 12), (16, 1), (40, 10), (2, 3, 4, 8)])
-def test_orthogonal_weights(shape):
-    w = np.asarray(orthogonal(3.0)(jax.random.key(0), shape)).reshape(-1, shape[-1]) / 3.0
-    gram = w.T @ w if w.shape[0] >= w.shape[1] else w @ w.T
-    np.testing.assert_allclose(gram, np.eye(len(gram)), atol=2e-5)
+def test_orthogonal_weights():
+    shapes = [(9, 9), (12, 5), (5, 12), (16, 1), (40, 10), (2, 3, 4, 8)]
+    drawn = jax.jit(lambda key: [orthogonal(3.0)(key, shape) for shape in shapes])(jax.random.key(0))
+    for shape, w in zip(shapes, drawn, strict=True):
+        assert w.shape == shape
+        w = np.asarray(w).reshape(-1, shape[-1]) / 3.0
+        gram = w.T @ w if w.shape[0] >= w.shape[1] else w @ w.T
+        np.testing.assert_allclose(gram, np.eye(len(gram)), atol=2e-5, err_msg=str(shape))
 
 
 def test_orthogonal_blocks_are_side_by_side_and_independent():
-    w = np.asarray(orthogonal(n_blocks=3)(jax.random.key(0), (4, 12)))
+    w = np.asarray(jax.jit(lambda key: orthogonal(n_blocks=3)(key, (4, 12)))(jax.random.key(0)))
     blocks = [w[:, 4 * i : 4 * i + 4] for i in range(3)]
     for block in blocks:
         np.testing.assert_allclose(block.T @ block, np.eye(4), atol=2e-5)
     assert not np.allclose(blocks[0], blocks[1])
 
 
-@pytest.mark.parametrize("shape", [(9, 9), (12, 5), (20, 5), (400, 30)])
-def test_polar_factor_is_that_of_the_singular_value_decomposition(shape):
-    x = np.random.default_rng(0).normal(size=(3, *shape))
-    left, _, right = np.linalg.svd(x, full_matrices=False)
-    np.testing.assert_allclose(polar_factor(jnp.asarray(x, jnp.float32)), left @ right, atol=2e-5)
+def test_polar_factor_is_that_of_the_singular_value_decomposition():
+    rng = np.random.default_rng(0)
+    matrices = [rng.normal(size=(3, *shape)) for shape in [(9, 9), (12, 5), (20, 5), (400, 30)]]
+    factors = jax.jit(lambda xs: [polar_factor(x) for x in xs])([x.astype(np.float32) for x in matrices])
+    for x, factor in zip(matrices, factors, strict=True):
+        left, _, right = np.linalg.svd(x, full_matrices=False)
+        np.testing.assert_allclose(factor, left @ right, atol=2e-5, err_msg=str(x.shape))
 
 
 def test_orthogonal_weights_are_haar():
@@ -508,9 +612,7 @@ def primitives(jaxpr) -> set[str]:
 def test_initialisation_needs_no_qr(name):
     """Batched QR hangs on the CPU backend."""
     model = MODELS[name]().build(LARGE, ACTIONS)
-    obs = observations(LARGE, jax.random.key(9), 1, 1)
-    args = (jax.random.key(0), obs, model.init_carry((1,)), jnp.ones((1, 1), bool))
-    used = primitives(jax.make_jaxpr(model.init)(*args).jaxpr)
+    used = primitives(jax.make_jaxpr(lambda key: initialised(key, model, LARGE))(KEY).jaxpr)
     assert "dot_general" in used
     assert not used & {"qr", "geqrf", "householder_product"}
     assert "qr" in primitives(jax.make_jaxpr(jnp.linalg.qr)(jnp.eye(3)).jaxpr)  # it would be seen

@@ -37,6 +37,7 @@ RUNNERS = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", RUNNERS)
 def test_every_runner_plays_a_level_in_several_rows(name):
     settings = RUNNERS[name]
@@ -56,12 +57,16 @@ def test_episodes_of_a_level_are_pooled():
     """Against plain sums over the rows of each level."""
     env = Coin("cost")
     agent = small_agent(env, n_students=2)
-    params = agent.init(jax.random.key(0), jnp.zeros((), jnp.int32)).params
-    chances = jnp.asarray([0.1, 0.5, 0.9], jnp.float32)
-    students = CurrentStudents(BatchEnv(env, n_students=2, n_evals=4), agent, params, 2 * LONG + 1)
-    outcome = students.play(jax.random.key(1), level_batch(chances))
-    steps = jax.tree.map(np.asarray, outcome.runs.steps)
-    episodes = jax.tree.map(np.asarray, outcome.episodes)
+
+    @jax.jit
+    def played():
+        params = agent.init(jax.random.key(0), jnp.zeros((), jnp.int32)).params
+        chances = jnp.asarray([0.1, 0.5, 0.9], jnp.float32)
+        students = CurrentStudents(BatchEnv(env, n_students=2, n_evals=4), agent, params, 2 * LONG + 1)
+        outcome = students.play(jax.random.key(1), level_batch(chances))
+        return outcome.runs.steps, outcome.episodes
+
+    steps, episodes = jax.device_get(played())
     for a in range(2):
         for b in range(3):
             rows = range(4 * b, 4 * b + 4)
@@ -79,6 +84,7 @@ def test_episodes_of_a_level_are_pooled():
                 assert episodes.first.solved[a, b, e] == (steps.progress[t, a, r] >= 1)
 
 
+@pytest.mark.deep
 def test_replay_by_learnability_prefers_levels_that_are_solved_half_of_the_time():
     """With the levels' chances known: by eight rows a level the score follows p (1 - p), and so does the buffer."""
     env = Coin("maze")

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from conftest import CACHE
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 
@@ -38,10 +37,10 @@ def test_all_notebooks_are_there():
     assert [path.stem for path in NOTEBOOKS] == NAMES
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_runs(path, tmp_path, monkeypatch):
-    # The kernel is a process of its own. It keeps compiled programs where the other tests do.
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", CACHE)
+    # The kernel is a process of its own. It keeps compiled programs where the other tests do (`conftest.py`).
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))

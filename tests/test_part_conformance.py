@@ -6,6 +6,7 @@ import itertools
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from flax import struct
 
@@ -21,6 +22,11 @@ from minimax_lib.models.network import Network
 from minimax_lib.models.registry import MODELS
 
 KEY = jax.random.key(0)
+
+
+def slow(cases, quick):
+    """The cases, of which those whose sentence does not begin with one of `quick` are deep: they are compiled."""
+    return [case if case[0].startswith(quick) else pytest.param(*case, marks=pytest.mark.deep) for case in cases]
 
 
 class Walk(struct.PyTreeNode):
@@ -171,13 +177,14 @@ def test_sound_tasks_pass_and_the_registry_adds_the_training_distribution(family
     assert make_held_out(env, ["all"]).names == ("Left", "Right", "Middle", "TrainingDistribution")
     assert make_held_out(env, ["validation"]).names == make_held_out(env, ["benchmark"]).names == Places.known
     suite = make_held_out(env, ["Right", "TrainingDistribution", "Left"])
-    levels = suite.sample(KEY, 5)["start"]
+    sampled = jax.jit(lambda suite: suite.sample(KEY, 5)["start"], static_argnums=0)
+    levels = np.asarray(sampled(suite))
     assert (levels[0] == 0.25).all()
     assert (levels[2] == 0).all()
     assert len(set(levels[1].tolist())) == 5
     # What is evaluated beside a task changes nothing about it.
     for i, name in enumerate(suite.names):
-        assert (make_held_out(env, [name]).sample(KEY, 5)["start"][0] == levels[i]).all()
+        assert (sampled(make_held_out(env, [name]))[0] == levels[i]).all()
 
 
 def test_groups_follow_what_is_registered(family):
@@ -192,11 +199,19 @@ def test_groups_follow_what_is_registered(family):
         make_held_out(env, ["Lefft"])
 
 
-@pytest.mark.parametrize(("sentence", "suite"), HELD_OUT, ids=[sentence[:24] for sentence, _ in HELD_OUT])
+QUICK_HELD_OUT = (
+    "'Left' and 'Right'", "draws levels dict", "must begin", "takes a task", "Forgetful", "observation_space"
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("sentence", "suite"), slow(HELD_OUT, QUICK_HELD_OUT), ids=[sentence[:24] for sentence, _ in HELD_OUT]
+)
 def test_a_broken_suite_is_caught(sentence, suite, family):
     refused(sentence, check_held_out, family(held_out=suite))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("env", "names"),
     [
@@ -241,7 +256,12 @@ EDITING = [
 ]
 
 
-@pytest.mark.parametrize(("sentence", "editing"), EDITING, ids=[sentence[:24] for sentence, _ in EDITING])
+QUICK_EDITING = ("no mutation", "must be", "changes none of", "mutate: the level", "is weakly")
+
+
+@pytest.mark.parametrize(
+    ("sentence", "editing"), slow(EDITING, QUICK_EDITING), ids=[sentence[:24] for sentence, _ in EDITING]
+)
 def test_a_broken_mutation_is_caught(sentence, editing, family):
     refused(sentence, check_editing, family(editing=editing), n_rows=4)
 
@@ -261,6 +281,7 @@ def maze_is_valid(level):
     return ~is_wall(level.agent_pos) & ~is_wall(level.goal_pos) & jnp.any(level.agent_pos != level.goal_pos)
 
 
+@pytest.mark.deep
 def test_shipped_mutations_conform():
     maze = make_env("AMaze", height=3, width=3, n_walls=3, max_steps=9, view_size=3)
     check_editing(maze, KEY, n_rows=8, is_valid=maze_is_valid)
@@ -308,7 +329,10 @@ class Placer(TeacherEnvironment):
 
 @pytest.mark.parametrize(
     ("sentence", "teacher"),
-    [("pays a reward", Placer(pays=1.0)), ("changes a design that is finished", Placer(forgets=True))],
+    slow(
+        [("pays a reward", Placer(pays=1.0)), ("changes a design that is finished", Placer(forgets=True))],
+        quick="changes",
+    ),
 )
 def test_a_broken_teacher_is_caught(sentence, teacher):
     refused(sentence, check_teacher, UEDEnvironment(Line(), teacher), n_rows=4)
@@ -318,6 +342,7 @@ def test_a_sound_teacher_passes():
     check_teacher(UEDEnvironment(Line(), Placer()), KEY, n_rows=4)
 
 
+@pytest.mark.deep
 def test_the_shipped_maze_teacher_conforms():
     check_teacher(make_ued_env("AMaze", design={"noise_dim": 2}, height=3, width=3, n_walls=2, view_size=3), KEY, 4)
 
@@ -439,24 +464,28 @@ def test_a_network_that_follows_the_docstring_passes():
     check_model(settings_of(Summing), Line(), KEY)
 
 
+@pytest.mark.deep
 def test_a_mask_is_kept():
     refused("takes actions that action_mask forbids", check_model, settings_of(Unmasked), Line(masked=True))
 
 
 @pytest.mark.parametrize(
     ("sentence", "network"),
-    [
-        ("without init_carry, distribution, n_values: derive it from", Bare),
-        ("remembers the episode before", Leaking),
-        ("mixes rows", Mixing),
-        ("otherwise than step by step", Jumping),
-        ("the values of Half are bfloat16", Half),
-        (r"the values of Claims are .*must be float32\[4, 3, 2\]", Claims),
-        ("must return three things", Pair),
-        ("a gradient of Steep is not finite", Steep),
-        ("Dropping cannot be applied: ", Dropping),
-        ("the carry of Growing changes", Growing),
-    ],
+    slow(
+        [
+            ("without init_carry, distribution, n_values: derive it from", Bare),
+            ("remembers the episode before", Leaking),
+            ("mixes rows", Mixing),
+            ("otherwise than step by step", Jumping),
+            ("the values of Half are bfloat16", Half),
+            (r"the values of Claims are .*must be float32\[4, 3, 2\]", Claims),
+            ("must return three things", Pair),
+            ("a gradient of Steep is not finite", Steep),
+            ("Dropping cannot be applied: ", Dropping),
+            ("the carry of Growing changes", Growing),
+        ],
+        quick=("without", "remembers", "the values", "must return", "Dropping", "the carry"),
+    ),
 )
 def test_a_broken_network_is_caught(sentence, network):
     refused(sentence, check_model, settings_of(network), Line())
@@ -486,6 +515,7 @@ def test_broken_settings_of_a_model_are_caught(sentence, settings):
 SMALL = {"ff": {"dense_width": 4}, "s5": {"memory_width": 4, "state_size": 4, "n_blocks": 1, "n_layers": 1}}
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", ["ff", "lstm", "gru", "s5"])
 def test_shipped_models_conform(name):
     check_model(MODELS[name](**SMALL.get(name, {"memory_width": 4}), n_values=2), Line(), KEY)

@@ -25,38 +25,54 @@ KEY = jax.random.key(0)
 
 def physics(**values):
     """The nominal pendulum with these `values` changed."""
-    return dataclasses.replace(load("Nominal"), **{name: jnp.float32(value) for name, value in values.items()})
+    return dataclasses.replace(load("Nominal"), **{name: np.float32(value) for name, value in values.items()})
 
 
 def at(level, angle, speed=0.0, env=ENV):
     """An episode that starts there."""
-    state, _ = env.reset(KEY, level)
-    return dataclasses.replace(state, angle=jnp.float32(angle), speed=jnp.float32(speed))
+    state, _ = reset(env, KEY, level)
+    return dataclasses.replace(state, angle=np.float32(angle), speed=np.float32(speed))
+
+
+reset = jax.jit(lambda env, key, level: env.reset(key, level), static_argnums=0)
+
+
+@partial(jax.jit, static_argnums=0)
+def scanned(env, key, state, actions):
+    def step(state, action):
+        state, ts = env.step(key, state, action[None])
+        return state, (state, ts)
+
+    return jax.lax.scan(step, state, actions)[1]
 
 
 def moved(env, state, actions):
     """(states, time steps) [T, ...] of the actions [T]."""
-
-    def step(state, action):
-        state, ts = env.step(KEY, state, action[None])
-        return state, (state, ts)
-
-    return jax.device_get(jax.jit(partial(jax.lax.scan, step))(state, jnp.asarray(actions, jnp.float32))[1])
+    return jax.device_get(scanned(env, KEY, state, np.asarray(actions, np.float32)))
 
 
-@pytest.mark.parametrize("env", [Pendulum(), Pendulum(see_physics=True, damping=(0.0, 0.0))], ids=["hidden", "shown"])
+@partial(jax.jit, static_argnums=(0, 1))
+def sampled(sample, n, key):
+    """Levels [n]."""
+    return jax.vmap(sample)(jax.random.split(key, n))
+
+
+@pytest.mark.parametrize(
+    "env",
+    [pytest.param(Pendulum(), marks=pytest.mark.deep), Pendulum(see_physics=True, damping=(0.0, 0.0))],
+    ids=["hidden", "shown"],
+)
 def test_the_environment_conforms(env):
     check_environment(dataclasses.replace(env, max_steps=20, hold_steps=5), KEY, n_rows=4)
 
 
 def test_energy_is_conserved_without_motor_and_friction():
     """Semi-implicit Euler is of first order: twice the substeps, half the error. It oscillates, but does not grow."""
-    level, errors = physics(damping=0), []
+    level, errors, energy_jit, at_start = physics(damping=0), [], jax.jit(energy), np.full(400, 2, np.float32)
     for n_substeps in (4, 8, 16):
         env = dataclasses.replace(ENV, n_substeps=n_substeps)
         states, _ = moved(env, at(level, 2.0, 1.0, env), np.zeros(400))
-        start = energy(level, 2.0, 1.0)
-        off = np.abs(energy(level, states.angle, states.speed) - start)
+        off = np.abs(energy_jit(level, states.angle, states.speed) - energy_jit(level, at_start, at_start / 2))
         errors.append(off.max())
         assert off[200:].max() < 1.2 * off[:200].max()
     assert errors[0] < 0.1 * 10  # of m g l
@@ -70,7 +86,7 @@ def test_small_swings_have_the_period_of_the_closed_form(length, gravity):
     level = physics(length=length, gravity=gravity, damping=0, mass=1.3)
     env = dataclasses.replace(ENV, dt=0.01, n_substeps=1)
     states, _ = moved(env, at(level, np.pi - 0.05, env=env), np.zeros(2000))
-    below = wrapped_angle(states.angle - np.pi)
+    below = np.asarray(jax.jit(wrapped_angle)(states.angle - np.float32(np.pi)))
     rises = np.flatnonzero((below[:-1] < 0) & (below[1:] >= 0))
     exact = rises + below[rises] / (below[rises] - below[rises + 1])
     period = np.diff(exact).mean() * 0.01
@@ -109,7 +125,7 @@ def test_lockstep_with_gymnasium():
         theirs.state = np.array(start)
         state = at(level, *start, env)
         for action in rng.uniform(-1.3, 1.3, 60):
-            state, ts = step(KEY, state, jnp.array([action], jnp.float32))
+            state, ts = jax.device_get(step(KEY, state, np.array([action], np.float32)))
             obs, reward, *_ = theirs.step(np.array([2 * action]))
             np.testing.assert_allclose(ts.obs * np.array([1, 1, 8]), obs, atol=2e-3)
             upright = abs(np.arctan2(obs[1], obs[0])) <= 0.3
@@ -140,11 +156,16 @@ def test_solved_is_a_pole_that_is_upright_at_the_end_without_a_break():
 
 
 def test_starts_lie_round_the_bottom():
-    keys = jax.random.split(KEY, 500)
-    for spread in (0.0, 0.5, np.pi):
-        env = dataclasses.replace(ENV, start_spread=float(spread))
-        states, ts = jax.vmap(env.reset, (0, None))(keys, load("Nominal"))
-        off = np.abs(wrapped_angle(states.angle - np.pi))
+
+    @jax.jit
+    def started(key, level):
+        keys = jax.random.split(key, 500)
+        envs = [dataclasses.replace(ENV, start_spread=float(spread)) for spread in spreads]
+        found = [jax.vmap(env.reset, (0, None))(keys, level) for env in envs]
+        return [(states, ts, jnp.abs(wrapped_angle(states.angle - np.pi))) for states, ts in found]
+
+    spreads = (0.0, 0.5, np.pi)
+    for spread, (states, ts, off) in zip(spreads, jax.device_get(started(KEY, load("Nominal"))), strict=True):
         assert off.max() <= spread + 1e-5
         assert off.mean() == pytest.approx(spread / 2, abs=0.06 * spread + 1e-6)
         assert not states.speed.any()
@@ -173,9 +194,13 @@ def controlled(env, level, key):
 def test_the_held_out_pendulums_can_be_solved():
     """A controller that knows their physics solves them 9 times in 10, and random levels of the training ranges too."""
     tasks = make_held_out(ENV, ["all"])
-    levels = tasks.sample(KEY, 64)
-    keys = jax.random.split(jax.random.key(1), (len(tasks.names), 64))
-    progress = jax.jit(jax.vmap(jax.vmap(partial(controlled, ENV))))(levels, keys)
+
+    @jax.jit
+    def played(k_levels, k_episodes):
+        keys = jax.random.split(k_episodes, (len(tasks.names), 64))
+        return jax.vmap(jax.vmap(partial(controlled, ENV)))(tasks.sample(k_levels, 64), keys)
+
+    progress = played(KEY, jax.random.key(1))
     rates = (np.asarray(progress) >= 1).mean(axis=1)
     assert rates.min() > 0.85, dict(zip(tasks.names, rates, strict=True))
     assert rates.mean() > 0.95
@@ -184,7 +209,7 @@ def test_the_held_out_pendulums_can_be_solved():
 def test_held_out_pendulums_are_what_their_names_say():
     tasks = make_held_out(ENV, ["benchmark", "TrainingDistribution"])
     assert tasks.names == (*TASKS, "TrainingDistribution")
-    levels = tasks.sample(KEY, 3)
+    levels = jax.device_get(jax.jit(tasks.sample, static_argnums=1)(KEY, 3))
     for i, name in enumerate(TASKS):
         for parameter in PARAMETERS:
             row = np.asarray(getattr(levels, parameter)[i])
@@ -210,7 +235,7 @@ def inside(env, levels):
 
 def test_random_levels_fill_their_ranges():
     env = dataclasses.replace(ENV, gravity=(9.81, 9.81))
-    levels = jax.vmap(env.sample_level)(jax.random.split(KEY, 2000))
+    levels = jax.device_get(sampled(env.sample_level, 2000, KEY))
     assert inside(env, levels)
     assert (levels.gravity == np.float32(9.81)).all()
     for name in set(PARAMETERS) - {"gravity"}:
@@ -222,12 +247,13 @@ def test_random_levels_fill_their_ranges():
 
 def test_mutation_nudges_single_parameters_within_their_ranges():
     editing = editing_of(ENV)
-    levels = jax.vmap(ENV.sample_level)(jax.random.split(KEY, 3000))
+    levels = sampled(ENV.sample_level, 3000, KEY)
     mutate = jax.jit(jax.vmap(editing.mutate, (0, 0, None)), static_argnums=2)
     children = mutate(jax.random.split(jax.random.key(1), 3000), levels, 1)
     assert inside(ENV, children)
     widths = stacked(Physics(**{name: getattr(ENV, name)[1] - getattr(ENV, name)[0] for name in PARAMETERS}))
-    moved = (jax.vmap(stacked)(children) - jax.vmap(stacked)(levels)) / widths[None]
+    stack = jax.jit(jax.vmap(stacked))
+    moved = (np.asarray(stack(children)) - np.asarray(stack(levels))) / np.asarray(widths)
     changed = np.abs(moved) > 1e-6
     assert changed.sum(axis=1).max() == 1
     # A fifth each, except for the few that were already at the end of their range and were pushed against it.
@@ -236,18 +262,15 @@ def test_mutation_nudges_single_parameters_within_their_ranges():
     far = mutate(jax.random.split(jax.random.key(2), 3000), levels, 50)
     assert inside(ENV, far)
     for name in PARAMETERS:
-        assert float(getattr(far, name).max()) == np.float32(getattr(ENV, name)[1])  # the ends are reached
+        assert np.asarray(getattr(far, name)).max() == np.float32(getattr(ENV, name)[1])  # the ends are reached
     assert identity_of(ENV)(levels) is levels
 
 
 def test_the_simplest_levels_are_the_easy_parts_of_the_ranges():
-    def strength(key):
-        return ENV.level_metrics(ENV.sample_level(key))["strength"]
-
-    levels = jax.vmap(easy_pendulum(ENV).sample_level)(jax.random.split(KEY, 200))
+    strength = jax.jit(jax.vmap(lambda level: ENV.level_metrics(level)["strength"]))
+    levels, usual = (sampled(family.sample_level, 200, KEY) for family in (easy_pendulum(ENV), ENV))
     assert inside(ENV, levels)
-    metrics = jax.vmap(ENV.level_metrics)(levels)
-    assert metrics["strength"].mean() > 1 > np.mean(jax.vmap(strength)(jax.random.split(KEY, 200)))
+    assert np.mean(strength(levels)) > 1 > np.mean(strength(usual))
     assert np.asarray(levels.damping).min() >= (1 - EASY) * 0.3 - 1e-6
     assert len(np.unique(levels.mass)) > 150
 
@@ -256,22 +279,21 @@ def test_the_teacher_designs_what_it_says():
     pair = make_ued_env("Pendulum", {"noise_dim": 3}, torque=(1.0, 3.0))
     teacher = pair.teacher
     check_teacher(pair, KEY, n_rows=4)
-    state, ts = teacher.reset(KEY, teacher.sample_level(KEY))
-    middle = teacher.to_level(state)
-    assert float(middle.torque) == 2
-    step = jax.jit(teacher.step)
+    state, ts = jax.jit(lambda key: teacher.reset(key, teacher.sample_level(key)))(KEY)
+    to_level, step = jax.jit(teacher.to_level), jax.jit(teacher.step)
+    assert float(to_level(state).torque) == 2
     for i, action in enumerate([-1.0, 1.0, 0.0, 5.0, -0.5]):
         assert not ts.done
         assert int(ts.obs["time"]) == i
-        state, ts = step(KEY, state, jnp.array([action], jnp.float32))
+        state, ts = step(KEY, state, np.array([action], np.float32))
     assert ts.terminated
-    level = teacher.to_level(state)
+    level = to_level(state)
     np.testing.assert_allclose(stacked(level), [0.5, 1.5, 10.0, 0.3, 1.5], rtol=1e-6)
     np.testing.assert_allclose(ts.obs["shares"], [0, 1, 0.5, 1, 0.25])
-    after, ts = step(KEY, state, jnp.array([1.0], jnp.float32))
+    after, ts = step(KEY, state, np.array([1], np.float32))
     assert ts.terminated
-    np.testing.assert_array_equal(stacked(teacher.to_level(after)), stacked(level))
-    _, opened = pair.reset_student(KEY, state)
+    np.testing.assert_array_equal(stacked(to_level(after)), stacked(level))
+    _, opened = jax.eval_shape(pair.reset_student, KEY, state)
     assert opened.obs.shape == (3,)
     with pytest.raises(ValueError, match="PendulumDesign designs levels of Pendulum, not of AMaze"):
         PendulumDesign().build(make_env("AMaze"))
@@ -308,7 +330,9 @@ def test_bad_settings_are_refused_in_one_line(setting, line):
     assert str(refused.value) == line
 
 
-@pytest.mark.parametrize("name", ["dr", "plr", "accel", "paired", "sfl"])
+@pytest.mark.parametrize(
+    "name", ["dr", *(pytest.param(name, marks=pytest.mark.deep) for name in ("plr", "accel", "paired", "sfl"))]
+)
 def test_every_method_takes_the_pendulum(name):
     """Tracing the shipped files shows whether their settings fit together."""
     if name == "sfl":

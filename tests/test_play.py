@@ -212,6 +212,7 @@ def test_bad_requests_are_one_line_and_status_2(words, message, capsys, monkeypa
     assert error.count("\n") == 1
 
 
+@pytest.mark.deep
 def test_the_command_works_in_a_terminal_and_leaves_it_as_it_was(tmp_path):
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "minimax_lib.play", *SMALL, "--compilation-cache", str(tmp_path)]

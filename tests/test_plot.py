@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 import yaml
@@ -17,13 +18,14 @@ from toy_program import EVALUATION, toy_config, toy_program
 
 from minimax_lib.config.plot import FIGURES, parse
 from minimax_lib.config.shipped import located
+from minimax_lib.experiment import origin
 from minimax_lib.experiment.run import ExperimentRunner
 from minimax_lib.pictures import bootstrap as bands
 from minimax_lib.pictures import curves, held_out, lines, replay, style, words
 from minimax_lib.pictures import scores as scores_of
 from minimax_lib.pictures.output import FigureFolder
 from minimax_lib.pictures.relative import Difference, differences_in_words, relative_curve
-from minimax_lib.pictures.runs import find_groups, phrase
+from minimax_lib.pictures.runs import find_groups, phrase, read_run
 from minimax_lib.pictures.style import NotDrawn
 from minimax_lib.plot import main, requests
 
@@ -92,6 +94,19 @@ def evaluation(path, seeds, value, update=40, name="update40-benchmark", **how):
 def written(path):
     with Path(path).open() as file:
         return list(csv.DictReader(file))
+
+
+def test_what_this_version_has_written_needs_no_completing(monkeypatch):
+    """So a plot of a finished run does not import JAX. A run of other code gets the settings that are new."""
+    path = make_run("a")
+    monkeypatch.setattr("minimax_lib.pictures.runs.completed", lambda saved: {"seed": "completed"})
+    assert read_run(path).settings == {"seed": "completed"}  # nobody knows which code has begun it
+    for begun, now, seed in (("abc", "abc", 0), ("abc", "abd", "completed"), ("abc-dirty", "abc-dirty", "completed")):
+        monkeypatch.setattr(origin, "commit", lambda commit=begun: commit)
+        (path / "origin.jsonl").unlink(missing_ok=True)
+        origin.record(path / "origin.jsonl", origin.origin_of(0, "a machine"))
+        monkeypatch.setattr(origin, "commit", lambda commit=now: commit)
+        assert read_run(path).settings["seed"] == seed
 
 
 # --------------------------------------------------------------------------------------------------------------- curves
@@ -517,13 +532,13 @@ def test_replay_mass_is_summed_over_whole_bins():
     assert mass.sum() == share.sum() == pytest.approx(1)
 
 
-@pytest.mark.parametrize("n_devices", [1, 2])
+@pytest.mark.parametrize("n_devices", [1, pytest.param(2, marks=pytest.mark.deep)])
 def test_replay_mass_is_that_of_the_checkpoints_buffer(n_devices):
     runner = {"name": "plr", "capacity": 8, "min_fill": 0.5, "staleness": 0.25, "temperature": 0.5}
     _, state = save_tiny_run(Path("run"), runner, n_seeds=2, n_devices=n_devices)
     table(Path("run/metrics.csv"), metrics_rows(range(2), lambda seed, i: i))
     rows = replay.replay_by_difficulty(find_groups(["run"]), "n_walls").rows
-    buffer = state.curriculum.buffer
+    buffer = jax.device_get(state.curriculum.buffer)
     walls = np.asarray(buffer.levels.wall_map).sum(axis=(-2, -1)).reshape(2, -1)
     expected = {int(n): np.zeros(2) for n in range(walls.min(), walls.max() + 1)}
     for seed in range(2):
@@ -699,6 +714,7 @@ def test_without_matplotlib_one_line_names_the_extra(monkeypatch, capsys):
     )
 
 
+@pytest.mark.deep
 def test_a_request_is_refused_without_loading_what_draws():
     slow = ("matplotlib", "orbax", "scipy.stats", "distrax")
     code = (
@@ -729,6 +745,7 @@ def test_a_real_run_is_drawn(capsys):
     assert {row["n_seeds"] for row in rows} == {"2"}
 
 
+@pytest.mark.deep
 def test_the_page_about_plotting_runs(tmp_path):
     pytest.importorskip("matplotlib")
     for i in range(2):

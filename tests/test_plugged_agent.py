@@ -93,7 +93,7 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.deep] * (n != "DR")) for n in METHODS])
 def test_an_agent_that_is_not_ppo_learns_in_every_curriculum(name):
     settings, agent = METHODS[name], Tabular()
     program = SeedRunner(trained_with(Cued(), AgentPop(agent, settings.n_students), settings), n_seeds=2)
@@ -106,10 +106,14 @@ def test_an_agent_that_is_not_ppo_learns_in_every_curriculum(name):
 def test_it_can_be_evaluated_too():
     protocol_members = {name for name in vars(Agent) if not name.startswith("_")}
     assert protocol_members <= set(dir(Tabular()))
-    params = {"policy": 20 * jnp.eye(N_SHOWN, N_ACTIONS), "value": jnp.zeros(N_SHOWN)}
-    levels = jax.vmap(Cued().sample_level)(jax.random.split(jax.random.key(0), 16))
-    stats = WholeEpisodes(Cued(), Tabular()).play(jax.random.key(1), params, levels)
-    assert (np.asarray(stats.returns) == 1).all()
+    params = {"policy": 20 * np.eye(N_SHOWN, N_ACTIONS, dtype=np.float32), "value": np.zeros(N_SHOWN, np.float32)}
+
+    @jax.jit
+    def returns(params):
+        levels = jax.vmap(Cued().sample_level)(jax.random.split(jax.random.key(0), 16))
+        return WholeEpisodes(Cued(), Tabular()).play(jax.random.key(1), params, levels).returns
+
+    assert (np.asarray(returns(params)) == 1).all()
 
 
 def test_what_the_agent_cannot_learn_from_is_refused_in_its_own_words():

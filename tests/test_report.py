@@ -296,6 +296,7 @@ def test_one_run_shows_its_main_settings_and_several_equal_ones_say_so():
 # ---------------------------------------------------------------------------------------------------- the file
 
 
+@pytest.mark.deep
 def test_the_same_runs_give_the_same_file():
     make_run("runs/a")
     words = ["runs/a", "--no-episodes", "--n-levels=0"]
@@ -362,6 +363,7 @@ def test_what_a_run_names_is_not_imported_unless_the_user_names_it_too(capsys, m
     assert "named_by_a_run" not in sys.modules
 
 
+@pytest.mark.deep
 def test_bad_input_is_refused_before_anything_heavy_is_imported():
     slow = ("matplotlib", "orbax", "scipy.stats", "distrax")
     code = (
@@ -591,6 +593,7 @@ PIXELS = "document.querySelector('canvas').toDataURL()"
 READY = "document.documentElement?.dataset.ready === 'yes'"
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium")
 def test_the_page_works_in_a_browser(shown, tmp_path):
     with Browser(tmp_path / "profile") as browser:

@@ -89,8 +89,8 @@ def noise_of(key):
 
 
 def levels_of(lengths):
-    lengths = jnp.asarray(lengths, jnp.int32)
-    return WorldLevel(number=jnp.arange(lengths.size, dtype=jnp.int32).reshape(lengths.shape), length=lengths)
+    lengths = np.asarray(lengths, np.int32)
+    return WorldLevel(number=np.arange(lengths.size, dtype=np.int32).reshape(lengths.shape), length=lengths)
 
 
 @partial(jax.jit, static_argnums=(0, 3))
@@ -125,7 +125,11 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("restart", "env", "grouped"), CASES)
+def deep(*case):
+    return pytest.param(*case, marks=pytest.mark.deep)
+
+
+@pytest.mark.parametrize(("restart", "env", "grouped"), [*CASES[1:3], deep(*CASES[0]), deep(*CASES[3])])
 def test_groups_change_nothing_but_the_cost(restart, env, grouped):
     """Two students, two evaluations a level, 12 rows: no multiple of 5; episodes of 1 to 4 steps."""
     one, other = (BatchEnv(e, n_students=2, n_evals=2, restart=restart_of(restart, env)) for e in (env, grouped))
@@ -137,31 +141,38 @@ def test_groups_change_nothing_but_the_cost(restart, env, grouped):
     assert len(np.unique(ended)) > 2
 
 
-@pytest.mark.parametrize(("restart", "env", "grouped"), CASES[1:3])
+@pytest.mark.parametrize(("restart", "env", "grouped"), [CASES[2], deep(*CASES[1])])
 def test_seeds_of_a_vmap_that_end_different_numbers_of_rows(restart, env, grouped):
     """In one seed no row ever ends, in one every row ends in every step."""
     one, other = (BatchEnv(e, restart=restart_of(restart, env)) for e in (env, grouped))
     levels, keys = levels_of([[1] * 7, [1, 2, 3, 4, 5, 6, 99], [99] * 7]), jax.random.split(jax.random.key(1), 3)
-    together = jax.vmap(partial(played, other), axis_name=SEED)(keys, levels)
-    assert_equal(together, jax.vmap(partial(played, one), axis_name=SEED)(keys, levels))
+    together = jax.jit(jax.vmap(partial(played, other), axis_name=SEED))(keys, levels)
+    assert_equal(together, jax.jit(jax.vmap(partial(played, one), axis_name=SEED))(keys, levels))
     ended = np.asarray(together[1].done).sum(axis=(2, 3))
     assert ended[2].max() == 0
     assert ended[0].min() < ended[0].max() if restart == "fresh" else (ended[0] == 7).all()
-    # Without the name of the axis, the groups are those of each seed, and the numbers the same.
-    assert_equal(together, jax.vmap(partial(played, other))(keys, levels))
+
+
+@pytest.mark.deep
+def test_without_the_name_of_the_axis_the_groups_are_those_of_each_seed_and_the_numbers_the_same():
+    restart, _, env = CASES[2]
+    batch, keys = BatchEnv(env, restart=restart_of(restart, env)), jax.random.split(jax.random.key(1), 3)
+    levels = levels_of([[1] * 7, [1, 2, 3, 4, 5, 6, 99], [99] * 7])
+    together = jax.vmap(partial(played, batch), axis_name=SEED)(keys, levels)
+    assert_equal(together, jax.vmap(partial(played, batch))(keys, levels))
 
 
 def test_levels_are_drawn_by_their_numbers_when_they_are_needed():
     env = GroupedWorld(resets_at_once=2)
     batch = BatchEnv(env, restart=FreshLevels(env.sample_level))
     key = jax.random.key(2)
-    state, _ = batch.reset(jax.random.split(key)[0], levels_of([1, 2, 3]))
+    state, _ = jax.jit(lambda key, levels: batch.reset(jax.random.split(key)[0], levels))(key, levels_of([1, 2, 3]))
     assert state.stock.levels == ()  # no levels wait in the state
     assert batch.restock_every == 0
     _, steps, after, *_ = played(batch, key, levels_of([1, 2, 3]))
     begun = np.asarray(after.number)[np.asarray(steps.done)]
-    numbered = jax.vmap(lambda n: env.sample_level(jax.random.fold_in(state.stock.key, n)))(jnp.arange(len(begun)))
-    np.testing.assert_array_equal(begun, numbered.number)
+    number = jax.jit(jax.vmap(lambda key, n: env.sample_level(jax.random.fold_in(key, n)).number, (None, 0)))
+    np.testing.assert_array_equal(begun, number(state.stock.key, np.arange(len(begun))))
     assert len(np.unique(begun)) == len(begun) > 20
 
 
@@ -224,9 +235,9 @@ def selects_between_worlds(axis_name):
     env = GroupedWorld(resets_at_once=2)
     batch = BatchEnv(env, restart=FreshLevels(env.sample_level))
     keys = jax.random.split(jax.random.key(0))
-    states, ts = jax.vmap(batch.reset, (0, None))(keys, levels_of([1] * 7))
+    states, ts = jax.eval_shape(jax.vmap(batch.reset, (0, None)), keys, levels_of([1] * 7))
     step = jax.jit(jax.vmap(batch.step, axis_name=axis_name))
-    program = step.lower(keys, states, jnp.zeros(ts.done.shape, jnp.int32)).as_text()
+    program = step.lower(keys, states, np.zeros(ts.reward.shape, np.int32)).as_text()
     return len(re.findall(rf"stablehlo.select .*tensor<2x7x{SIZE}xf32>", program))
 
 
@@ -269,8 +280,8 @@ def test_a_step_in_which_nothing_ends_makes_no_world(env, always):
             return state, transition(self.look(state), 0.0, state.clock >= state.level.length, jnp.zeros((), bool))
 
     batch, key = BatchEnv(StillWorld(**dataclasses.asdict(env))), jax.random.key(0)
-    state, ts = batch.reset(key, levels_of([1] * 7))
-    program = jax.jit(batch.step).lower(key, state, jnp.zeros(ts.done.shape, jnp.int32)).compile().as_text()
+    state, ts = jax.eval_shape(batch.reset, key, levels_of([1] * 7))
+    program = jax.jit(batch.step).lower(key, state, np.zeros(ts.reward.shape, np.int32)).compile().as_text()
     assert " sine(" in program
     assert has_outside_of_loops(program, "sine") == always
 

@@ -50,7 +50,7 @@ def runs_of(seed: int, n_steps: int, n_students: int, n_rows: int, shift: float 
 
 @pytest.mark.parametrize("shift", [0.0, -100.0], ids=["around zero", "always negative"])
 def test_two_rollouts_equal_numpy_step_by_step(shift):
-    state = N.init(n_students=2, n_rows=5)
+    state = jax.jit(lambda: N.init(n_students=2, n_rows=5))()
     learn = jax.jit(lambda state, runs: N.learn(state.moments, state.returns, runs))
     plain = [Plain(5) for _ in range(2)]
     for seed in range(2):
@@ -65,7 +65,7 @@ def test_two_rollouts_equal_numpy_step_by_step(shift):
             np.testing.assert_allclose(moments.mean[a], plain[a].mean, rtol=1e-4, atol=1e-4)
             np.testing.assert_allclose(returns[a], plain[a].g, rtol=1e-4, atol=1e-3)
         np.testing.assert_array_equal(normal.steps.episode_return, runs.steps.episode_return)  # as it was earned
-    frozen = N.apply(state.moments, runs).steps.reward
+    frozen = jax.jit(lambda moments, runs: N.apply(moments, runs).steps.reward)(state.moments, runs)
     expected = np.asarray(runs.steps.reward) / np.sqrt(np.asarray(state.moments.variance)[:, None] + 1e-8)
     np.testing.assert_allclose(frozen, np.clip(expected, -10, 10), rtol=1e-5)
 
@@ -83,6 +83,7 @@ def test_float32_is_enough_for_a_million_values():
     np.testing.assert_allclose(moments.variance, variance, rtol=2e-3)
 
 
+@pytest.mark.deep
 def test_devices_share_their_statistics():
     """Two devices with half of the rows each give what one device gives with all."""
     runs = runs_of(3, 20, 1, 6)
@@ -105,6 +106,7 @@ def test_devices_share_their_statistics():
 # ----------------------------------------------------------------------------------------------- in training
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("n_steps", [4, 2 * LONG], ids=["going on", "restarting"])
 def test_runs_report_raw_returns_and_learn_from_normalised_rewards(n_steps):
     """Every step pays a hundred. Returns do not change, but targets are on the scale of deviations."""
@@ -121,6 +123,7 @@ def test_runs_report_raw_returns_and_learn_from_normalised_rewards(n_steps):
     assert bool(jax.tree.leaves(state.rewards.returns)) == (n_steps < LONG)
 
 
+@pytest.mark.deep
 def test_on_two_devices_moments_are_common_and_episodes_their_own():
     env = Scaled(fixed=0.5)
     agent = small_agent(env)

@@ -1,6 +1,7 @@
 """The rollout: its records, where memory is cleared, the value at a truncation, and statistics of episodes."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -28,14 +29,14 @@ def lstm_pop(n: int) -> AgentPop:
 
 def trained_like(agent: AgentPop) -> tuple:
     """Parameters of which none is zero, so that values and policies depend on the memory."""
-    state = agent.init(jax.random.key(0), jnp.zeros((), jnp.int32))
-    keys = iter(jax.random.split(jax.random.key(1), 64))
-    return jax.tree.map(lambda x: x + 0.3 * jax.random.normal(next(keys), x.shape), state.params)
+    rng = np.random.default_rng(1)
+    state = jax.eval_shape(agent.init, jax.random.key(0), np.zeros((), np.int32))
+    return jax.tree.map(lambda x: 0.5 * rng.normal(size=x.shape).astype(np.float32), state.params)
 
 
 def levels(length: int, truncates: bool = False):
-    one = dataclasses.replace(delayed_reward(), length=jnp.int32(length), truncates=jnp.asarray(truncates))
-    return jax.tree.map(lambda x: jnp.broadcast_to(x, (B, *x.shape)), one)
+    one = dataclasses.replace(delayed_reward(), length=np.int32(length), truncates=np.asarray(truncates))
+    return jax.tree.map(lambda x: np.broadcast_to(x, (B, *x.shape)), one)
 
 
 @pytest.fixture(scope="module")
@@ -48,13 +49,26 @@ def params(agent):
     return trained_like(agent)
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def seen(agent: AgentPop, params, obs, carry, action) -> tuple:
+    """(value, log probability of the action, new memory) of the first student, in the middle of an episode."""
+    one = jax.tree.map(lambda x: x[0], params)
+    policy, value, carry = agent.agent.policy(one, obs, carry, jnp.zeros(B, bool))
+    return value, policy.log_prob(action), carry
+
+
+def cleared(agent: AgentPop):
+    return jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), jax.eval_shape(lambda: agent.agent.init_carry((B,))))
+
+
 @pytest.fixture(scope="module")
 def play(agent):
     """Rollouts as a function of (key, params, levels), with and without bootstrap at time limits."""
 
     def run(bootstrap: bool):
         batch = BatchEnv(ENV, n_students=agent.n)
-        return jax.jit(lambda key, params, levels: rollout(key, batch, agent, params, levels, T, bootstrap))
+        play = jax.jit(lambda key, params, levels: rollout(key, batch, agent, params, levels, T, bootstrap))
+        return lambda *args: jax.device_get(play(*args))
 
     return {bootstrap: run(bootstrap) for bootstrap in (False, True)}
 
@@ -83,19 +97,16 @@ def test_what_a_rollout_records(play, params):
 
 def walk(agent: AgentPop, params, run: Rollout, length: int) -> tuple[np.ndarray, np.ndarray, jax.Array]:
     """(values, log probabilities, last value) of the first student, one step at a time, its memory cleared by hand."""
-    one = jax.tree.map(lambda x: x[0], params)
-    never = jnp.zeros(B, bool)
-    values, log_probs = [], []
-    carry = agent.agent.init_carry((B,))
+    values, log_probs, carry = [], [], cleared(agent)
     for t in range(T):
         if t % length == 0:
-            carry = agent.agent.init_carry((B,))
-        policy, value, carry = agent.agent.policy(one, run.steps.obs[t, 0], carry, never)
+            carry = cleared(agent)
+        value, log_prob, carry = seen(agent, params, run.steps.obs[t, 0], carry, run.steps.action[t, 0])
         values.append(value)
-        log_probs.append(policy.log_prob(run.steps.action[t, 0]))
+        log_probs.append(log_prob)
     if T % length == 0:
-        carry = agent.agent.init_carry((B,))
-    last_value = agent.agent.value(one, jnp.full(B, T % length, jnp.int32), carry, never)
+        carry = cleared(agent)
+    last_value, *_ = seen(agent, params, np.full(B, T % length, np.int32), carry, np.zeros(B, np.int32))
     return np.stack(values), np.stack(log_probs), last_value
 
 
@@ -113,11 +124,9 @@ def test_a_truncated_episode_is_worth_its_closing_observation(agent, params, pla
     run = play[True](jax.random.key(5), params, levels(2, truncates=True))
     steps = run.steps
     np.testing.assert_array_equal(steps.discount, np.ones((T, 2, B)))
-    one = jax.tree.map(lambda x: x[0], params)
-    carry = agent.agent.init_carry((B,))
-    for clock in range(2):
-        _, _, carry = agent.agent.policy(one, jnp.full(B, clock, jnp.int32), carry, jnp.zeros(B, bool))
-    closing = agent.agent.value(one, jnp.full(B, 2, jnp.int32), carry, jnp.zeros(B, bool))
+    carry, any_action = cleared(agent), np.zeros(B, np.int32)
+    for clock in range(3):
+        closing, _, carry = seen(agent, params, np.full(B, clock, np.int32), carry, any_action)
     np.testing.assert_allclose(steps.truncation_value[1::2, 0], np.tile(closing, (3, 1)), rtol=1e-4, atol=1e-5)
     assert not steps.truncation_value[0::2].any()
 
@@ -128,13 +137,16 @@ def test_termination_is_worth_nothing_also_with_bootstrap(params, play):
     assert not run.steps.truncation_value.any()
 
 
+@pytest.mark.deep
 def test_episodes_do_not_depend_on_when_levels_are_restocked(agent, params):
-    def play(restock_every: int) -> Rollout:
-        batch = BatchEnv(ENV, n_students=agent.n, restart=FreshLevels(ENV.sample_level, restock_every))
-        levels = jax.vmap(ENV.sample_level)(jax.random.split(jax.random.key(7), B))
-        return jax.jit(lambda key: rollout(key, batch, agent, params, levels, 8))(jax.random.key(8))
+    @jax.jit
+    def play(key_of_levels, key, params):
+        levels = jax.vmap(ENV.sample_level)(jax.random.split(key_of_levels, B))
+        restarts = [FreshLevels(ENV.sample_level, restock_every) for restock_every in (2, 8)]
+        batches = [BatchEnv(ENV, n_students=agent.n, restart=restart) for restart in restarts]
+        return [rollout(key, batch, agent, params, levels, 8) for batch in batches]
 
-    often, rarely = play(2), play(8)
+    often, rarely = jax.device_get(play(jax.random.key(7), jax.random.key(8), params))
     assert len(np.unique(often.steps.done.sum(axis=0))) > 1  # lengths do vary
     for a, b in zip(jax.tree.leaves(often.steps), jax.tree.leaves(rarely.steps), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
@@ -142,9 +154,11 @@ def test_episodes_do_not_depend_on_when_levels_are_restocked(agent, params):
 
 def test_without_restarts_only_the_steps_of_the_first_episode_are_valid(agent, params):
     lengths = np.array([1, 2, 4, 9], np.int32)  # the last one does not end within the rollout
-    levels = jax.vmap(lambda n: dataclasses.replace(delayed_reward(), length=n))(jnp.asarray(lengths))
+    levels = jax.tree.map(lambda x: np.broadcast_to(x, (4, *x.shape)), delayed_reward())
+    levels = dataclasses.replace(levels, length=lengths)
     batch = BatchEnv(ENV, n_students=agent.n, restart=NoRestart())
-    run = jax.jit(lambda key: rollout(key, batch, agent, params, levels, T))(jax.random.key(4))
+    play = jax.jit(lambda key, params: rollout(key, batch, agent, params, levels, T))
+    run = jax.device_get(play(jax.random.key(4), params))
     clock = np.arange(T)[:, None, None]
     np.testing.assert_array_equal(run.steps.valid, np.broadcast_to(clock < lengths, (T, 2, 4)))
     np.testing.assert_array_equal(run.steps.valid & run.steps.done, np.broadcast_to(clock == lengths - 1, (T, 2, 4)))
@@ -161,6 +175,9 @@ def plain_episodes(reward: np.ndarray, done: np.ndarray) -> list[float]:
     return returns
 
 
+returns_jit = jax.jit(episode_returns)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_episode_returns_equal_a_plain_loop(seed):
     rng = np.random.default_rng(seed)
@@ -175,7 +192,7 @@ def test_episode_returns_equal_a_plain_loop(seed):
     progress = rng.choice([0, 0.5, 1], shape).astype(np.float32)
     known = {"reward": reward, "done": done, "episode_return": so_far, "progress": progress}
     steps = Transition(**(rest | known | {"facts": {"twice": 2 * progress}}))
-    stats = jax.jit(episode_returns)(steps)
+    stats = jax.device_get(returns_jit(steps))
     for a in range(shape[1]):
         for r in range(shape[2]):
             returns = plain_episodes(reward[:, a, r], done[:, a, r])

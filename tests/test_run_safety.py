@@ -1,10 +1,12 @@
 """Runs that are killed, stopped or hindered at any moment can be resumed and end as if nothing had happened.
 
-The runs are toy ones in child processes (`forked_runs.py`), so that many moments can be tried.
+The runs are toy ones in child processes (`forked_runs.py`), so that many moments can be tried. One costs 1.5 seconds of
+the processor: one moment of each kind is for everybody, the others are deep.
 """
 
 import asyncio
 import gc
+import itertools
 import random
 import re
 import shutil
@@ -12,15 +14,20 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import crash
 import pytest
-from crash import DISPATCH, SAVE, Runs, assert_same_run, final_state, table
+from crash import DISPATCH, SAVE, Runs, assert_same_run, copied, final_state, interrupted, table
+from toy_program import EVALUATION, toy_config, toy_program
 
 from minimax_lib.config import load_yaml
 from minimax_lib.experiment.checkpoint import hush_failed_writes, placed
 from minimax_lib.experiment.files import saved_updates
+from minimax_lib.experiment.run import ExperimentRunner
+from minimax_lib.experiment.writers import csv as writer
 from minimax_lib.runners.build import make_runner
 from minimax_lib.runners.seeds import SeedRunner
 
@@ -49,6 +56,7 @@ def test_an_undisturbed_run_has_every_row_once(whole):
     assert final_state(whole)[0] == 24
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("kind", "n"), [(kind, 6 if "killed" in kind else 4) for kind in crash.KINDS])
 def test_some_of_what_the_crash_command_tries_holds(runs, whole, kind, n):
     """All of it: `python tests/crash.py`."""
@@ -57,6 +65,7 @@ def test_some_of_what_the_crash_command_tries_holds(runs, whole, kind, n):
     assert [(attempt.what, attempt.wrong) for attempt in attempts if attempt.wrong] == []
 
 
+@pytest.mark.deep
 def test_an_attempt_that_does_not_hold_is_told(runs, whole):
     """The crash command's own checks can fail."""
     assert runs({"name": "other", "seed": 5}) == 0
@@ -88,7 +97,11 @@ MOMENTS = {
 }
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
+def deep_but_for(first: str, others: Iterable[str]) -> list[Any]:
+    return [first, *(pytest.param(name, marks=pytest.mark.deep) for name in others if name != first)]
+
+
+@pytest.mark.parametrize("moment", deep_but_for("in the middle of a row", MOMENTS))
 def test_killed_at_the_worst_moment_and_resumed_it_is_the_same_run(runs, whole, moment):
     name = moment.replace(" ", "-")
     for fault in MOMENTS[moment]:
@@ -97,7 +110,7 @@ def test_killed_at_the_worst_moment_and_resumed_it_is_the_same_run(runs, whole, 
     assert_same_run(runs.folder / name, whole)
 
 
-@pytest.mark.parametrize(("name", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
+@pytest.mark.parametrize(("name", "status"), [pytest.param("SIGINT", 130, marks=pytest.mark.deep), ("SIGTERM", 143)])
 def test_a_signal_saves_and_leaves_and_the_resumed_run_is_the_same(runs, whole, name, status):
     """At update 10, where no checkpoint is due."""
     slow = {"program": {"seconds": 0.01}}
@@ -109,6 +122,7 @@ def test_a_signal_saves_and_leaves_and_the_resumed_run_is_the_same(runs, whole, 
     assert_same_run(runs.folder / name, whole)
 
 
+@pytest.mark.deep
 def test_a_second_ctrl_c_leaves_at_once(runs, whole):
     """In the middle of a dispatch that would take a minute."""
     settings = {"name": "hasty", "resume": True}
@@ -121,6 +135,7 @@ def test_a_second_ctrl_c_leaves_at_once(runs, whole):
     assert_same_run(runs.folder / "hasty", whole)
 
 
+@pytest.mark.deep
 def test_a_second_ctrl_c_leaves_although_python_has_no_turn(runs, whole):
     """The main thread waits in C, as for XLA or a disk, where no handler of a signal is called."""
     settings = {"name": "stuck", "resume": True}
@@ -132,6 +147,7 @@ def test_a_second_ctrl_c_leaves_although_python_has_no_turn(runs, whole):
     assert_same_run(runs.folder / "stuck", whole)
 
 
+@pytest.mark.deep
 def test_a_signal_before_the_first_update_leaves_nothing_to_lose(runs):
     status = runs({"name": "early"}, fault=[DISPATCH, 1, "SIGTERM"], program={"seconds": 0.01})
     assert status == 143
@@ -139,19 +155,42 @@ def test_a_signal_before_the_first_update_leaves_nothing_to_lose(runs):
     assert runs({"name": "early"}) == 0  # no --resume needed
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("function", "call"), [(APPEND, 8), ("minimax_lib.experiment.checkpoint:check_space", 3)])
 def test_a_full_disk_ends_the_run_in_one_line_and_nothing_is_lost(runs, whole, function, call):
     settings = {"name": f"full-{call}", "resume": True}
     assert runs(settings, fault=[function, call, "no_space"]) == 1
-    error = [line for line in runs.output.splitlines() if line.startswith("error:")]
-    assert len(error) == 1
-    assert "No space left on device" in error[0]
-    assert "the newest checkpoint is that of update" in error[0]
-    assert "Traceback" not in runs.output
+    assert_full_disk_is_told(runs.output)
     assert runs(settings) == 0
     assert_same_run(runs.folder / settings["name"], whole)
 
 
+def assert_full_disk_is_told(output: str) -> None:
+    error = [line for line in output.splitlines() if line.startswith("error:")]
+    assert len(error) == 1
+    assert "No space left on device" in error[0]
+    assert "the newest checkpoint is that of update" in error[0]
+    assert "Traceback" not in output
+
+
+def test_a_full_disk_ends_a_run_in_this_process_in_one_line_too(whole, tmp_path, monkeypatch, capsys):
+    append, n_calls = writer.append_durably, itertools.count(1)
+
+    def full(path: Path, text: str) -> None:
+        if next(n_calls) == 8:
+            raise OSError(28, "No space left on device", str(path))
+        append(path, text)
+
+    config = toy_config(tmp_path, name="full", resume=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "append_durably", full)
+        assert ExperimentRunner(config, toy_program(config), EVALUATION).run() == 1
+    assert_full_disk_is_told("".join(capsys.readouterr()))
+    assert ExperimentRunner(config, toy_program(config), EVALUATION).run() == 0
+    assert_same_run(tmp_path / "full", whole)
+
+
+@pytest.mark.deep
 def test_a_write_that_fails_in_the_background_is_told_in_one_line(runs, whole):
     """orbax writes the parts of a state side by side, and all of them fail."""
     assert runs({"name": "no-room"}, fault=[SAVE, 6, "no_room"]) == 1
@@ -196,9 +235,8 @@ def test_what_a_failed_write_leaves_behind_is_not_reported_and_bugs_are(monkeypa
 
 
 def test_a_damaged_newest_checkpoint_costs_time_and_nothing_else(runs, whole):
-    folder = runs.folder / "damaged"
+    folder = copied(runs, interrupted(runs), "damaged")
     settings = {"name": "damaged", "resume": True}
-    assert runs(settings, fault=[SAVE, 4, "kill_before"]) == -signal.SIGKILL
     before, newest = saved_updates(folder / "checkpoints")
     for file in folder.glob(f"checkpoints/{newest}/state/**/d/*"):
         file.write_bytes(file.read_bytes()[:10])
@@ -210,9 +248,8 @@ def test_a_damaged_newest_checkpoint_costs_time_and_nothing_else(runs, whole):
 
 
 def test_all_checkpoints_damaged_is_refused_and_nothing_is_touched(runs):
-    folder = runs.folder / "hopeless"
+    folder = copied(runs, interrupted(runs), "hopeless")
     settings = {"name": "hopeless", "resume": True}
-    assert runs(settings, fault=[SAVE, 4, "kill_before"]) == -signal.SIGKILL
     for state in folder.glob("checkpoints/*/state*"):
         shutil.rmtree(state)
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*.csv")}
@@ -229,12 +266,12 @@ def test_resuming_a_finished_run_says_so(runs, whole):
     assert (whole / "metrics.csv").read_bytes() == before
 
 
-def test_a_longer_run_from_a_finished_one_is_the_long_run(runs):
+@pytest.mark.deep
+def test_a_longer_run_from_a_finished_one_is_the_long_run(runs, whole):
     """The short run's end is a multiple of the log interval, so that even the rows agree."""
-    assert runs({"name": "long", "n_updates": 24}) == 0
     assert runs({"name": "short", "n_updates": 12}) == 0
     assert runs({"name": "short", "n_updates": 24, "resume": True}) == 0
-    assert_same_run(runs.folder / "short", runs.folder / "long")
+    assert_same_run(runs.folder / "short", whole)
 
 
 REAL = """
@@ -269,6 +306,7 @@ def wait_for_update(folder: Path, update: int) -> None:
     raise TimeoutError(f"update {update} was not reached")
 
 
+@pytest.mark.deep
 def test_the_real_command_killed_and_resumed_is_the_same_run(tmp_path):
     """Domain randomisation in AMaze with a scheduled learning rate."""
     (tmp_path / "real.yaml").write_text(REAL)

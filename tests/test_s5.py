@@ -1,6 +1,7 @@
 """S5: the recurrence and its gradient against a plain loop, initial parameters, learning, and what is refused."""
 
 import functools
+import itertools
 import re
 
 import chex
@@ -19,22 +20,26 @@ from minimax_lib.models.settings import S5
 from minimax_lib.runners.build import make_runner
 from tests.test_models import primitives
 
+KEY = jax.random.key(0)
 F, W, N, R = 3, 6, 8, 3  # features, width, state size, rows
 N_LAYERS = 2
 
 
-def random_normal(seed: int, *shape: int) -> jax.Array:
-    return jax.random.normal(jax.random.key(seed), shape)
+def deep(*case) -> object:
+    return pytest.param(*case, marks=pytest.mark.deep)
 
 
-def random_complex(seed: int, *shape: int) -> jax.Array:
-    return jax.lax.complex(random_normal(seed, *shape), random_normal(seed + 1000, *shape))
+def random_normal(seed: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
-def starts(n_steps: int) -> jax.Array:
+def random_complex(seed: int, *shape: int) -> np.ndarray:
+    return random_normal(seed, *shape) + np.complex64(1j) * random_normal(seed + 1000, *shape)
+
+
+def starts(n_steps: int) -> np.ndarray:
     """bool[T, R]: episodes start at random places, but not in row 2."""
-    first = jax.random.bernoulli(jax.random.key(2), 0.3, (n_steps, R))
-    return first.at[:, 2].set(False)
+    return (np.random.default_rng(2).random((n_steps, R)) < 0.3) & (np.arange(R) != 2)
 
 
 def memory(glu="half1", norm="after", discretisation="zoh", width=W, state_size=N, dt_min=0.05) -> S5Memory:
@@ -44,10 +49,26 @@ def memory(glu="half1", norm="after", discretisation="zoh", width=W, state_size=
 
 def initialised(module: S5Memory, n_features: int = F, disturbance: float = 0.3) -> dict:
     """Its parameters, none of them zero."""
+    leaves, tree = jax.tree.flatten_with_path(jax.eval_shape(functools.partial(drawn, module, n_features), KEY))
+    params = []
+    for i, (path, leaf) in enumerate(leaves):
+        name, shape = path[-1].key, leaf.shape
+        # Numbers as the module itself draws them. Nothing is compiled.
+        half = module.space.state_size // module.space.n_blocks
+        blocks = np.tile(hippo_eigenvalues(half), module.space.n_blocks)
+        spread = np.random.default_rng(i).uniform(size=shape)
+        low, high = np.log(module.space.dt_min), np.log(module.space.dt_max)
+        start = {"eigenvalues_real": blocks.real, "eigenvalues_imag": blocks.imag, "scale": 1.0, "bias": 0.0}
+        start |= {"log_steps": low + (high - low) * spread}
+        usual = random_normal(i + 500, *shape) / np.sqrt(shape[0])
+        params.append((start.get(name, usual) + disturbance * random_normal(i, *shape)).astype(np.float32))
+    return tree.unflatten(params)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def drawn(module: S5Memory, n_features: int, key: jax.Array) -> dict:
     args = (jnp.zeros((1, 1, n_features)), module.init_carry((1,)), jnp.ones((1, 1), bool))
-    params = module.init(jax.random.key(0), *args)
-    leaves, tree = jax.tree.flatten(params)
-    return tree.unflatten([x + disturbance * random_normal(i, *x.shape) for i, x in enumerate(leaves)])
+    return module.init(key, *args)
 
 
 # ------------------------------------------------------------------------------------------- the plain loop
@@ -119,10 +140,14 @@ VARIANTS = [
     ("half1", "none", "zoh"),
     ("full", "none", "bilinear"),
 ]
+# Each choice of each setting once, and both ways to go through the steps.
+USUAL = [(*VARIANTS[0], True), (*VARIANTS[2], False), (*VARIANTS[6], True), (*VARIANTS[4], False)]
+ALL = [(*variant, one_by_one) for variant in VARIANTS for one_by_one in (True, False)]
 
 
-@pytest.mark.parametrize("one_by_one", [True, False])
-@pytest.mark.parametrize(("glu", "norm", "discretisation"), VARIANTS)
+@pytest.mark.parametrize(
+    ("glu", "norm", "discretisation", "one_by_one"), [*USUAL, *(deep(*case) for case in ALL if case not in USUAL)]
+)
 def test_the_memory_is_the_plain_loop(glu, norm, discretisation, one_by_one, monkeypatch):
     monkeypatch.setattr(recurrence, "steps_one_by_one", lambda n_steps: one_by_one)
     module = memory(glu, norm, discretisation)
@@ -150,7 +175,7 @@ def plain_recurrence(factor, inputs, first, start):
 
 
 @pytest.mark.parametrize("one_by_one", [True, False])
-@pytest.mark.parametrize("n_steps", [1, 2, 7])
+@pytest.mark.parametrize("n_steps", [7, deep(1), deep(2)])
 def test_the_recurrence_and_its_gradient_are_those_of_the_plain_loop(n_steps, one_by_one, monkeypatch):
     monkeypatch.setattr(recurrence, "steps_one_by_one", lambda n_steps: one_by_one)
     first = starts(n_steps)
@@ -161,10 +186,12 @@ def test_the_recurrence_and_its_gradient_are_those_of_the_plain_loop(n_steps, on
         states = run(factor, inputs, first, start)
         return (states * target).real.sum() + jnp.abs(states**3).sum(), states
 
-    def both(run):
-        return jax.jit(jax.grad(functools.partial(objective, run), argnums=(0, 1, 2), has_aux=True))(*args)
+    @jax.jit
+    def both(*args):
+        runs = (recurrence.linear_recurrence, plain_recurrence)
+        return [jax.grad(functools.partial(objective, run), argnums=(0, 1, 2), has_aux=True)(*args) for run in runs]
 
-    ours, expected = both(recurrence.linear_recurrence), both(plain_recurrence)
+    ours, expected = both(*args)
     for x, y in zip(jax.tree.leaves(ours), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5)
 
@@ -178,13 +205,16 @@ def test_one_by_one_on_a_cpu_and_for_a_single_step(monkeypatch):
 
 def test_acting_has_no_loop():
     module = memory()
-    args = (initialised(module), jnp.zeros((1, R, F)), module.init_carry((R,)), jnp.ones((1, R), bool))
+    memory_of_rows = jax.eval_shape(lambda: module.init_carry((R,)))
+    args = (initialised(module), np.zeros((1, R, F), np.float32), memory_of_rows, np.ones((1, R), bool))
     all_passes = {"xla_disable_hlo_passes": ""}  # as outside of the tests
     assert " while(" not in jax.jit(module.apply).lower(*args).compile(all_passes).as_text()
 
 
-@pytest.mark.parametrize("one_by_one", [True, False])
-@pytest.mark.parametrize(("glu", "norm", "discretisation"), VARIANTS[:2])
+@pytest.mark.parametrize(
+    ("glu", "norm", "discretisation", "one_by_one"),
+    [(*VARIANTS[1], False), deep(*VARIANTS[1], True), deep(*VARIANTS[0], False), deep(*VARIANTS[0], True)],
+)
 def test_steps_one_by_one_are_the_sequence(glu, norm, discretisation, one_by_one, monkeypatch):
     """Over the length of a published rollout, with the slowest and fastest states, starting from nonzero states."""
     n_steps = 256
@@ -196,21 +226,23 @@ def test_steps_one_by_one_are_the_sequence(glu, norm, discretisation, one_by_one
     monkeypatch.setattr(recurrence, "steps_one_by_one", lambda n_steps: one_by_one)
     hidden, last = jax.jit(module.apply)(params, features, carry, first)
     monkeypatch.undo()
+    one_by_one = []
     for t in range(n_steps):
         out, carry = step(params, features[t : t + 1], carry, first[t : t + 1])
-        np.testing.assert_allclose(out[0], hidden[t], rtol=1e-4, atol=1e-4)
+        one_by_one.append(out[0])
+    np.testing.assert_allclose(one_by_one, hidden, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(carry.states, last.states, rtol=1e-4, atol=1e-4)
 
 
 def test_seeds_side_by_side_are_each_seed_alone():
     module = memory()
-    features, first, carry = random_normal(1, 7, R, F), starts(7), module.init_carry((R,))
-    params = jax.tree.map(lambda x: jnp.stack([x, 0.9 * x]), initialised(module))
+    features, first = random_normal(1, 7, R, F), starts(7)
+    params = jax.tree.map(lambda x: np.stack([x, np.float32(0.9) * x]), initialised(module))
 
     def gradient(params):
-        return jax.grad(lambda p: (module.apply(p, features, carry, first)[0] ** 2).sum())(params)
+        return jax.grad(lambda p: (module.apply(p, features, module.init_carry((R,)), first)[0] ** 2).sum())(params)
 
-    together = jax.jit(jax.vmap(gradient))(params)
+    together = jax.device_get(jax.jit(jax.vmap(gradient))(params))
     alone = jax.jit(gradient)(jax.tree.map(lambda x: x[1], params))
     for x, y in zip(jax.tree.leaves(together), jax.tree.leaves(alone), strict=True):
         np.testing.assert_allclose(x[1], y, rtol=1e-3, atol=1e-4)
@@ -221,24 +253,30 @@ def test_slow_images_are_taken_as_they_are():
     plain, slow = (
         settings.build(Box(0, 10, (6, 6, 3), "uint8", changes_slowly=slowly), Discrete(3)) for slowly in (False, True)
     )
-    image = jax.random.randint(jax.random.key(0), (5, R, 6, 6, 3), 0, 10).astype(jnp.uint8)
-    args = (image, plain.init_carry((R,)), starts(5))
-    params = jax.jit(plain.init)(jax.random.key(1), *args)
-    values = [jax.jit(model.apply)(params, *args)[1] for model in (plain, slow)]
+    image = np.random.default_rng(0).integers(0, 10, (5, R, 6, 6, 3)).astype(np.uint8)
+
+    @jax.jit
+    def both(key, image):
+        args = (image, plain.init_carry((R,)), starts(5))
+        params = plain.init(key, *args)
+        return [model.apply(params, *args)[1] for model in (plain, slow)]
+
+    values = both(jax.random.key(1), image)
     np.testing.assert_allclose(values[1], values[0], rtol=1e-4, atol=1e-5)
 
 
 def test_nothing_passes_from_one_episode_to_the_next():
     module = memory()
     params = initialised(module)
-    features, first = random_normal(1, 5, 1, F), jnp.zeros((5, 1), bool).at[2].set(True)
+    features, first = random_normal(1, 5, 1, F), np.arange(5)[:, None] == 2
     carry = S5Carry(states=random_complex(5, 1, N_LAYERS, N // 2))
 
     def later(features, scale):
         started = S5Carry(states=carry.states * scale)
         return module.apply(params, features, started, first)[0][2:]
 
-    by_features, by_carry = jax.jit(jax.jacrev(later, argnums=(0, 1)))(features, jnp.ones(()))
+    by_features, by_carry = jax.jit(jax.jacrev(later, argnums=(0, 1)))(features, np.float32(1))
+    by_features = np.asarray(by_features)
     assert not by_features[..., :2, :, :].any()
     assert by_features[..., 2:, :, :].any()
     assert not by_carry.any()
@@ -307,44 +345,45 @@ def test_initial_parameters():
 def test_without_layer_norm_no_layer_has_its_parameters():
     config = from_dict({"model": {"name": "s5", "norm": "none", "memory_width": W, "state_size": N}})
     module = config.model._memory()
-    args = (jnp.zeros((1, 1, F)), module.init_carry((1,)), jnp.ones((1, 1), bool))
-    params = module.init(jax.random.key(0), *args)["params"]
+    params = jax.eval_shape(functools.partial(drawn, module, F), jax.random.key(0))["params"]
     assert set(params["layer_0"]) == set(params["layer_1"]) == {"gate", "system"}
 
 
 def test_initialisation_decomposes_no_matrix():
     module = memory()
-    args = (jax.random.key(0), jnp.zeros((1, 1, F)), module.init_carry((1,)), jnp.ones((1, 1), bool))
-    assert not primitives(jax.make_jaxpr(module.init)(*args).jaxpr) & {"qr", "eigh", "eig", "householder_product"}
+    program = jax.make_jaxpr(functools.partial(drawn, module, F))(jax.random.key(0))
+    assert not primitives(program.jaxpr) & {"qr", "eigh", "eig", "householder_product"}
 
 
-@pytest.mark.parametrize("step", [1e-3, 0.1, 2.0])
-@pytest.mark.parametrize("eigenvalue", [-0.5 + 0.3j, -0.5 + 60.0j, -1e-4 + 0.0j])
-def test_discretisations(eigenvalue, step):
+def test_discretisations():
     """Zero-order hold is the matrix exponential of the system and its constant input; bilinear is Tustin's formula."""
-    args = (jnp.asarray([eigenvalue], jnp.complex64), jnp.asarray([step], jnp.float32))
-    held = scipy.linalg.expm(step * np.array([[eigenvalue, 1.0], [0.0, 0.0]]))
-    factor, scale = DISCRETISATIONS["zoh"](*args)
-    np.testing.assert_allclose([factor[0], scale[0]], held[0], rtol=2e-5)
-    factor, scale = DISCRETISATIONS["bilinear"](*args)
-    np.testing.assert_allclose(factor[0], (2 + step * eigenvalue) / (2 - step * eigenvalue), rtol=2e-5)
-    np.testing.assert_allclose(scale[0], 2 * step / (2 - step * eigenvalue), rtol=2e-5)
+    cases = list(itertools.product([-0.5 + 0.3j, -0.5 + 60.0j, -1e-4 + 0.0j], [1e-3, 0.1, 2.0]))
+    args = np.array([a for a, _ in cases], np.complex64), np.array([step for _, step in cases], np.float32)
+    found = jax.device_get(jax.jit(lambda *args: {name: f(*args) for name, f in DISCRETISATIONS.items()})(*args))
+    for i, (eigenvalue, step) in enumerate(cases):
+        held = scipy.linalg.expm(step * np.array([[eigenvalue, 1.0], [0.0, 0.0]]))
+        np.testing.assert_allclose([x[i] for x in found["zoh"]], held[0], rtol=2e-5)
+        factor, scale = (x[i] for x in found["bilinear"])
+        np.testing.assert_allclose(factor, (2 + step * eigenvalue) / (2 - step * eigenvalue), rtol=2e-5)
+        np.testing.assert_allclose(scale, 2 * step / (2 - step * eigenvalue), rtol=2e-5)
 
 
-@pytest.mark.parametrize("discretisation", DISCRETISATIONS)
+@pytest.mark.parametrize("discretisation", ["zoh", deep("bilinear")])
 def test_states_never_grow_without_bound(discretisation):
     module = memory(discretisation=discretisation)
     params = initialised(module)
     for i in range(N_LAYERS):
-        params["params"][f"layer_{i}"]["system"]["eigenvalues_real"] = jnp.full(N // 2, 5.0)
-    features, first = random_normal(1, 300, R, F), jnp.zeros((300, R), bool)
-    _, last = jax.jit(module.apply)(params, features, module.init_carry((R,)), first)
-    assert abs(last.states).max() < 1e3
+        params["params"][f"layer_{i}"]["system"]["eigenvalues_real"] = np.full(N // 2, 5, np.float32)
+    features, first = random_normal(1, 300, R, F), np.zeros((300, R), bool)
+    carry = S5Carry(states=np.zeros((R, N_LAYERS, N // 2), np.complex64))
+    _, last = jax.jit(module.apply)(params, features, carry, first)
+    assert np.abs(last.states).max() < 1e3
 
 
 # ------------------------------------------------------------------------------------------- what it learns
 
 
+@pytest.mark.deep
 def test_it_recalls_what_it_saw_thirty_steps_ago():
     """The first step shows a cue, then comes noise, and the last step asks for the cue."""
     n_cues, n_rows, n_steps = 2, 32, 32
@@ -382,6 +421,7 @@ def test_it_recalls_what_it_saw_thirty_steps_ago():
     assert right[-20:].mean() > 0.98
 
 
+@pytest.mark.deep
 def test_the_command_line_s_model_trains_and_compiles_once():
     config = from_dict(
         {

@@ -1,5 +1,7 @@
 """Every score by hand on small trajectories, and against plain loops on random ones."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,10 +9,11 @@ import pytest
 from flax import struct
 
 from minimax_lib.curricula import scores
-from minimax_lib.curricula.experience import experience
+from minimax_lib.curricula.experience import discounted_mean, experience
 from minimax_lib.curricula.outcome import RolloutOutcome
 from minimax_lib.curricula.scores import SCORES
-from minimax_lib.rollout import Rollout, Transition, joined_in_time
+from minimax_lib.gae import clipped_gae
+from minimax_lib.rollout import Layout, Rollout, Transition, joined_in_time
 
 ONE_STUDENT = [name for name in SCORES.names() if SCORES[name].n_students == 1]
 
@@ -38,20 +41,20 @@ def rollouts(reward, done, value, last_value, logits=None, values=None) -> Seen:
         running[done[t]] = 0
     steps = Transition(
         obs=(),
-        action=jnp.zeros(done.shape, jnp.int32),
-        reward=jnp.asarray(reward),
-        done=jnp.asarray(done),
-        episode_return=jnp.asarray(returns),
-        discount=1.0 - jnp.asarray(done, jnp.float32),
-        first=jnp.zeros_like(done),
-        log_prob=jnp.zeros_like(reward),
-        value=jnp.asarray(value),
+        action=np.zeros(done.shape, np.int32),
+        reward=reward,
+        done=done,
+        episode_return=returns,
+        discount=np.float32(1) - done.astype(np.float32),
+        first=np.zeros_like(done),
+        log_prob=np.zeros_like(reward),
+        value=value,
         truncation_value=None,
-        progress=jnp.asarray(done & (returns > 0), jnp.float32),
+        progress=(done & (returns > 0)).astype(np.float32),
         facts={},
     )
-    logits, values = (None if x is None else jnp.asarray(x, jnp.float32) for x in (logits, values))
-    last_value = jnp.asarray(last_value, jnp.float32)
+    logits, values = (None if x is None else np.asarray(x, np.float32) for x in (logits, values))
+    last_value = np.asarray(last_value, np.float32)
     run = Rollout(steps=steps, carry=(), last_value=last_value, final=None)
     return Seen(run=run, logits=logits, values=values)
 
@@ -61,12 +64,29 @@ def by_row(*rows) -> np.ndarray:
     return np.asarray(rows).T[:, None]
 
 
-def score(name: str, seen: Seen, best_return=None, gamma: float = 0.5, gae_lambda: float = 0.5) -> np.ndarray:
+@functools.partial(jax.jit, static_argnames=("names", "n_evals"))
+def computed(names, seen: Seen, best_return, gamma, gae_lambda, n_evals):
+    found = experience(seen.run, best_return, gamma, gae_lambda, seen.logits, seen.values, Layout(n_evals))
+    td_error, done = found.td_error, found.done
+    found = found.replace(
+        change=seen.change,
+        clipped=clipped_gae(td_error, done, gamma, gae_lambda),
+        discounted=discounted_mean(seen.run.steps, gamma, n_evals),
+        optimum=jnp.ones_like(best_return),
+    )
+    return {name: SCORES[name](found) for name in names}
+
+
+def all_scores(names, seen: Seen, best_return=None, gamma=0.5, gae_lambda=0.5, n_evals=1) -> dict[str, np.ndarray]:
+    """The scores with these names, all in one program."""
     if best_return is None:
-        best_return = jnp.zeros(seen.run.last_value.shape[-1])
-    best_return = jnp.asarray(best_return, jnp.float32)
-    found = experience(seen.run, best_return, gamma, gae_lambda, seen.logits, seen.values)
-    return np.asarray(SCORES[name](found.replace(change=seen.change)))
+        best_return = np.zeros(seen.run.last_value.shape[-1] // n_evals)
+    best_return = np.asarray(best_return, np.float32)
+    return jax.device_get(computed(tuple(names), seen, best_return, gamma, gae_lambda, n_evals))
+
+
+def score(name: str, seen: Seen, *args, **options) -> np.ndarray:
+    return all_scores([name], seen, *args, **options)[name]
 
 
 # Row 0: two episodes of 2 and 3 steps, and a tail. Row 1: one that ends on the last step. Row 2: none that ends.
@@ -80,9 +100,15 @@ HAND = rollouts(
     last_value=[[7, 7, 7]],
     logits=np.stack([[EVEN, EVEN, LIKELY, LIKELY, LIKELY, EVEN], [LIKELY] * 6, [EVEN] * 6], axis=1)[:, None],
     values=np.stack([7 - SPREAD, 7 + SPREAD], axis=-1),
-).replace(change=jnp.asarray([[4.0, 0.25, 9.0]]))
+).replace(change=np.asarray([[4.0, 0.25, 9.0]], np.float32))
 # Advantages at gamma = lambda = 0.5. Row 0: [-1/8, 1/2] and [-1/16, -1/4, 0]. Row 1: -1 at the end, before that
 # -0.5 + 0.25 * the next one: -0.75, -0.6875, -0.671875, -0.66796875, -0.6669921875, whose mean is -0.74072266.
+
+
+@pytest.fixture(scope="module")
+def by_hand():
+    """All scores of `HAND`."""
+    return all_scores(ONE_STUDENT, HAND, [2.0, -1.0, -np.inf])
 
 
 @pytest.mark.parametrize(
@@ -102,11 +128,12 @@ HAND = rollouts(
         ("learnability", [0, 0]),
         ("value_disagreement", [((1 + 3) / 2 + 9 / 3) / 2, 4]),
         ("parameter_change", [4, 0.25]),
+        ("mna", [(0.125 + 0.0625 + 0.25) / 5, 0]),  # nobody solves the second level
+        ("exact_regret", [1 - (0.5 + 0.125) / 2, 1]),
     ],
 )
-def test_scores_by_hand(name, expected):
-    found = score(name, HAND, best_return=[2.0, -1.0, -np.inf])
-    np.testing.assert_allclose(found, [*expected, -np.inf], rtol=1e-6, atol=1e-7)
+def test_scores_by_hand(by_hand, name, expected):
+    np.testing.assert_allclose(by_hand[name], [*expected, -np.inf], rtol=1e-6, atol=1e-7)
 
 
 def test_every_score_of_one_student_is_checked_by_hand():
@@ -120,31 +147,37 @@ def test_learnability_counts_the_first_episodes_of_a_level():
     solved_later = [0, 1]  # the second episode of a row says nothing more
     reward = by_row([1, 0], solved_later, solved_later, [0, 0], [1, 0], [1, 0], [1, 0], [1, 0], *[[1, 1]] * 4)
     runs = rollouts(reward, done, np.zeros_like(reward), [[0] * 12])
-    known = experience(runs.run, jnp.zeros(3), 0.5, 0.5, n_evals=4)
-    np.testing.assert_allclose(SCORES["learnability"](known), [1 / 4 * 3 / 4, 1 / 2 * 1 / 2, -np.inf], rtol=1e-6)
+    found = score("learnability", runs, n_evals=4)
+    np.testing.assert_allclose(found, [1 / 4 * 3 / 4, 1 / 2 * 1 / 2, -np.inf], rtol=1e-6)
 
 
 def test_learnability_of_several_students_is_their_mean():
     """One level in two rows: the first student solves one of them, the second none."""
     seen = played([[(1,), (0,)], [(0,), (0,)]])
-    known = experience(seen.run, jnp.zeros(1), 0.5, 0.5, n_evals=2)
-    np.testing.assert_allclose(SCORES["learnability"](known), [(1 / 4 + 0) / 2], rtol=1e-6)
+    np.testing.assert_allclose(score("learnability", seen, n_evals=2), [(1 / 4 + 0) / 2], rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", [name for name in ONE_STUDENT if name not in ("learnability", "parameter_change")])
-def test_a_level_in_several_rows_scores_as_all_its_episodes(name):
+# Scores that are means over episodes. mna is one over steps, and is 0 where no row has solved the level.
+POOLED = [name for name in ONE_STUDENT if name not in ("learnability", "parameter_change", "mna")]
+
+
+@pytest.fixture(scope="module")
+def in_several_rows():
+    """(scores of two levels in three rows each, scores of the rows as six levels, finished episodes of each row)."""
+    seen, best = random_rollouts(5, n_students=1, n_levels=6).replace(change=None), np.asarray([2.0, 3.0])
+    pooled = all_scores(POOLED, seen, best, 0.9, 0.7, n_evals=3)
+    return pooled, all_scores(POOLED, seen, np.repeat(best, 3), 0.9, 0.7), seen.steps.done.sum(axis=0)[0]
+
+
+@pytest.mark.parametrize("name", POOLED)
+def test_a_level_in_several_rows_scores_as_all_its_episodes(in_several_rows, name):
     """The mean over episodes: of a level's rows, each counts as often as it has ended an episode."""
-    seen = random_rollouts(5, n_students=1, n_levels=6)
-    best = jnp.asarray([2.0, 3.0])
-    args = (0.9, 0.7, seen.logits, seen.values)
-    pooled = SCORES[name](experience(seen.run, best, *args, n_evals=3))
-    single = experience(seen.run, jnp.repeat(best, 3), *args)
-    each, count = np.asarray(SCORES[name](single)), np.asarray(single.episodes.count[0])
-    expected = []
+    pooled, single, count = in_several_rows
+    each, expected = single[name], []
     for rows in (slice(0, 3), slice(3, 6)):
         known = count[rows] > 0
         expected.append(np.average(each[rows][known], weights=count[rows][known]) if known.any() else -np.inf)
-    np.testing.assert_allclose(pooled, expected, rtol=1e-5)
+    np.testing.assert_allclose(pooled[name], expected, rtol=1e-5)
 
 
 # Two students on five levels, protagonist first: their returns an episode; () where they finish none.
@@ -162,6 +195,13 @@ def played(returns) -> Seen:
     return rollouts(reward, done, np.zeros_like(reward), np.zeros((n_students, n_levels)))
 
 
+@pytest.fixture(scope="module")
+def of_several():
+    """The scores of `RETURNS` that need no network and no update."""
+    needless = [name for name in SCORES.names() if not (SCORES[name].needs_network or SCORES[name].needs_update)]
+    return all_scores(needless, played(RETURNS))
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
@@ -173,9 +213,9 @@ def played(returns) -> Seen:
         ("learnability", [0, 0, 0, 0, -np.inf]),  # one row a level: see the test of several
     ],
 )
-def test_scores_of_several_students_by_hand(name, expected):
+def test_scores_of_several_students_by_hand(of_several, name, expected):
     """One that has finished no episode counts with the return so far, 0, where the other has finished one."""
-    np.testing.assert_allclose(score(name, played(RETURNS)), expected, rtol=1e-6)
+    np.testing.assert_allclose(of_several[name], expected, rtol=1e-6)
 
 
 def test_what_an_unfinished_student_has_so_far_counts():
@@ -190,10 +230,11 @@ def test_means_over_steps_are_of_the_students_that_have_finished():
     reward, done = np.zeros((4, 2, 3)), np.zeros((4, 2, 3))
     done[3, 0], done[3, 1, 0] = 1, 1  # student 1 finishes on level 0 alone
     value = np.broadcast_to([[[1.0, 1, 1], [3, 3, 3]]], reward.shape)
-    seen = rollouts(reward, done, value, np.zeros((2, 3)))
-    np.testing.assert_allclose(score("max_mc", seen, best_return=[0, 0, 0]), [-2, -1, -1], rtol=1e-6)
-    changed = seen.replace(change=jnp.asarray([[1.0, 2, 3], [5, 6, 7]]))
-    np.testing.assert_allclose(score("parameter_change", changed), [3, 2, 3], rtol=1e-6)
+    change = np.asarray([[1, 2, 3], [5, 6, 7]], np.float32)
+    seen = rollouts(reward, done, value, np.zeros((2, 3))).replace(change=change)
+    found = all_scores(["max_mc", "parameter_change"], seen)
+    np.testing.assert_allclose(found["max_mc"], [-2, -1, -1], rtol=1e-6)
+    np.testing.assert_allclose(found["parameter_change"], [3, 2, 3], rtol=1e-6)
 
 
 def test_the_change_over_several_rollouts_is_the_mean_of_those_with_the_parameters_of_each():
@@ -205,9 +246,14 @@ def test_the_change_over_several_rollouts_is_the_mean_of_those_with_the_paramete
             return params * run.steps.reward.sum(axis=0)
 
     seen = rollouts(np.ones((2, 1, 3)), by_row([0, 1], [1, 1], [0, 0]), np.zeros((2, 1, 3)), np.zeros((1, 3)))
-    parts = jax.tree.map(lambda x: jnp.stack([x, x]), seen.run)
-    outcome = RolloutOutcome(Measured(), jnp.asarray([1.0, 10.0]), joined_in_time(parts), parts)
-    np.testing.assert_allclose(outcome.score(SCORES["parameter_change"], jnp.zeros(3)), [11, 11, -np.inf], rtol=1e-6)
+    parts = jax.tree.map(lambda x: np.stack([x, x]), seen.run)
+
+    @jax.jit
+    def change(params, parts):
+        outcome = RolloutOutcome(Measured(), params, joined_in_time(parts), parts)
+        return outcome.score(SCORES["parameter_change"], jnp.zeros(3))
+
+    np.testing.assert_allclose(change(np.asarray([1.0, 10.0], np.float32), parts), [11, 11, -np.inf], rtol=1e-6)
 
 
 def test_mean_relative_regret_of_a_better_antagonist():
@@ -233,7 +279,7 @@ def random_rollouts(seed: int, n_steps: int = 40, n_students: int = 2, n_levels:
         last_value=rng.normal(size=shape[1:]),
         logits=2 * rng.normal(size=(*shape, 5)),
         values=rng.normal(size=(*shape, 3)),
-    ).replace(change=jnp.asarray(rng.random(shape[1:]), jnp.float32))
+    ).replace(change=rng.random(shape[1:]).astype(np.float32))
 
 
 def episodes_of(runs: Seen, a: int, b: int) -> list[slice]:
@@ -251,6 +297,20 @@ def plain_advantages(runs: Seen, a: int, b: int, gamma: float, gae_lambda: float
         after = steps.reward[t] + gamma * alive * following[t] - steps.value[t] + gamma * gae_lambda * alive * after
         advantages[t] = after
     return advantages
+
+
+def plain_mna(runs: Seen, a: int, b: int, gamma: float, gae_lambda: float) -> float:
+    """The mean of minus the clipped advantages over the steps of finished episodes."""
+    errors, found = plain_advantages(runs, a, b, gamma, 0.0), []
+    for episode in episodes_of(runs, a, b):
+        own = errors[episode]
+        for s in range(len(own)):
+            sums = [min(0.0, own[s])]
+            for i, error in enumerate(own[s + 1 :], 1):
+                sums.append(min(0.0, sums[-1] + gamma**i * error))
+            mixed = (1 - gae_lambda) * sum(gae_lambda**i * x for i, x in enumerate(sums[:-1]))
+            found.append(-mixed - gae_lambda ** (len(sums) - 1) * sums[-1])
+    return float(np.mean(found))
 
 
 def plain_score(name: str, runs: Seen, best: float, a: int, b: int) -> float:
@@ -278,6 +338,9 @@ def plain_score(name: str, runs: Seen, best: float, a: int, b: int) -> float:
     }
     over_episodes = {"return": np.mean(returns), "neg_return": -np.mean(returns), "learnability": rate * (1 - rate)}
     over_episodes["parameter_change"] = float(runs.change[a, b])
+    discounted = [(reward[e] * gamma ** np.arange(len(reward[e]))).sum() for e in episodes]
+    over_episodes["exact_regret"] = max(0.0, 1 - np.mean(discounted))
+    over_episodes["mna"] = plain_mna(runs, a, b, gamma, gae_lambda) * any(ret > 0 for ret in returns)
     return over_episodes[name] if name in over_episodes else np.mean([over_steps[name][e].mean() for e in episodes])
 
 
@@ -285,8 +348,7 @@ def plain_score(name: str, runs: Seen, best: float, a: int, b: int) -> float:
 def many():
     """Random rollouts, best returns, and all scores of them."""
     runs, best = random_rollouts(0), np.random.default_rng(1).normal(size=7).astype(np.float32)
-    found = {name: score(name, runs, best, 0.9, 0.7) for name in SCORES.names()}
-    return runs, best, found
+    return runs, best, all_scores(SCORES.names(), runs, best, 0.9, 0.7)
 
 
 @pytest.mark.parametrize("name", ONE_STUDENT)
@@ -299,30 +361,32 @@ def test_scores_equal_plain_loops(many, name):
     assert np.isfinite(np.delete(found[name], 3)).all()
 
 
-@pytest.mark.parametrize("name", SCORES.names())
-def test_scores_follow_a_permutation_of_the_rows(many, name):
+def test_scores_follow_a_permutation_of_the_rows(many):
     seen, best, found = many
     order = np.random.default_rng(2).permutation(7)
     run = seen.run.replace(
         steps=jax.tree.map(lambda x: x[:, :, order], seen.run.steps), last_value=seen.run.last_value[:, order]
     )
     shuffled = Seen(run, seen.logits[:, :, order], seen.values[:, :, order], seen.change[:, order])
-    np.testing.assert_allclose(score(name, shuffled, best[order], 0.9, 0.7), found[name][order], rtol=1e-5, atol=1e-6)
+    again = all_scores(SCORES.names(), shuffled, best[order], 0.9, 0.7)
+    for name in SCORES.names():
+        np.testing.assert_allclose(again[name], found[name][order], rtol=1e-5, atol=1e-6, err_msg=name)
 
 
-@pytest.mark.parametrize("name", SCORES.names())
-def test_the_unfinished_tail_counts_for_nothing(many, name):
+def test_the_unfinished_tail_counts_for_nothing(many):
     """Whatever happens after the last end of an episode."""
     seen, best, found = many
-    run, done = seen.run, np.asarray(seen.steps.done)
-    tail = np.cumsum(done[::-1], axis=0)[::-1] == 0
-    steps = run.steps.replace(
-        reward=jnp.where(tail, 99.0, run.steps.reward), value=jnp.where(tail, -99.0, run.steps.value)
-    )
-    logits = jnp.where(tail[..., None], 3.0, seen.logits)
-    values = jnp.where(tail[..., None], jnp.arange(3.0), seen.values)
-    changed = Seen(run.replace(steps=steps, last_value=run.last_value + 99.0), logits, values, seen.change)
-    np.testing.assert_allclose(score(name, changed, best, 0.9, 0.7), found[name], rtol=1e-5, atol=1e-6)
+    run, tail = seen.run, np.cumsum(seen.steps.done[::-1], axis=0)[::-1] == 0
+
+    def spoilt(x, garbage):
+        return np.where(tail.reshape(*tail.shape, *(1,) * (x.ndim - tail.ndim)), garbage, x).astype(np.float32)
+
+    steps = run.steps.replace(reward=spoilt(run.steps.reward, 99), value=spoilt(run.steps.value, -99))
+    run = run.replace(steps=steps, last_value=run.last_value + np.float32(99))
+    changed = Seen(run, spoilt(seen.logits, 3), spoilt(seen.values, np.arange(3)), seen.change)
+    again = all_scores(SCORES.names(), changed, best, 0.9, 0.7)
+    for name in SCORES.names():
+        np.testing.assert_allclose(again[name], found[name], rtol=1e-5, atol=1e-6, err_msg=name)
 
 
 # ---------------------------------------------------------------------------------------------------- the table
@@ -339,10 +403,11 @@ def registered():
 def test_third_parties_add_scores(registered):
     fewest, surprise = registered
     scores.register_score(fewest, lambda o: -o.episodes.count.sum(axis=0).astype(jnp.float32))
-    np.testing.assert_array_equal(score(fewest, HAND), [-2, -1, 0])
     scores.register_score(surprise, scores.step_mean(scores.entropy), needs_network=True)
     assert SCORES[surprise].needs_network
-    np.testing.assert_array_equal(score(surprise, HAND), score("policy_entropy", HAND))
+    found = all_scores([fewest, surprise, "policy_entropy"], HAND)
+    np.testing.assert_array_equal(found[fewest], [-2, -1, 0])
+    np.testing.assert_array_equal(found[surprise], found["policy_entropy"])
     with pytest.raises(ValueError, match="'gae' is registered already"):
         scores.register_score("gae", lambda o: o.best_return)
 
@@ -366,20 +431,28 @@ def test_the_name_that_others_give_a_score_is_answered_with_ours(theirs, ours):
 def test_a_score_is_compiled_once():
     jitted = jax.jit(lambda seen, best: SCORES["max_mc"](experience(seen.run, best, 0.9, 0.7)))
     for seed in range(3):
-        jitted(random_rollouts(seed), jnp.zeros(7))
+        jitted(random_rollouts(seed), np.zeros(7, np.float32))
     assert jitted._cache_size() == 1
 
 
-@pytest.mark.parametrize("name", [name for name in SCORES.names() if SCORES[name].quantity])
-def test_a_score_over_steps_is_the_mean_of_its_quantity(name):
+def test_a_score_over_steps_is_the_mean_of_its_quantity():
     """On a single episode that fills the rollout, the plain mean; over the students too."""
+    names = [name for name in SCORES.names() if SCORES[name].quantity]
+    assert len(names) > 9
     seen = random_rollouts(5)
-    done = jnp.zeros_like(seen.run.steps.done).at[-1].set(True)
+    done = np.zeros_like(seen.run.steps.done)
+    done[-1] = True
     seen = seen.replace(run=seen.run.replace(steps=seen.run.steps.replace(done=done)))
-    known = experience(seen.run, jnp.ones(7), 0.9, 0.7, seen.logits, seen.values)
-    quantity = SCORES[name].quantity(known)
-    assert quantity.shape == seen.steps.reward.shape
-    np.testing.assert_allclose(SCORES[name](known), np.asarray(quantity).mean(axis=(0, 1)), rtol=1e-4, atol=1e-5)
+
+    @jax.jit
+    def both(seen):
+        known = experience(seen.run, jnp.ones(7), 0.9, 0.7, seen.logits, seen.values)
+        return {name: (SCORES[name](known), SCORES[name].quantity(known)) for name in names}
+
+    for name, (found, quantity) in both(seen).items():
+        assert quantity.shape == seen.steps.reward.shape
+        expected = np.asarray(quantity).mean(axis=(0, 1))
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
 def test_a_score_of_updates_without_them_is_refused():

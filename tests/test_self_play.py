@@ -15,6 +15,9 @@ from minimax_lib.models.settings import FeedForward
 from minimax_lib.opponents.settings import FictitiousSelfPlaySettings, PFSPSettings, SelfPlaySettings
 from minimax_lib.runners.build import trained_with
 
+# Each policy takes a thousand updates of three seeds.
+pytestmark = pytest.mark.deep
+
 GAME = MatrixGame(UNEVEN_ROCK_PAPER_SCISSORS)
 N_UPDATES, N_SEEDS = 1000, 3
 

@@ -1,6 +1,7 @@
 """Projections by changes: equal to the plain product, for images that change as expected and for any others."""
 
 import dataclasses
+import functools
 
 import flax.linen as nn
 import jax
@@ -11,6 +12,7 @@ import pytest
 from minimax_lib.axes import SEED
 from minimax_lib.envs.spaces import Box, Dict, Discrete
 from minimax_lib.models import slow_images, torso
+from minimax_lib.models.s5 import S5Memory
 from minimax_lib.models.settings import GRU, LSTM, S5, FeedForward
 from minimax_lib.models.slow_images import Convolution, SlowFeatures, SlowImage, changes, project
 
@@ -47,6 +49,10 @@ def noise(seed: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, (T, R, HEIGHT, WIDTH, CHANNELS), np.uint8)
 
 
+def deep(*case, id=None) -> object:
+    return pytest.param(*case, marks=pytest.mark.deep, id=id)
+
+
 IMAGES = {
     "drawing": drawing(0),
     "started anew": started_anew(0),
@@ -56,6 +62,9 @@ IMAGES = {
     "one step": drawing(0, 1),
     "one step of one row": drawing(0, 1, 1),
 }
+EACH_IMAGE = [
+    deep(x, id=name) if name in ("one row", "one step") else pytest.param(x, id=name) for name, x in IMAGES.items()
+]
 
 
 def weights(seed: int, n_steps: int, n_rows: int) -> tuple:
@@ -63,7 +72,7 @@ def weights(seed: int, n_steps: int, n_rows: int) -> tuple:
     rng = np.random.default_rng(seed)
     n_features = 2 + (HEIGHT - SIZE + 1) * (WIDTH - SIZE + 1) * FILTERS + 3
     shapes = [(SIZE * SIZE * CHANNELS, FILTERS), (FILTERS,), (n_steps, n_rows, 2), (n_steps, n_rows, 3)]
-    return tuple(jnp.asarray(rng.normal(size=s), jnp.float32) for s in (*shapes, (n_features, COLUMNS)))
+    return tuple(rng.normal(size=s).astype(np.float32) for s in (*shapes, (n_features, COLUMNS)))
 
 
 def by_changes(images, kernel, bias, before, after, projection):
@@ -94,34 +103,49 @@ def assert_close(x, y):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("images", IMAGES.values(), ids=IMAGES.keys())
+ours_jit, plain_jit = jax.jit(value_and_gradients(by_changes)), jax.jit(value_and_gradients(plain))
+
+
+@pytest.mark.parametrize("images", EACH_IMAGE)
 def test_values_and_gradients_are_those_of_the_plain_product(images):
-    arguments = jnp.asarray(images), *weights(1, *images.shape[:2])
-    ours = jax.jit(value_and_gradients(by_changes))(*arguments)
-    assert_close(ours, jax.jit(value_and_gradients(plain))(*arguments))
+    arguments = images, *weights(1, *images.shape[:2])
+    ours = ours_jit(*arguments)
+    assert_close(ours, plain_jit(*arguments))
     assert all(np.any(gradient) for gradient in ours[1])
 
 
 def test_seeds_do_not_mix():
     """Two images may change in different ways: one is a drawing, one is noise."""
-    images = jnp.stack([IMAGES["drawing"], IMAGES["noise"]])
-    arguments = images, *jax.tree.map(lambda *x: jnp.stack(x), weights(1, T, R), weights(2, T, R))
-    ours = jax.jit(jax.vmap(value_and_gradients(by_changes), axis_name=SEED))(*arguments)
+    images = np.stack([IMAGES["drawing"], IMAGES["noise"]])
+    arguments = images, *jax.tree.map(lambda *x: np.stack(x), weights(1, T, R), weights(2, T, R))
+    ours = jax.device_get(jax.jit(jax.vmap(value_and_gradients(by_changes), axis_name=SEED))(*arguments))
     for seed in range(2):
-        alone = jax.jit(value_and_gradients(plain))(*jax.tree.map(lambda x, seed=seed: x[seed], arguments))
+        alone = plain_jit(*jax.tree.map(lambda x, seed=seed: x[seed], arguments))
         assert_close(jax.tree.map(lambda x, seed=seed: x[seed], ours), alone)
 
 
-@pytest.mark.parametrize("images", IMAGES.values(), ids=IMAGES.keys())
+@jax.jit
+def every_change(images):
+    """(order, number of tiles) of every window."""
+    kernel, bias, *_ = weights(1, *images.shape[:2])
+    slow = SlowImage(images, Convolution(kernel, bias, SIZE, SCALE))
+    n_windows = (HEIGHT - SIZE + 1) * (WIDTH - SIZE + 1)
+
+    def of_window(w):
+        found = changes(slow, w)
+        return found.order, jnp.asarray(found.n_tiles)
+
+    return jax.lax.map(of_window, jnp.arange(n_windows, dtype=jnp.int32))
+
+
+@pytest.mark.parametrize("images", EACH_IMAGE)
 def test_the_changes_are_found(images):
     n_steps, n_rows = images.shape[:2]
-    kernel, bias, *_ = weights(1, n_steps, n_rows)
-    slow = SlowImage(jnp.asarray(images), Convolution(kernel, bias, SIZE, SCALE))
     across = WIDTH - SIZE + 1
-    find = jax.jit(lambda w: (lambda found: (found.order, found.n_tiles))(changes(slow, w)))
+    orders, all_tiles = jax.device_get(every_change(images))
     for y in range(HEIGHT - SIZE + 1):
         for x in range(across):
-            order, n_tiles = find(jnp.int32(y * across + x))
+            order, n_tiles = orders[y * across + x], all_tiles[y * across + x]
             window = images[:, :, y : y + SIZE, x : x + SIZE]
             expected = [
                 t * n_rows + r
@@ -158,39 +182,63 @@ NETWORKS = {
 
 
 def teacher_observations():
-    k_noise, k_time = jax.random.split(jax.random.key(0))
+    rng = np.random.default_rng(0)
     return {
-        "image": jnp.asarray(started_anew(3)),
-        "time": jax.random.randint(k_time, (T, R), 0, T, jnp.int32),
-        "noise": jax.random.uniform(k_noise, (T, R, 5), jnp.float32),
+        "image": started_anew(3),
+        "time": rng.integers(0, T, (T, R)).astype(np.int32),
+        "noise": rng.random((T, R, 5)).astype(np.float32),
     }
 
 
-def outputs(model, obs):
-    """Function of the parameters, and parameters that all matter."""
-    first = jnp.zeros((T, R), bool).at[0].set(True).at[6, 1].set(True)
-    carry = model.init_carry((R,))
-    params = jax.jit(model.init)(jax.random.key(0), obs, carry, first)
-    keys = iter(jax.random.split(jax.random.key(1), 64))
-    disturbed = jax.tree.map(lambda x: x + 0.2 * jax.random.normal(next(keys), x.shape, jnp.float32), params)
-    return (lambda params: model.apply(params, obs, carry, first)[:2]), params, disturbed
+FIRST = np.zeros((T, R), bool)
+FIRST[[0, 0, 0, 6], [0, 1, 2, 1]] = True
 
 
-@pytest.mark.parametrize("settings", NETWORKS.values(), ids=NETWORKS.keys())
-def test_the_network_is_the_same(settings):
-    obs = teacher_observations()
-    usual, params, disturbed = outputs(settings.build(TEACHER, ACTIONS), obs)
-    slow, slow_params, _ = outputs(settings.build(SLOW_TEACHER, ACTIONS), obs)
-    jax.tree.map(np.testing.assert_array_equal, params, slow_params)
+def first_parameters(key, model, obs):
+    return model.init(key, obs, model.init_carry((R,)), FIRST)
 
-    def both(function):
-        def objective(params):
-            logits, values = function(params)
+
+def some_parameters(model, obs):
+    """Parameters that all matter. Nothing is compiled, except for S5, which has numbers that cannot be just any."""
+    init, key, rng = (
+        functools.partial(first_parameters, model=model, obs=obs),
+        jax.random.key(0),
+        np.random.default_rng(1),
+    )
+    if isinstance(getattr(model, "memory", None), S5Memory):
+        start = jax.device_get(jax.jit(init)(key))
+    else:
+        start = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), jax.eval_shape(init, key))
+    return jax.tree.map(lambda x: x + 0.25 * rng.normal(size=x.shape).astype(np.float32), start)
+
+
+def outputs(model, params, obs):
+    return model.apply(params, obs, model.init_carry((R,)), FIRST)[:2]
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in ("lstm", "heads alone") else deep(name, id=name) for name in NETWORKS]
+)
+def test_the_network_is_the_same(name):
+    usual, slow = (NETWORKS[name].build(space, ACTIONS) for space in (TEACHER, SLOW_TEACHER))
+
+    @jax.jit
+    def both(params, obs):
+        def objective(params, model):
+            logits, values = outputs(model, params, obs)
             return (jnp.sin(logits).sum() + (values**2).sum()), (logits, values)
 
-        return jax.jit(jax.value_and_grad(objective, has_aux=True))(disturbed)
+        return [jax.value_and_grad(objective, has_aux=True)(params, model) for model in (slow, usual)]
 
-    assert_close(both(slow), both(usual))
+    obs = teacher_observations()
+    assert_close(*both(some_parameters(usual, obs), obs))
+
+
+@pytest.mark.parametrize("name", [name if name == "heads alone" else deep(name, id=name) for name in NETWORKS])
+def test_the_network_starts_the_same(name):
+    usual, slow = (NETWORKS[name].build(space, ACTIONS) for space in (TEACHER, SLOW_TEACHER))
+    params = jax.jit(lambda key, obs: [first_parameters(key, model, obs) for model in (usual, slow)])
+    jax.tree.map(np.testing.assert_array_equal, *params(jax.random.key(0), teacher_observations()))
 
 
 def largest_array(jaxpr) -> int:
@@ -208,8 +256,9 @@ def largest_array(jaxpr) -> int:
 def test_features_are_not_all_computed_where_changes_are_cheap(cheap, monkeypatch):
     monkeypatch.setattr(torso, "changes_are_cheap", lambda n_steps: cheap)
     settings = LSTM(conv_filters=32, memory_width=1, head_width=1)
-    function, params, _ = outputs(settings.build(SLOW_TEACHER, ACTIONS), teacher_observations())
-    gradient = jax.grad(lambda params: sum(x.sum() for x in function(params)))
+    model, obs = settings.build(SLOW_TEACHER, ACTIONS), teacher_observations()
+    params = some_parameters(model, obs)
+    gradient = jax.grad(lambda params: sum(x.sum() for x in outputs(model, params, obs)))
     n_features = (HEIGHT - SIZE + 1) * (WIDTH - SIZE + 1) * settings.conv_filters
     assert (largest_array(jax.make_jaxpr(gradient)(params).jaxpr) < T * R * n_features) == cheap
 
@@ -217,16 +266,23 @@ def test_features_are_not_all_computed_where_changes_are_cheap(cheap, monkeypatc
 def test_acting_step_by_step_is_the_same_without_a_loop():
     settings = LSTM(conv_filters=4, memory_width=3, head_width=2)
     model, obs = settings.build(SLOW_TEACHER, ACTIONS), teacher_observations()
-    whole, _, params = outputs(model, obs)
-    first = jnp.zeros((T, R), bool).at[0].set(True).at[6, 1].set(True)
-    carry, steps = model.init_carry((R,)), []
-    act = jax.jit(model.apply)
-    for t in range(T):
-        one = jax.tree.map(lambda x, t=t: x[t : t + 1], obs)
-        logits, values, carry = act(params, one, carry, first[t : t + 1])
-        steps.append((logits, values))
-    assert_close(jax.tree.map(lambda *xs: jnp.concatenate(xs), *steps), jax.jit(whole)(params))
-    one_step = jax.make_jaxpr(model.apply)(params, jax.tree.map(lambda x: x[:1], obs), carry, first[:1])
+
+    def act(params, obs, carry, first):
+        """A step [R, ...], as a sequence of one."""
+        return model.apply(params, *jax.tree.map(lambda x: x[None], (obs,)), carry, first[None])
+
+    @jax.jit
+    def both(params, obs):
+        def step(carry, x):
+            logits, values, carry = act(params, x[0], carry, x[1])
+            return carry, (logits[0], values[0])
+
+        return jax.lax.scan(step, model.init_carry((R,)), (obs, FIRST))[1], outputs(model, params, obs)
+
+    params = some_parameters(model, obs)
+    assert_close(*both(params, obs))
+    carry = jax.eval_shape(lambda: model.init_carry((R,)))
+    one_step = jax.make_jaxpr(act)(params, jax.tree.map(lambda x: x[0], obs), carry, FIRST[0])
     assert "while" not in str(one_step)
 
 
@@ -238,24 +294,27 @@ def of_two_pictures(dtypes: tuple[str, str], slowly: bool) -> Dict:
 
 
 def two_pictures(dtypes: tuple[str, str]) -> dict:
-    first, second = jnp.asarray(drawing(5)), jnp.asarray(started_anew(6))[:, :, :-2, :-1]
-    time = jax.random.randint(jax.random.key(0), (T, R), 0, T, jnp.int32)
+    first, second = drawing(5), started_anew(6)[:, :, :-2, :-1]
+    time = np.random.default_rng(0).integers(0, T, (T, R)).astype(np.int32)
     return {"first": first.astype(dtypes[0]), "time": time, "second": second.astype(dtypes[1])}
 
 
-@pytest.mark.parametrize("dtypes", [("uint8", "bool"), ("int32", "float32")])
+@pytest.mark.parametrize("dtypes", [("int32", "float32"), deep(("uint8", "bool"))])
 def test_two_pictures_are_both_taken_as_they_are(dtypes):
     """Each image has a scale of its own. The features of floats are computed in full, those of the other by changes."""
     settings = LSTM(conv_filters=3, memory_width=4, head_width=4, scales=("first=3", "second=0.5"))
+    usual, slow = (settings.build(of_two_pictures(dtypes, slowly), ACTIONS) for slowly in (False, True))
+
+    @jax.jit
+    def both(params, obs):
+        def objective(params, model):
+            return sum(jnp.sin(x).sum() for x in outputs(model, params, obs))
+
+        return [jax.value_and_grad(objective)(params, model) for model in (slow, usual)]
+
     obs = two_pictures(dtypes)
-    usual, _, disturbed = outputs(settings.build(of_two_pictures(dtypes, False), ACTIONS), obs)
-    slow, _, _ = outputs(settings.build(of_two_pictures(dtypes, True), ACTIONS), obs)
-
-    def both(function):
-        return jax.jit(jax.value_and_grad(lambda params: sum(jnp.sin(x).sum() for x in function(params))))(disturbed)
-
-    ours = both(slow)
-    assert_close(ours, both(usual))
+    ours, expected = both(some_parameters(usual, obs), obs)
+    assert_close(ours, expected)
     pictures = [ours[1]["params"]["torso"][name]["conv"] for name in ("first", "second")]
     assert all(np.any(gradient) for gradient in jax.tree.leaves(pictures))
 

@@ -84,12 +84,14 @@ KINDS = ("maze", "cost", "survival", "game")
 N = 1024
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_environments_conform(kind):
     check_environment(Coin(kind), jax.random.key(0))
 
 
 @pytest.mark.parametrize("n_steps", [2 * LONG - 1, LONG - 1], ids=["nearly two episodes", "less than one"])
+@pytest.mark.deep
 @pytest.mark.parametrize("kind", KINDS)
 def test_training_reports_the_rate_of_first_episodes(kind, n_steps):
     """Half of the episodes come out well. The means over all completed ones say otherwise: see the next test."""
@@ -115,17 +117,23 @@ def test_all_completed_episodes_would_say_otherwise():
     """What made the rate of training too high: bad episodes last longer, so that fewer of them fit in a rollout."""
     env = Coin("maze", fixed=0.5)
     agent = small_agent(env)
-    params = agent.init(jax.random.key(0), jnp.zeros((), jnp.int32)).params
-    students = CurrentStudents(BatchEnv(env), agent, params, LONG + SHORT)
-    episodes = students.play(jax.random.key(1), level_batch(jnp.full(N, 0.5, jnp.float32))).episodes
+
+    @jax.jit
+    def played():
+        params = agent.init(jax.random.key(0), jnp.zeros((), jnp.int32)).params
+        students = CurrentStudents(BatchEnv(env), agent, params, LONG + SHORT)
+        return students.play(jax.random.key(1), level_batch(jnp.full(N, 0.5, jnp.float32))).episodes
+
+    episodes = jax.device_get(played())
     assert float(episodes.solved.sum() / episodes.count.sum()) > 0.6
     assert float(episodes.first.solved.mean()) == pytest.approx(0.5, abs=4 * 0.5 / np.sqrt(N))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kind", KINDS)
 def test_evaluation_and_the_worst_levels_count_what_is_solved(kind):
     env, agent = Coin(kind, fixed=0.25), small_agent(Coin(kind)).agent
-    params = agent.init(jax.random.key(0), jnp.zeros((), jnp.int32)).params
+    params = jax.jit(agent.init)(jax.random.key(0), np.zeros((), np.int32)).params
     result = jax.jit(EvalRunner(TrainingDistribution(env), agent, N).evaluate)(jax.random.key(1), params)
     error = 4 * np.sqrt(0.25 * 0.75 / N)
     assert float(result.solved.mean()) == pytest.approx(0.25, abs=error)
@@ -138,6 +146,7 @@ def test_evaluation_and_the_worst_levels_count_what_is_solved(kind):
     assert rates.solved_rates(1.0)[0] == pytest.approx(0.25, abs=error)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_sfl_keeps_is_learnable(kind):
     """The chance p of a level is known here, and uniform: random levels have a mean p (1 - p) of 1/6.
@@ -162,14 +171,20 @@ def test_what_sfl_keeps_is_learnable(kind):
 def test_whole_episodes_of_every_student_are_counted():
     env = Coin("maze")
     agent = small_agent(env, n_students=3)
-    params = agent.init(jax.random.key(0), jnp.zeros((), jnp.int32)).params
-    students = CurrentStudents(BatchEnv(env, n_students=3), agent, params, n_steps=2)  # shorter than any episode
-    attempts = students.attempts(jax.random.key(1), jnp.array([0.0, 1.0], jnp.float32), 4)
+
+    @jax.jit
+    def played():
+        params = agent.init(jax.random.key(0), jnp.zeros((), jnp.int32)).params
+        students = CurrentStudents(BatchEnv(env, n_students=3), agent, params, n_steps=2)  # shorter than any episode
+        return students.attempts(jax.random.key(1), jnp.array([0.0, 1.0], jnp.float32), 4)
+
+    attempts = jax.device_get(played())
     assert attempts.episodes.solved.shape == (3, 2, 4)
     np.testing.assert_array_equal(attempts.episodes.solved.mean(axis=(0, 2)), [0, 1])
     assert int(attempts.env_steps) == 3 * 4 * (SHORT + LONG)
 
 
+@pytest.mark.deep
 def test_scoring_is_a_branch_and_each_seed_counts_its_own_steps():
     env = Coin("maze")
     runner = trained_with(env, small_agent(env), SFL(n_parallel=4, n_steps=LONG, n_scored=8, n_kept=4, every=3))
@@ -187,8 +202,14 @@ def test_scoring_is_a_branch_and_each_seed_counts_its_own_steps():
 def test_a_played_episode_says_how_it_ended():
     env = Coin("game", fixed=0.0)
     agent = small_agent(env).agent
-    params = agent.init(jax.random.key(0), jnp.zeros((), jnp.int32)).params
-    played = WholeEpisodes(env, agent).play(jax.random.key(1), params, jnp.zeros(N, jnp.float32))
+
+    @jax.jit
+    def play():
+        params = agent.init(jax.random.key(0), jnp.zeros((), jnp.int32)).params
+        played = WholeEpisodes(env, agent).play(jax.random.key(1), params, jnp.zeros(N, jnp.float32))
+        return played, played.solved
+
+    played, solved = jax.device_get(play())
     assert set(np.unique(played.progress)) == {0.0, 0.5}  # lost or drawn
     np.testing.assert_array_equal(played.returns, np.where(played.progress == 0.5, 0, -1))
-    assert not np.asarray(played.solved).any()
+    assert not solved.any()

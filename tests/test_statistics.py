@@ -39,12 +39,10 @@ def test_two_seeds_by_hand():
     assert bootstrap_interval(np.array([0.0, 1.0])) == (0.0, 1.0)
 
 
-def test_seeds_are_resampled_within_each_task_independently():
-    """With seed effects that cancel inside a row, resampling whole rows would give an interval of width 0."""
+def test_whole_seeds_are_resampled():
+    """The effects of a seed cancel here, so that all resampled means are equal. Task by task, they would not be."""
     scores = np.array([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
-    low, high = bootstrap_interval(scores, np.mean)
-    assert low < 0.3
-    assert high > 0.7
+    assert bootstrap_interval(scores, np.mean) == (0.5, 0.5)
 
 
 def test_interval_of_the_mean_is_the_normal_one_for_many_seeds():
@@ -67,18 +65,24 @@ def coverage(n_seeds: int, n_tasks: int, n_trials: int = 300, correlation: float
     return covered / n_trials
 
 
-@pytest.mark.parametrize("n_tasks", [1, 4])
-@pytest.mark.parametrize("n_seeds", [MIN_SEEDS, 10, 20])
+@pytest.mark.parametrize(
+    ("n_seeds", "n_tasks"),
+    [
+        (MIN_SEEDS, 4),
+        *(pytest.param(*case, marks=pytest.mark.deep) for case in ((MIN_SEEDS, 1), (10, 1), (10, 4), (20, 1), (20, 4))),
+    ],
+)
 def test_the_interval_covers_the_truth_about_as_often_as_it_says(n_seeds, n_tasks):
     assert 0.85 <= coverage(n_seeds, n_tasks) <= 0.99
 
 
-def test_where_a_good_seed_is_good_at_all_tasks_the_published_interval_is_too_narrow():
-    """As its docstring says. Of 150 draws at 66%, 3.5 standard deviations are 14%."""
-    assert 0.52 <= coverage(10, n_tasks=13, n_trials=150, correlation=0.25) <= 0.8
+def test_the_interval_covers_the_truth_where_a_good_seed_is_good_at_all_tasks():
+    """As its docstring says; task by task, it would in 66% of draws. Of 150 at 91%, 3.5 standard deviations are 8%."""
+    assert coverage(10, n_tasks=13, n_trials=150, correlation=0.25) >= 0.83
 
 
 @pytest.mark.parametrize(("n_seeds", "at_most"), [(2, 0.6), (3, 0.8)])
+@pytest.mark.deep
 def test_the_interval_of_two_or_three_seeds_would_cover_the_truth_far_too_rarely(n_seeds, at_most):
     assert coverage(n_seeds, n_tasks=1) <= at_most
 

@@ -10,13 +10,12 @@ import jax
 import jax.numpy as jnp
 import pytest
 import yaml
-from toy_program import EVALUATION, toy_config, toy_program
+from toy_program import toy_config, toy_experiment, toy_program
 
 from minimax_lib import evaluate
 from minimax_lib.config import Config, from_dict, parse, save_yaml, to_dict
 from minimax_lib.experiment.checkpoint import Checkpoints, placed
 from minimax_lib.experiment.provenance import configuration_of, edited, sealed, words_of
-from minimax_lib.experiment.run import ExperimentRunner
 from minimax_lib.experiment.saved import find_run
 
 SPY = "from pathlib import Path\nPath(__file__).with_name('imported').touch()\n"
@@ -27,7 +26,7 @@ SETTINGS = {
 
 
 def train(config: Config, **arguments: int) -> int:
-    return ExperimentRunner(config, toy_program(config, **arguments), EVALUATION).run()
+    return toy_experiment(config, **arguments).run()
 
 
 @pytest.fixture(scope="module")

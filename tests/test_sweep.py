@@ -629,6 +629,7 @@ def test_one_trial_alone():
     ]  # fmt: skip
 
 
+@pytest.mark.deep
 def test_signals_save_the_trials_and_a_second_one_always_works(here):
     # A process of its own, which signals itself as soon as a trial hangs: one start of Python for all cases.
     driver = """
@@ -730,7 +731,8 @@ def test_a_folder_with_other_files_is_refused(capsys):
     assert "holds files and no sweep (thesis.tex)" in capsys.readouterr().err
 
 
-def test_plugins_and_the_cache_go_to_the_training_by_flag(here):
+def test_plugins_and_the_cache_go_to_the_training_by_flag(here, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])  # the plugin's folder is added to it
     Path("mine.py").write_text("")
     settings = BASE["settings"] | {"plugins": ["mine"], "compilation_cache": "none"}
     echo = "import sys; print('error:', *sys.argv[1:]); sys.exit(1)"

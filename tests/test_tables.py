@@ -7,9 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from toy_program import EVALUATION, toy_config, toy_program
+from toy_program import EVALUATION, toy_config, toy_experiment
 
-from minimax_lib.experiment.run import ExperimentRunner
 from minimax_lib.experiment.writers.csv import OLD_NAMES, OLD_TABLES, CsvWriter, old_names, read_table
 
 WHOLE = "update,seconds,x\n1,0.5,a\n2,1.5,b\n3,2.5,c\n"
@@ -184,7 +183,7 @@ def half(tmp_path_factory):
 
 def train(folder: Path, **settings) -> Path:
     config = toy_config(folder, **settings)
-    ExperimentRunner(config, toy_program(config), EVALUATION).train()
+    toy_experiment(config).train()
     return config.run_folder
 
 

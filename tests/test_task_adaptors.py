@@ -1,13 +1,13 @@
 """Task curricula in other libraries' training: no task and no result is lost, and a seed gives the same tasks."""
 
 import functools
+import itertools
 import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -116,8 +116,16 @@ def played(envs: Any, n_steps: int, seed: int = 0) -> list[Any]:
     return seen
 
 
-@pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
-@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
+@pytest.mark.parametrize(
+    ("kind", "mode"),
+    [
+        *((SyncVectorEnv, mode) for mode in MODES),
+        (AsyncVectorEnv, AutoresetMode.NEXT_STEP),
+        pytest.param(AsyncVectorEnv, AutoresetMode.SAME_STEP, marks=pytest.mark.deep),
+        pytest.param(AsyncVectorEnv, AutoresetMode.DISABLED, marks=pytest.mark.deep),
+    ],
+    ids=lambda value: getattr(value, "value", None),
+)
 def test_tasks_sent_are_taken_and_reported(kind, mode):
     host = Remembering(TSCL(N), seed=1)
     envs = vector(kind, mode, host)
@@ -143,6 +151,7 @@ def test_tasks_sent_are_taken_and_reported(kind, mode):
     np.testing.assert_array_equal(obs[goes_on, 1], tasks[goes_on])
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
 def test_sync_and_two_runs_of_async_are_equal(mode):
     runs = []
@@ -331,7 +340,7 @@ class Start(gymnasium.Env):
         return self.place, 0.0, self.time == 2, False, {}
 
 
-@pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
+@pytest.mark.parametrize("kind", [SyncVectorEnv, pytest.param(AsyncVectorEnv, marks=pytest.mark.deep)])
 def test_tasks_may_be_points_of_a_box(kind):
     space = Box((-1.0, 0.0), (1.0, 1.0))
     host = Remembering(minimax_lib.tasks.UniformOver(space), space)
@@ -395,6 +404,7 @@ class Seeded(gymnasium.Wrapper):
         return self.env.reset()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("library", "name", "entry"),
     [("minigrid", "MiniGrid-SimpleCrossingS9N3-v0", "image"), ("nle", "NetHackScore-v0", "glyphs")],
@@ -432,12 +442,12 @@ MAZE = minimax_lib.make_env("AMaze", height=3, width=3, n_walls=2, max_steps=6)
 
 @functools.cache
 def levels() -> Any:
-    keys = jax.random.split(jax.random.key(0), N)
-    return jax.device_get(jax.vmap(MAZE.sample_level)(keys))
+    drawn = jax.jit(lambda key: jax.vmap(MAZE.sample_level)(jax.random.split(key, N)))
+    return jax.device_get(drawn(jax.random.key(0)))
 
 
 def of_list(tasks: np.ndarray) -> dict[str, Any]:
-    return {"levels": jax.tree.map(lambda x: jnp.asarray(x[tasks]), levels())}
+    return {"levels": jax.tree.map(lambda x: x[tasks], levels())}
 
 
 def maze_envs(host: Host) -> TaskResets:
@@ -667,8 +677,16 @@ def new_core(name: str, folder: Path) -> Any:
     return TASK_CURRICULA[name](**needed.get(name, {})).build(N)
 
 
-@pytest.mark.parametrize("adaptor", list(ADAPTORS))
-@pytest.mark.parametrize("name", TASK_CURRICULA.names())
+def pairs() -> list[Any]:
+    """Each core with each adaptor. One core through all adaptors, and one that is evaluated, are for everybody."""
+    quick = {("plr", adaptor) for adaptor in ADAPTORS} | {("sfl", "steps")}
+    return [
+        pytest.param(*pair, marks=() if pair in quick else pytest.mark.deep)
+        for pair in itertools.product(TASK_CURRICULA.names(), ADAPTORS)
+    ]
+
+
+@pytest.mark.parametrize(("name", "adaptor"), pairs())
 def test_every_core_goes_through_every_adaptor(name, adaptor, tmp_path):
     core = new_core(name, tmp_path)
     host = Remembering(core, seed=1)

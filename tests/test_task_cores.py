@@ -1,5 +1,6 @@
 """Task curricula: closed forms, plain Python models, refusals, and what the reference gets wrong."""
 
+import functools
 import json
 
 import jax
@@ -83,11 +84,13 @@ CORES = {
 
 def results(task, progress=1.0, length=1, episode=True, episode_return=0.0, score=np.nan, valid=True) -> Results:
     """Results of attempts, given as lists or as one value for all."""
-    task = task if isinstance(task, tuple | jax.Array) else jnp.asarray(task, jnp.int32)
+    task = task if isinstance(task, tuple | jax.Array) else np.asarray(task, np.int32)
     n = len(jax.tree.leaves(task)[0])
 
     def full(value, dtype):
-        return jnp.broadcast_to(jnp.asarray(value, dtype), (n,))
+        if isinstance(value, jax.Array):
+            return jnp.broadcast_to(value.astype(dtype), (n,))
+        return np.broadcast_to(np.asarray(value, dtype), (n,))
 
     returns = full(episode_return, jnp.float32)
     return Results(
@@ -102,15 +105,36 @@ def results(task, progress=1.0, length=1, episode=True, episode_return=0.0, scor
     )
 
 
-def rated(core, *rates, state=None):
-    """The state after evaluations of all tasks."""
-    state = core.init(KEY) if state is None else state
-    for row in rates:
-        state = core.evaluated(state, jnp.asarray(row, jnp.float32), jnp.ones(len(row), bool))
-    return state
+def traced(*given, **named) -> Results:
+    """`results` inside a compiled function, where numbers of NumPy cannot be indexed."""
+    return jax.tree.map(jnp.asarray, results(*given, **named))
 
 
-@pytest.mark.parametrize("name", CORES)
+@functools.partial(jax.jit, static_argnums=0)
+def weighed(core, key, rates):
+    """(the weights before the first evaluation, the state after evaluations [T, N] of all tasks, its weights)."""
+    first = core.init(key)
+    known = jnp.ones(rates.shape[1], bool)
+    state, _ = jax.lax.scan(lambda state, row: (core.evaluated(state, row, known), None), first, rates)
+    return core.weights(first), state, core.weights(state)
+
+
+def after_rates(core, *rates):
+    """The same, on the host."""
+    return jax.device_get(weighed(core, KEY, np.float32(rates)))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def draws(core, n, key, state):
+    return core.sample(key, state, n)
+
+
+QUICK = ("online omni", "strata of tscl")  # the others are compiled below, or with the recordings
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.deep) for name in CORES]
+)
 def test_every_core_compiles_once_for_four_seeds(name):
     core = CORES[name]
 
@@ -119,60 +143,56 @@ def test_every_core_compiles_once_for_four_seeds(name):
         tasks = core.sample(k_draw, state, 8)
         state = core.started(state, tasks, numbers > 2)
         progress = jnp.round(jax.random.uniform(k_progress, (8,)))
-        ended = results(
-            tasks, progress=progress, length=numbers, episode=numbers > 3, valid=numbers > 2, score=progress
-        )
+        ended = traced(tasks, progress=progress, length=numbers, episode=numbers > 3, valid=numbers > 2, score=progress)
         state = core.update(state, ended)
         if episodes_needed(core):
             state = core.evaluated(state, jax.random.uniform(k_rates, (N,)), jnp.arange(N) > 0)
         return state, (tasks, core.weights(state), core.report(state))
 
-    step = jax.jit(jax.vmap(step, in_axes=(0, 0, None)))
-    state = jax.vmap(core.init)(jax.random.split(KEY, 4))
+    seeds = jax.vmap(step, in_axes=(0, 0, None))
+    step = jax.jit(lambda key, state, numbers: seeds(jax.random.split(key, 4), state, numbers))
+    state = jax.jit(lambda key: jax.vmap(core.init)(jax.random.split(key, 4)))(KEY)
     for i in range(3):
         kinds = jax.tree.map(lambda x: (x.shape, x.dtype), state)
-        state, (tasks, weights, report) = step(jax.random.split(jax.random.key(i), 4), state, jnp.arange(8) + i)
+        state, (tasks, weights, report) = step(jax.random.key(i), state, np.arange(8, dtype=np.int32) + i)
         assert jax.tree.map(lambda x: (x.shape, x.dtype), state) == kinds
         assert all(x.shape == (4,) and x.dtype == jnp.float32 for x in report.values())
         if core.n_tasks is None:
             assert weights is None
         else:
+            tasks, weights = np.asarray(tasks), np.asarray(weights)
             assert ((tasks >= 0) & (tasks < N)).all()
             assert (weights >= 0).all()
             np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-6)
     assert step._cache_size() == 1
 
 
-@pytest.mark.parametrize("name", ["top k", "masked", "omni learnability"])
+@pytest.mark.parametrize("name", [pytest.param("top k", marks=pytest.mark.deep), "masked", "omni learnability"])
 def test_a_task_without_weight_is_never_drawn(name):
     core = {
         "top k": SFL(N, "topk", k=2),
         "masked": CORES["masked"],
         "omni learnability": Omni(SFL(N), MATRIX, factor_of_boring=0.0),
     }[name]
-    state = rated(core, [0.9, 0.1, 0.3, 0.2, 0.05, 0.6])
-    weights = np.asarray(core.weights(state))
+    _, state, weights = after_rates(core, [0.9, 0.1, 0.3, 0.2, 0.05, 0.6])
     assert (weights == 0).any()
     # Twice: in the reference, OMNI over learnability has lost its weights at the second draw.
     for i in range(2):
-        drawn = np.bincount(core.sample(jax.random.key(i), state, 1_000_000), minlength=N)
+        drawn = np.bincount(draws(core, 1_000_000, jax.random.key(i), state), minlength=N)
         assert drawn[weights == 0].sum() == 0
         np.testing.assert_allclose(drawn / 1e6, weights, atol=2.5e-3)
 
 
 def test_equal_rates_give_exactly_uniform_weights():
     n = 105
-    core = LearningProgress(n)
-    evaluate = jax.jit(core.evaluated)
-    state = core.init(KEY)
-    for _ in range(40):  # the moving averages of a constant leave rounding
-        state = evaluate(state, jnp.full(n, 0.3, jnp.float32), jnp.ones(n, bool))
-    np.testing.assert_array_equal(core.weights(state), np.full(n, 1 / n, np.float32))
+    # The moving averages of a constant leave rounding.
+    *_, weights = after_rates(LearningProgress(n), *np.full((40, n), 0.3))
+    np.testing.assert_array_equal(weights, np.full(n, 1 / n, np.float32))
 
 
 def test_learning_progress_above_a_baseline_that_is_given():
     core = LearningProgress(2, alpha=0.5, baseline=(0.5, 0.0))
-    state = rated(core, [0.4, 0.4], [0.75, 0.4])
+    _, state, _ = after_rates(core, [0.4, 0.4], [0.75, 0.4])
     np.testing.assert_allclose(state.fast, [0.25, 0.4], atol=1e-6)
     np.testing.assert_allclose(state.slow, [0.125, 0.4], atol=1e-6)
     for wrong in ((0.1,), (0.1, 1.0), (0.1, float("nan"))):
@@ -182,22 +202,22 @@ def test_learning_progress_above_a_baseline_that_is_given():
 
 @pytest.mark.parametrize("make", [LearningProgress, SFL])
 def test_tasks_without_a_rate_count_as_never_solved_or_stay_as_they_are(make):
-    rates, known = jnp.array([0.8, 0.9]), jnp.array([True, False])
+    rates, some, both = np.float32([[0.8, 0.9], [0.8, 0.0]]), np.array([True, False]), np.ones(2, bool)
     for unseen in ("zero", "keep"):
         core = make(2, unseen=unseen)
-        before = rated(core, [0.2, 0.5], [0.4, 0.6])
-        after = core.evaluated(before, rates, known)
-        wanted = before if unseen == "keep" else rated(core, [0.8, 0.0], state=before)
-        changed = rated(core, [0.8, 0.9], state=before)
-        for x, kept, full in zip(*map(jax.tree.leaves, (after, wanted, changed)), strict=True):
+        evaluated = jax.jit(core.evaluated)
+        _, before, _ = after_rates(core, [0.2, 0.5], [0.4, 0.6])
+        after = evaluated(before, rates[0], some)
+        wanted = before if unseen == "keep" else evaluated(before, rates[1], both)
+        changed = evaluated(before, rates[0], both)
+        for x, kept, full in zip(*map(jax.tree.leaves, jax.device_get((after, wanted, changed))), strict=True):
             assert x[1] == kept[1]
             assert x[0] == full[0]
 
 
 def test_sfl_is_uniform_only_until_it_is_told():
-    core = SFL(N, "topk", k=2)
-    np.testing.assert_allclose(core.weights(core.init(KEY)), 1 / N)
-    weights = core.weights(rated(core, [0.1, 0.5, 0.9, 0.5, 0.0, 0.5]))
+    first, _, weights = after_rates(SFL(N, "topk", k=2), [0.1, 0.5, 0.9, 0.5, 0.0, 0.5])
+    np.testing.assert_allclose(first, 1 / N)
     np.testing.assert_allclose(weights, [0, 0.5, 0, 0.5, 0, 0])  # of equal ones, the lowest numbers
 
 
@@ -205,7 +225,7 @@ def test_online_rates_are_those_of_a_plain_loop():
     rng = np.random.default_rng(0)
     for count, continuous in (("attempts", False), ("episodes", True)):
         core = Online(SFL(N), every=7, uniform=0.0, count=count, continuous=continuous)
-        state, successes, attempts, number, rates = core.init(KEY), np.zeros(N), np.zeros(N), 0, np.zeros(N)
+        state, successes, attempts, number, rates = jax.jit(core.init)(KEY), np.zeros(N), np.zeros(N), 0, np.zeros(N)
         update = jax.jit(core.update)
         for _ in range(8):
             task, valid, episode = rng.integers(N, size=20), rng.random(20) < 0.6, rng.random(20) < 0.5
@@ -226,23 +246,29 @@ def test_online_rates_are_those_of_a_plain_loop():
 
 def test_the_best_task_of_each_stratum_keeps_its_weight():
     core = Strata(SFL(N), STRATA)
-    first = core.init(KEY)
-    np.testing.assert_allclose(core.weights(first), 1 / N)  # nothing is the best yet
     rates = np.array([0.5, 0.9, 0.9, 0.1, 0.1, 0.0])
     learnability = rates * (1 - rates)
     wanted = learnability * np.where(np.isin(np.arange(N), [1, 3]), 1, 0.001)
-    np.testing.assert_allclose(core.weights(rated(core, rates)), wanted / wanted.sum(), atol=1e-6)
+    first, _, weights = after_rates(core, rates)
+    np.testing.assert_allclose(first, 1 / N)  # nothing is the best yet
+    np.testing.assert_allclose(weights, wanted / wanted.sum(), atol=1e-6)
     by_weight = Strata(Uniform(N), STRATA, "score", factor_of_others=0.0)
     assert episodes_needed(by_weight) == 0
-    np.testing.assert_allclose(by_weight.weights(by_weight.init(KEY)), [0.5, 0, 0, 0.5, 0, 0])
+    weights = jax.jit(lambda key: by_weight.weights(by_weight.init(key)))(KEY)
+    np.testing.assert_allclose(weights, [0.5, 0, 0, 0.5, 0, 0])
 
 
 def test_a_filter_that_leaves_nothing_changes_nothing():
-    weights = jnp.array([0.25, 0.75, 0.0])
-    np.testing.assert_array_equal(reweighted(weights, jnp.array([0.0, 0.0, 1.0])), weights)
-    np.testing.assert_allclose(reweighted(weights, jnp.array([3.0, 1.0, 1.0])), [0.5, 0.5, 0.0])
-    core = Masked(SFL(3), (False, True, True))
-    np.testing.assert_allclose(core.weights(rated(core, [0.5, 0.0, 1.0])), [0, 0.5, 0.5])  # but a mask is kept
+    weights, filtered = np.float32([0.25, 0.75, 0.0]), jax.jit(reweighted)
+    np.testing.assert_array_equal(filtered(weights, np.float32([0.0, 0.0, 1.0])), weights)
+    np.testing.assert_allclose(filtered(weights, np.float32([3.0, 1.0, 1.0])), [0.5, 0.5, 0.0])
+    *_, weights = after_rates(Masked(SFL(3), (False, True, True)), [0.5, 0.0, 1.0])
+    np.testing.assert_allclose(weights, [0, 0.5, 0.5])  # but a mask is kept
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def with_matrix(core, state, interesting, present):
+    return core.set_interesting(state, interesting, present)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -252,9 +278,9 @@ def test_boring_tasks_are_those_of_a_plain_loop(seed):
     interesting, present = rng.random((n, n)) < 0.6, rng.random(n) < 0.7
     rates = np.round(rng.random(n), 1)
     core = Omni(LearningProgress(n))
-    state = rated(core, rates)
+    _, state, _ = after_rates(core, rates)
     assert not state.boring.any()  # the default matrix
-    state = jax.jit(core.set_interesting)(state, jnp.asarray(interesting), jnp.asarray(present))
+    state = with_matrix(core, state, interesting, present)
     chosen, boring = set(), set()
     for i in sorted(range(n), key=lambda i: (-rates[i], i)):
         if i not in boring:
@@ -316,80 +342,109 @@ def test_a_rule_may_say_what_is_interesting():
 
 def test_a_batch_of_random_tasks_lasts_for_its_steps():
     core = BatchedUniform(50, batch_steps=10, warmup=1)
-    state = core.init(KEY)
-    assert len(set(core.sample(KEY, state, 40).tolist())) > 10  # while it warms up
+    state, update, task = jax.device_get(jax.jit(core.init)(KEY)), jax.jit(core.update), jax.jit(core.task)
+    assert len(set(draws(core, 40, KEY, state).tolist())) > 10  # while it warms up
     seen = []
     for lengths in ([4, 4], [4, 4], [3, 0], [1, 30]):
-        state = core.update(state, results([0, 0], length=lengths))
+        state = update(state, results([0, 0], length=lengths))
         seen.append((int(state.batch), int(state.steps)))
         if state.batch:
-            drawn = {*core.sample(KEY, state, 20).tolist(), *core.sample(jax.random.key(5), state, 20).tolist()}
-            assert drawn == {int(core.task(state))}
+            drawn = {i for seed in (0, 5) for i in draws(core, 40, jax.random.key(seed), state).tolist()}
+            assert drawn == {int(task(state))}
     assert seen == [(0, 8), (1, 6), (1, 9), (5, 0)]  # 8, 16, 19 and 50 steps have ended
-    tasks = [int(core.task(state.replace(batch=jnp.int32(i)))) for i in range(30)]
+    tasks = [int(task(state.replace(batch=np.int32(i)))) for i in range(30)]
     assert len(set(tasks)) > 15
 
 
 def test_a_synced_batch_lasts_until_somebody_says_so():
     core = SyncedUniform(10, warmup=1, uniform_chance=0.2)
-    state = core.init(KEY)
-    np.testing.assert_allclose(core.weights(state), 0.1, atol=1e-6)
-    state = core.next_batch(core.update(state, results([0], length=1000)))
-    wanted = np.full(10, 0.02) + 0.8 * (np.arange(10) == core.task(state))
-    np.testing.assert_allclose(core.weights(state), wanted, atol=1e-6)
-    drawn = np.bincount(core.sample(KEY, state, 20_000), minlength=10) / 20_000
-    np.testing.assert_allclose(drawn, wanted, atol=0.015)
+
+    @jax.jit
+    def trial(key):
+        first = core.init(key)
+        state = core.next_batch(core.update(first, traced([0], length=1000)))
+        return core.weights(first), core.weights(state), core.task(state), core.sample(key, state, 20_000)
+
+    first, weights, task, drawn = jax.device_get(trial(KEY))
+    np.testing.assert_allclose(first, 0.1, atol=1e-6)
+    wanted = np.full(10, 0.02) + 0.8 * (np.arange(10) == task)
+    np.testing.assert_allclose(weights, wanted, atol=1e-6)
+    np.testing.assert_allclose(np.bincount(drawn, minlength=10) / 20_000, wanted, atol=0.015)
 
 
 def test_manual_tasks_come_in_their_order_and_the_last_is_repeated():
     core = Manual(N, capacity=4)
-    state = core.put(core.init(KEY), jnp.array([3, 5, 3], jnp.int32))
-    assert core.sample(KEY, state, 5).tolist() == [3, 5, 3, 3, 3]
-    state = core.put(state, jnp.array([1, 2], jnp.int32))
-    assert core.report(state)["manual/dropped"] == 1
-    assert core.sample(KEY, state, 4).tolist() == [3, 5, 3, 1]
-    np.testing.assert_allclose(core.weights(state), [0, 0.25, 0, 0.5, 0, 0.25])
-    # Only the first and the third of four draws are begun: the others wait on.
-    state = core.started(state, jnp.array([3, 5, 3, 1], jnp.int32), jnp.array([True, False, True, False]))
-    assert core.sample(KEY, state, 3).tolist() == [5, 1, 1]
-    state = core.started(state, jnp.array([5, 1, 1], jnp.int32), jnp.ones(3, bool))
-    assert core.report(state)["manual/empty"] == 1
-    assert core.report(state)["manual/waiting"] == 0
-    assert core.sample(KEY, state, 2).tolist() == [1, 1]
+
+    @jax.jit
+    def trial(key):
+        states = [core.put(core.init(key), jnp.array([3, 5, 3], jnp.int32))]
+        states.append(core.put(states[-1], jnp.array([1, 2], jnp.int32)))
+        # Only the first and the third of four draws are begun: the others wait on.
+        some = jnp.array([True, False, True, False])
+        states.append(core.started(states[-1], jnp.array([3, 5, 3, 1], jnp.int32), some))
+        states.append(core.started(states[-1], jnp.array([5, 1, 1], jnp.int32), jnp.ones(3, bool)))
+        return [(core.sample(key, state, 5), core.report(state), core.weights(state)) for state in states]
+
+    drawn, reports, weights = zip(*jax.device_get(trial(KEY)), strict=True)
+    assert drawn[0].tolist() == [3, 5, 3, 3, 3]
+    assert reports[1]["manual/dropped"] == 1
+    assert drawn[1].tolist()[:4] == [3, 5, 3, 1]
+    np.testing.assert_allclose(weights[1], [0, 0.25, 0, 0.5, 0, 0.25])
+    assert drawn[2].tolist()[:3] == [5, 1, 1]
+    assert reports[3]["manual/empty"] == 1
+    assert reports[3]["manual/waiting"] == 0
+    assert drawn[3].tolist()[:2] == [1, 1]
 
 
 def test_each_part_of_a_product_is_told_its_own():
     core = ProductCurriculum((SFL(2), ListedPLR(3)))
-    state = core.update(core.init(KEY), results([5, 1], score=[7.0, 2.0]))
-    np.testing.assert_array_equal(state[1].scores, [0, 2, 7])  # 5 is (1, 2), 1 is (0, 1)
-    rates = jnp.array([0.2, 0.4, 0.9, 0.3, 0.0, 0.6])
-    state = core.evaluated(state, rates, jnp.array([True, True, False, True, True, True]))
+
+    @jax.jit
+    def trial(key, rates, known):
+        told = core.update(core.init(key), traced([5, 1], score=[7.0, 2.0]))
+        state = core.evaluated(told, rates, known)
+        parts = [part.weights(own) for part, own in zip(core.cores, state, strict=True)]
+        return told, state, core.weights(state), parts, core.report(state)
+
+    rates, known = np.float32([0.2, 0.4, 0.9, 0.3, 0.0, 0.6]), np.array([True, True, False, True, True, True])
+    told, state, weights, parts, report = jax.device_get(trial(KEY, rates, known))
+    np.testing.assert_array_equal(told[1].scores, [0, 2, 7])  # 5 is (1, 2), 1 is (0, 1)
     np.testing.assert_allclose(state[0].rates, [0.3, 0.3], atol=1e-6)
-    wanted = np.outer(core.cores[0].weights(state[0]), core.cores[1].weights(state[1])).reshape(-1)
-    np.testing.assert_allclose(core.weights(state), wanted, atol=1e-6)
-    assert set(core.report(state)) >= {"0/tasks/learnability", "1/tasks/seen"}
+    np.testing.assert_allclose(weights, np.outer(*parts).reshape(-1), atol=1e-6)
+    assert set(report) >= {"0/tasks/learnability", "1/tasks/seen"}
 
 
 def test_a_product_with_a_box_draws_tuples():
     core = CORES["product with a box"]
-    points, numbers = core.sample(KEY, core.init(KEY), 4)
+
+    @jax.jit
+    def trial(key):
+        points, numbers = core.sample(key, core.init(key), 4)
+        state = core.update(core.init(key), traced((points, numbers), length=2, score=1.0))
+        return points, core.cores[0].point(state[0])
+
+    points, point = trial(KEY)
     assert points.shape == (4, 1)
-    state = core.update(core.init(KEY), results((points, numbers), length=2, score=1.0))
-    assert core.cores[0].point(state[0]) == pytest.approx(0.8)
+    assert point == pytest.approx(0.8)
 
 
 def test_domain_randomisation_over_spaces():
-    points = UniformOver(Box((0.0, 2.0), (1.0, 3.0))).sample(KEY, (), 100)
+    points = jax.eval_shape(lambda key: UniformOver(Box((0.0, 2.0), (1.0, 3.0))).sample(key, (), 100), KEY)
     assert points.shape == (100, 2)
-    np.testing.assert_allclose(CORES["strata space"].weights(()), [1 / 8] * 4 + [1 / 4] * 2)
+    np.testing.assert_allclose(jax.jit(CORES["strata space"].weights)(()), [1 / 8] * 4 + [1 / 4] * 2)
 
 
 def test_annealing_stops_at_the_end():
     core = SimulatedAnnealing(0.0, 1.0, 2**31 - 1)
-    state = core.update(core.init(KEY), results([0], length=2**30))
-    for _ in range(5):
-        state = core.update(state, results([0, 0], length=[2**30, 2**29]))
-    assert core.sample(KEY, state, 1)[0, 0] == 1
+
+    @jax.jit
+    def trial(key):
+        state = core.update(core.init(key), traced([0], length=2**30))
+        for _ in range(5):
+            state = core.update(state, traced([0, 0], length=[2**30, 2**29]))
+        return core.sample(key, state, 1)
+
+    assert trial(KEY)[0, 0] == 1
 
 
 CONDITIONS = {
@@ -406,16 +461,15 @@ RANGES = {"steps": 15, "total_steps": 15, "episodes": 5, "tasks": 6}
 
 @pytest.mark.parametrize("text", CONDITIONS)
 def test_conditions_mean_what_they_say(text):
-    rng = np.random.default_rng(0)
-    condition, outcomes = parse_condition(text), set()
+    rng, cases = np.random.default_rng(0), []
     for _ in range(40):
         counters = {name: int(rng.integers(0, top)) for name, top in RANGES.items()}
-        counters |= {"total_episodes": 3, "total_tasks": 3, "episode_return": float(np.float32(rng.normal()))}
-        numbers = {name: jnp.asarray(value) for name, value in counters.items()}
-        found = bool(condition(Counters(**numbers)))
-        assert found == CONDITIONS[text](counters), counters
-        outcomes.add(found)
-    assert outcomes == {True, False}
+        cases.append(counters | {"total_episodes": 3, "total_tasks": 3, "episode_return": np.float32(rng.normal())})
+    numbers = {name: np.array([case[name] for case in cases]) for name in cases[0]}
+    numbers = {name: x.astype(np.int32) if x.dtype == int else x for name, x in numbers.items()}
+    found = jax.jit(jax.vmap(parse_condition(text)))(Counters(**numbers)).tolist()
+    assert found == [CONDITIONS[text](counters) for counters in cases]
+    assert set(found) == {True, False}
 
 
 @pytest.mark.parametrize(
@@ -443,34 +497,47 @@ def test_wrong_conditions_are_refused_with_their_position(text, message):
 def test_counters_are_compared_as_whole_numbers():
     """As float32, 16,777,217 steps would not be more than 16,777,216."""
     core = Sequential(2, (0, 1), ("steps > 16777216",))
-    state = core.update(core.init(KEY), results([0], length=16_777_216))
+    update = jax.jit(core.update)
+    state = update(jax.jit(core.init)(KEY), results([0], length=16_777_216))
     assert state.progress.stage == 0
-    assert core.update(state, results([0])).progress.stage == 1
+    assert update(state, results([0])).progress.stage == 1
 
 
 def test_a_stage_knows_its_tasks_by_its_own_numbers():
     core = Sequential(N, (Stage(ListedPLR(2), (4, 1)), 0), (lambda counters: counters.episodes >= 3,))
-    state = core.init(KEY)
-    assert set(core.sample(KEY, state, 50).tolist()) == {1, 4}
-    np.testing.assert_allclose(core.weights(state), [0, 0.5, 0, 0, 0.5, 0])
-    state = core.started(state, jnp.array([1, 4, 1], jnp.int32), jnp.array([True, True, False]))
-    np.testing.assert_array_equal(state.stages[0].begun.last, [2, 1])
-    # The third ends the stage. The fourth is late, and so is the one on a task that no stage has now.
-    state = core.update(state, results([1, 5, 4, 1], score=[3.0, 9.0, 2.0, 8.0]))
-    np.testing.assert_array_equal(state.stages[0].scores, [2, 3])
-    assert state.progress.stage == 1
-    assert core.report(state)["sequential/late"] == 2
-    assert set(core.sample(KEY, state, 50).tolist()) == {0}
+
+    @jax.jit
+    def trial(key):
+        first = core.init(key)
+        begun = core.started(first, jnp.array([1, 4, 1], jnp.int32), jnp.array([True, True, False]))
+        # The third ends the stage. The fourth is late, and so is the one on a task that no stage has now.
+        state = core.update(begun, traced([1, 5, 4, 1], score=[3.0, 9.0, 2.0, 8.0]))
+        drawn = [core.sample(key, one, 50) for one in (first, state)]
+        return drawn, core.weights(first), begun.stages[0], state.stages[0], state.progress.stage, core.report(state)
+
+    drawn, weights, begun, told, stage, report = jax.device_get(trial(KEY))
+    assert set(drawn[0].tolist()) == {1, 4}
+    np.testing.assert_allclose(weights, [0, 0.5, 0, 0, 0.5, 0])
+    np.testing.assert_array_equal(begun.begun.last, [2, 1])
+    np.testing.assert_array_equal(told.scores, [2, 3])
+    assert stage == 1
+    assert report["sequential/late"] == 2
+    assert set(drawn[1].tolist()) == {0}
 
 
 def test_only_the_current_stage_is_evaluated():
     core = Sequential(N, (SFL(N), Stage(SFL(2), (3, 5))), ("episodes >= 1",))
     assert episodes_needed(core) == 2
-    rates = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
-    state = rated(core, rates)
-    assert not state.stages[1].measured.any()
-    state = rated(core, rates, state=core.update(state, results([0])))
-    np.testing.assert_allclose(state.stages[1].rates, [0.4, 0.6])
+
+    @jax.jit
+    def trial(key, rates):
+        first = core.evaluated(core.init(key), rates, jnp.ones(N, bool))
+        second = core.evaluated(core.update(first, traced([0])), rates, jnp.ones(N, bool))
+        return first.stages[1].measured, second.stages[1].rates
+
+    measured, rates = trial(KEY, np.float32([0.1, 0.2, 0.3, 0.4, 0.5, 0.6]))
+    assert not np.asarray(measured).any()
+    np.testing.assert_allclose(rates, [0.4, 0.6])
 
 
 def test_stages_may_be_given_as_tasks_and_spaces():
@@ -484,19 +551,25 @@ def test_stages_may_be_given_as_tasks_and_spaces():
 def test_the_window_of_returns_stays_at_a_thousand():
     """The reference's shrinks to 100 after the first stage."""
     core = Sequential(2, (0, 1), ("episodes >= 1",))
-    state = jax.jit(core.update)(core.init(KEY), results([0] * 1201, episode_return=np.arange(1201)))
-    assert state.progress.counters().episode_return == pytest.approx(np.arange(201, 1201).mean())
+    told = jax.jit(lambda key, given: core.update(core.init(key), given).progress.counters().episode_return)
+    found = told(KEY, results([0] * 1201, episode_return=np.arange(1201)))
+    assert found == pytest.approx(np.arange(201, 1201).mean())
 
 
 def test_the_score_of_an_attempt_may_be_mixed_with_its_maximum():
-    quantity = jnp.array([[1.0], [5.0], [3.0], [2.0]])
-    done = jnp.array([[False], [False], [True], [True]])
-    zeros = jnp.zeros((4, 1))
-    steps = Steps(zeros.astype(jnp.int32), done, zeros, done, zeros, quantity)
-    first, unfinished = results_of(jax.tree.map(lambda x: x[:2], steps), Unfinished.none(1), "stitch", 0.25)
-    assert np.isnan(first.score).all()
-    second, _ = results_of(jax.tree.map(lambda x: x[2:], steps), unfinished, "stitch", 0.25)
-    np.testing.assert_allclose(second.score[:, 0], [0.25 * 5 + 0.75 * 3, 2.0])
+    quantity, zeros = np.float32([[1.0], [5.0], [3.0], [2.0]]), np.zeros((4, 1), np.float32)
+    done = np.array([[False], [False], [True], [True]])
+    steps = Steps(zeros.astype(np.int32), done, zeros, done, zeros, quantity)
+
+    @jax.jit
+    def scores(steps):
+        first, unfinished = results_of(jax.tree.map(lambda x: x[:2], steps), Unfinished.none(1), "stitch", 0.25)
+        second, _ = results_of(jax.tree.map(lambda x: x[2:], steps), unfinished, "stitch", 0.25)
+        return first.score, second.score
+
+    first, second = scores(steps)
+    assert np.isnan(first).all()
+    np.testing.assert_allclose(second[:, 0], [0.25 * 5 + 0.75 * 3, 2.0])
 
 
 def settings_of(name, tmp_path):
@@ -509,11 +582,24 @@ def settings_of(name, tmp_path):
     return TASK_CURRICULA[name](**given.get(name, {}))
 
 
-@pytest.mark.parametrize("name", TASK_CURRICULA.names())
-def test_every_core_that_has_flags_is_built_from_them(name, tmp_path):
+@pytest.fixture(scope="module")
+def first_weights(tmp_path_factory):
+    """The weights of every core that has flags before its first task, from one program."""
+    folder = tmp_path_factory.mktemp("cores")
+    cores = {name: settings_of(name, folder).build(N) for name in NAMES}
+    return jax.device_get(
+        jax.jit(lambda key: {name: core.weights(core.init(key)) for name, core in cores.items()})(KEY)
+    )
+
+
+NAMES = TASK_CURRICULA.names()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_core_that_has_flags_is_built_from_them(name, first_weights, tmp_path):
     core = settings_of(name, tmp_path).build(N)
     assert core.n_tasks == N
-    assert core.weights(core.init(KEY)).sum() == pytest.approx(1)
+    assert first_weights[name].sum() == pytest.approx(1)
     assert (episodes_needed(core) > 0) == (
         name in ("learning_progress", "sfl", "omni", "omni_learnability", "stratified")
     )
@@ -523,10 +609,10 @@ def test_the_example_of_the_docs_brings_back_what_was_forgotten():
     from docs.examples.forgotten_tasks import Forgotten
 
     core = Forgotten(3)
-    np.testing.assert_allclose(core.weights(core.init(KEY)), 1 / 3)
-    state = rated(core, [0.8, 0.5, 0.0], [0.2, 0.3, 0.4])
-    np.testing.assert_allclose(core.weights(state), np.array([0.6, 0.2, 0.0]) + 0.2 / 3, atol=1e-6)
-    assert set(TASK_CURRICULA["forgotten"]().build(3).report(state)) == {"tasks/forgotten"}
+    first, state, weights = after_rates(core, [0.8, 0.5, 0.0], [0.2, 0.3, 0.4])
+    np.testing.assert_allclose(first, 1 / 3)
+    np.testing.assert_allclose(weights, np.array([0.6, 0.2, 0.0]) + 0.2 / 3, atol=1e-6)
+    assert set(jax.eval_shape(TASK_CURRICULA["forgotten"]().build(3).report, state)) == {"tasks/forgotten"}
     assert episodes_needed(core) == 4
 
 

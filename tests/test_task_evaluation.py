@@ -19,6 +19,7 @@ from minimax_lib.runners.build import runner_of, trained_with
 from minimax_lib.runners.devices import DeviceMesh, DeviceRunner
 from minimax_lib.runners.seeds import SeedRunner
 from minimax_lib.tasks import Results
+from tests.still_agent import still_agent
 
 N_TASKS, N_ROWS, N_STEPS = 6, 4, 5
 
@@ -114,13 +115,13 @@ def program_of(n_devices: int = 1, n_seeds: int = 1, **changes: Any) -> Any:
     env = Line()
     settings = TaskRunner(n_parallel=N_ROWS, n_steps=N_STEPS, n_levels=N_TASKS, core=AskingSettings(), **changes)
     settings = settings.per_device(n_devices)
-    agent = small_agent(env)
+    agent = still_agent(env)
     runner = runner_of(env, agent, settings.build(env, agent, settings.n_parallel), N_STEPS, continues=True)
     mesh = DeviceMesh(n_rows=n_devices)
     return SeedRunner(runner, n_seeds) if n_devices == 1 else DeviceRunner(runner, n_seeds, mesh)
 
 
-@pytest.mark.parametrize("n_devices", [1, 4])
+@pytest.mark.parametrize("n_devices", [1, pytest.param(4, marks=pytest.mark.deep)])
 def test_all_tasks_are_evaluated_and_their_steps_are_counted(n_devices):
     program = program_of(n_devices, evaluate_every=3, evaluate_episodes=2)
     state = program.init(0)
@@ -139,6 +140,7 @@ def test_all_tasks_are_evaluated_and_their_steps_are_counted(n_devices):
     assert int(np.sum(state.curriculum.evaluated.env_steps.low)) == 2 * steps
 
 
+@pytest.mark.deep
 def test_devices_that_share_a_core_are_told_the_same():
     program = program_of(4)
     state, _ = program.run(program.init(0), 5)
@@ -151,6 +153,17 @@ def test_devices_that_share_a_core_are_told_the_same():
     assert len(set(current.ravel().tolist())) > 1  # devices draw for themselves
 
 
+def test_a_metric_says_which_tasks_are_measured():
+    env = Line()
+    settings = TaskRunner(n_levels=N_TASKS, core=AskingSettings(), evaluate_where="is_late")
+    evaluation = settings.build(env, still_agent(env), N_ROWS).evaluation
+    assert evaluation.measured == (3, 4, 5)
+    rates, known = jax.jit(lambda rates: evaluation.everywhere(rates, N_TASKS))(np.float32([0.25, 0.5, 1]))
+    np.testing.assert_array_equal(rates, [0, 0, 0, 0.25, 0.5, 1])
+    np.testing.assert_array_equal(known, np.arange(N_TASKS) >= 3)
+
+
+@pytest.mark.deep
 def test_only_some_tasks_are_measured():
     program = program_of(evaluate_where="is_late")
     state, report = program.run(program.init(0), 1)
@@ -161,6 +174,7 @@ def test_only_some_tasks_are_measured():
     assert float(report.metrics["evaluation/steps"][0]) == 4 * (4 + 5 + 6)
 
 
+@pytest.mark.deep
 def test_a_resumed_run_and_a_seed_of_several_are_the_same():
     program = program_of(n_seeds=2, evaluate_every=2)
     whole, _ = program.run(program.init(3), 4)
@@ -307,7 +321,7 @@ def plain_errands(rows, queues):
 def test_an_episode_holds_several_attempts():
     env = Errands()
     settings = TaskRunner(n_parallel=N_ROWS, n_steps=N_STEPS, n_levels=N_TASKS, core=KeepingSettings())
-    agent = small_agent(env)
+    agent = still_agent(env)
     curriculum = settings.build(env, agent, N_ROWS)
     runner = runner_of(env, agent, Handing(curriculum), N_STEPS, continues=True)
     program = SeedRunner(runner, 1)

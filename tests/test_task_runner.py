@@ -30,6 +30,7 @@ from minimax_lib.runners.build import runner_of, trained_with
 from minimax_lib.runners.devices import DeviceMesh, DeviceRunner
 from minimax_lib.runners.seeds import SeedRunner
 from minimax_lib.tasks import Results
+from tests.still_agent import still_agent
 
 N_LEVELS, N_ROWS, N_STEPS, N_UPDATES = 12, 4, 5, 9
 PLR = ListedPLRSettings(temperature=0.5, staleness=0.4)
@@ -139,7 +140,7 @@ def spied(core, n_devices=1, tail="stitch"):
     env = Line()
     settings = TaskRunner(n_parallel=N_ROWS, n_steps=N_STEPS, n_levels=N_LEVELS, core=core, tail=tail, share="parity")
     settings = settings.per_device(n_devices)
-    agent = small_agent(env)
+    agent = still_agent(env)
     curriculum = Spy(settings.build(env, agent, settings.n_parallel))
     runner = runner_of(env, agent, curriculum, N_STEPS, continues=True)
     return SeedRunner(runner, 1) if n_devices == 1 else DeviceRunner(runner, 1, DeviceMesh(n_rows=n_devices))
@@ -213,12 +214,17 @@ class PlainTasks:
 
 @pytest.mark.parametrize(
     ("n_devices", "tail", "score"),
-    [(1, "stitch", "l1_value_loss"), (1, "write", "max_mc"), (4, "stitch", "l1_value_loss")],
+    [
+        (1, "stitch", "l1_value_loss"),
+        pytest.param(1, "write", "max_mc", marks=pytest.mark.deep),
+        pytest.param(4, "stitch", "l1_value_loss", marks=pytest.mark.deep),
+    ],
 )
 def test_a_run_is_that_of_the_plain_model(n_devices, tail, score):
     program = spied(dataclasses.replace(PLR, score=score), n_devices, tail)
     state, n_local = program.init(0), N_LEVELS // n_devices
     before = device_states(state, n_devices)
+    weights_of = jax.jit(program.runner.curriculum.inner.core.weights)
     models = [PlainTasks(i * n_local, n_local, s[0].current + i * n_local, tail, score) for i, s in enumerate(before)]
     for n in range(N_UPDATES):
         state, report = program.run(state, n + 1)
@@ -231,8 +237,7 @@ def test_a_run_is_that_of_the_plain_model(n_devices, tail, score):
             for task, score in model.scores.items():
                 np.testing.assert_allclose(known.scores[task - i * n_local], score, rtol=2e-5, atol=1e-6)
             np.testing.assert_array_equal(tasks.current + i * n_local, model.current)
-            weights = program.runner.curriculum.inner.core.weights(jax.tree.map(jnp.asarray, known))
-            np.testing.assert_allclose(weights, model.weights(), rtol=1e-4, atol=1e-6)
+            np.testing.assert_allclose(weights_of(known), model.weights(), rtol=1e-4, atol=1e-6)
     assert len(models[0].scores) > 1
     shares = [float(report.metrics[f"tasks/share/parity_{i}"][0]) for i in (0, 1)]
     assert sum(shares) == pytest.approx(1, abs=1e-5)
@@ -240,6 +245,7 @@ def test_a_run_is_that_of_the_plain_model(n_devices, tail, score):
         assert program._run._cache_size() == 1
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("core", [UniformSettings(), TSCLSettings()], ids=["uniform", "tscl"])
 def test_the_baselines_go_through_the_whole_list(core):
     program = spied(core)
@@ -250,6 +256,7 @@ def test_the_baselines_go_through_the_whole_list(core):
     assert seen == set(range(N_LEVELS))
 
 
+@pytest.mark.deep
 def test_a_seed_trains_as_if_it_were_alone():
     env = Line()
     runner = trained_with(env, small_agent(env), TaskRunner(n_parallel=2, n_steps=N_STEPS, n_levels=6))
@@ -261,6 +268,7 @@ def test_a_seed_trains_as_if_it_were_alone():
     np.testing.assert_allclose(two.curriculum.core.scores[1], one.curriculum.core.scores[0], rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.deep
 def test_a_resumed_run_is_the_same_run():
     env = Line()
     program = SeedRunner(trained_with(env, small_agent(env), TaskRunner(n_parallel=2, n_steps=3, n_levels=6)), 1)
@@ -275,19 +283,29 @@ def test_a_resumed_run_is_the_same_run():
 def test_rows_go_through_their_queues(env):
     queues = np.random.default_rng(0).integers(1, 7, size=(3, 4))
     batch = BatchEnv(env, n_students=2, restart=QueuedLevels())
-    table = Numbered(number=jnp.arange(7, dtype=jnp.int32))
-    state, _ = batch.reset(jax.random.key(0), Numbered(number=jnp.asarray(queues[:, 0], jnp.int32)))
-    state = batch.with_queue(state, LevelQueue(table=table, numbers=jnp.asarray(queues, jnp.int32)))
-    step = jax.jit(batch.step)
+    table = Numbered(number=np.arange(7, dtype=np.int32))
+    queues = queues.astype(np.int32)
+
+    @jax.jit
+    def begun(key, queues):
+        state, _ = batch.reset(key, Numbered(number=queues[:, 0]))
+        return batch.with_queue(state, LevelQueue(table=table, numbers=queues))
+
+    @jax.jit
+    def step(key, state):
+        after, ts = batch.step(key, state, jnp.zeros((2, 3), jnp.int32))
+        return batch.numbers(state), batch.levels(state).number, after, ts.done
+
+    state = begun(jax.random.key(0), queues)
     place, clock = np.zeros(3, int), np.zeros(3, int)
     for _ in range(40):
         on = queues[np.arange(3), place % 4]
-        np.testing.assert_array_equal(batch.numbers(state), np.stack([on, on]))
-        np.testing.assert_array_equal(batch.levels(state).number, np.stack([on, on]))
-        state, ts = step(jax.random.key(1), state, jnp.zeros((2, 3), jnp.int32))
+        numbers, levels, state, ended = step(jax.random.key(1), state)
+        np.testing.assert_array_equal(numbers, np.stack([on, on]))
+        np.testing.assert_array_equal(levels, np.stack([on, on]))
         clock += 1
         done = clock >= length_of(on)
-        np.testing.assert_array_equal(ts.done, np.stack([done, done]))
+        np.testing.assert_array_equal(ended, np.stack([done, done]))
         place, clock = place + done, np.where(done, 0, clock)
     assert place.max() > 4  # some row has come round to the beginning of its queue
 
@@ -323,6 +341,14 @@ def test_other_settings_are_refused_where_they_are_made():
         TaskRunner(n_levels=0)
     with pytest.raises(ValueError, match=r"runner.n_levels is 10, which 4 devices cannot share equally \(try 8\)"):
         TaskRunner(n_levels=10).per_device(4)
+    with pytest.raises(ValueError, match=r"runner.max_score_coef is 2: it must be between 0 and 1"):
+        TaskRunner(max_score_coef=2)
+
+
+def test_attempts_are_scored_as_the_settings_say():
+    settings = TaskRunner(n_levels=3, tail="write", max_score_coef=0.25)
+    scoring = settings.build(Line(), small_agent(Line()), N_ROWS).scoring
+    assert (scoring.tail, scoring.max_score_coef) == ("write", 0.25)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -346,12 +372,14 @@ def test_files_call_tasks_as_the_environment_does(wrap, tmp_path):
 # ------------------------------------------------------------------------------------- an unlimited number of levels
 
 
-@pytest.mark.parametrize(("capacity", "score"), [(4, "l1_value_loss"), (256, "max_mc")])
+@pytest.mark.parametrize(
+    ("capacity", "score"), [(4, "l1_value_loss"), pytest.param(256, "max_mc", marks=pytest.mark.deep)]
+)
 def test_a_buffer_holds_the_latest_score_of_every_level_that_it_keeps(capacity, score):
     env = UnsteadyLine()
     size = {"n_parallel": N_ROWS, "n_steps": N_STEPS, "capacity": capacity, "n_fresh": N_STEPS}
     settings = EpisodePLR(**size, score=score, min_fill=0.0)
-    agent = small_agent(env)
+    agent = still_agent(env)
     runner = runner_of(env, agent, Spy(settings.build(env, agent, N_ROWS)), N_STEPS, continues=True)
     program = SeedRunner(runner, 1)
     state, parts, scores, n_replayed = program.init(0), [[] for _ in range(N_ROWS)], {}, 0
@@ -388,13 +416,13 @@ def test_a_buffer_holds_the_latest_score_of_every_level_that_it_keeps(capacity, 
 def test_ages_and_scores_of_slots_are_those_of_a_plain_loop():
     rng = np.random.default_rng(5)
     filled = np.arange(5) < 4
-    buffer = level_buffer.init(Numbered(number=jnp.zeros((), jnp.int32)), 5).replace(filled=jnp.asarray(filled))
+    buffer = jax.device_get(level_buffer.init(Numbered(number=np.int32(0)), 5)).replace(filled=filled)
+    after = jax.jit(lambda buffer, slots, valid, ended: rescored(aged(buffer, slots, valid), slots, ended))
     ages, scores, best = np.zeros(5, int), np.full(5, -np.inf), np.full(5, -np.inf)
     for _ in range(3):
         slots, valid, found = rng.integers(-1, 4, 12), rng.random(12) < 0.7, rng.random(12).astype(np.float32)
         told = (slots, valid, found, 2 * found, slots, valid, 2 * found, np.where(valid, found, np.nan))
-        ended = Results(*map(jnp.asarray, told))
-        buffer = rescored(aged(buffer, jnp.asarray(slots), jnp.asarray(valid)), jnp.asarray(slots), ended)
+        buffer = after(buffer, slots, valid, Results(*told))
         for slot, counts, score in zip(slots, valid, found, strict=True):
             if counts:
                 ages = np.where(filled, ages + 1, 0)
@@ -413,9 +441,8 @@ def test_an_unlimited_number_of_levels_needs_new_ones_and_a_score_of_steps():
         trained_with(env, small_agent(env), EpisodePLR(n_parallel=2, n_steps=4, score="learnability"))
 
 
+@pytest.mark.deep
 def test_the_largest_value_of_an_attempt_may_count():
-    with pytest.raises(ValueError, match=r"runner.max_score_coef is 2: it must be between 0 and 1"):
-        TaskRunner(max_score_coef=2)
     env, scores = Line(), []
     for coef in (0.0, 0.25, 1.0):
         settings = TaskRunner(n_parallel=2, n_steps=24, n_levels=6, max_score_coef=coef)

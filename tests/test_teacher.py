@@ -28,6 +28,7 @@ from minimax_lib.rollout import EpisodeReturns, FirstEpisodes, Rollout
 from minimax_lib.runners.build import make_runner
 from minimax_lib.runners.seeds import Report, SeedRunner
 from minimax_lib.runners.training import Runner, RunnerState
+from tests import zoo
 
 ENV = AMaze(height=2, width=2, n_walls=1, max_steps=12)
 SMALL = FeedForward(conv_filters=4, embedding_width=4, head_width=16, dense_width=16)
@@ -91,7 +92,9 @@ class Judged:
         count = jnp.ones(one.shape, jnp.int32)
         yes = jnp.ones(one.shape, bool)
         first = FirstEpisodes(finished=yes, returns=one, progress=one, solved=yes, facts={})
-        return EpisodeReturns(mean=one, best=one, count=count, solved=count, progress=one, facts={}, first=first)
+        return EpisodeReturns(
+            mean=one, best=one, count=count, solved=count, progress=one, facts={}, first=first, begun=yes, known=yes
+        )
 
     def score(self, score: Score, best_return: jax.Array) -> jax.Array:
         return self.worth
@@ -122,6 +125,7 @@ def teaching_paid_for(fact: str, env: AMaze, n_updates: int) -> Callable[[jax.Ar
     return learn
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("fact", "n_walls", "start"), [("n_walls", 4, 0.75), ("shortest_path", 2, 0.5)])
 def test_a_teacher_learns_to_design_what_it_is_paid_for(fact, n_walls, start):
     """The best design is found by looking at all there are; more than 90% of what it pays is reached on average.
@@ -174,6 +178,7 @@ def taught_with(**settings: Any) -> PAIRED:
     return dataclasses.replace(GAME, teacher=dataclasses.replace(TEACHER, ppo=ppo))
 
 
+@pytest.mark.deep
 def test_settings_of_the_teacher_change_the_teacher_alone():
     base, other = first_update(), first_update(taught_with(lr=1e-3, entropy_coef=0.5, gamma=0.5))
     assert base.metrics["teacher/reward"] > 0
@@ -182,6 +187,7 @@ def test_settings_of_the_teacher_change_the_teacher_alone():
     assert not same(base.after.curriculum.params, other.after.curriculum.params)
 
 
+@pytest.mark.deep
 def test_a_setting_of_the_students_changes_the_students_alone():
     base, other = first_update(), first_update(ppo=dataclasses.replace(STUDENT_PPO, lr=1e-3))
     assert same(base.before, other.before)
@@ -205,6 +211,7 @@ def lesson(ppo: PPO) -> list[np.ndarray]:
     return numbers(learn(jax.random.key(0)))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "settings", [{"lr": 1e-3}, {"entropy_coef": 0.5}, {"gamma": 0.5}, {"gae_lambda": 0.5}], ids=str
 )
@@ -214,12 +221,14 @@ def test_every_setting_of_a_teacher_has_an_effect(settings):
 
 
 def test_both_learn_in_every_step():
-    run = first_update()
-    assert not same(run.before.students.params, run.after.students.params)
-    assert not same(run.before.curriculum.params, run.after.curriculum.params)
-    assert run.after.students.n_updates.tolist() == [1, 1]
-    assert run.after.curriculum.n_updates.tolist() == [1]
-    assert all(np.isfinite(x).all() for x in run.metrics.values())
+    for n, step in enumerate(zoo.steps_of("paired"), start=1):
+        for seed in range(zoo.N_SEEDS):
+            before, after = (jax.tree.map(lambda x, i=seed: x[i], state) for state in (step.before, step.after))
+            assert not same(before.students.params, after.students.params)
+            assert not same(before.curriculum.params, after.curriculum.params)
+            assert after.students.n_updates.tolist() == [n, n]
+            assert after.curriculum.n_updates.tolist() == [n]
+        assert all(np.isfinite(x).all() for x in step.report.metrics.values())
 
 
 def test_the_step_size_of_a_teacher_may_fall_to_the_end_of_the_run():
@@ -230,6 +239,28 @@ def test_the_step_size_of_a_teacher_may_fall_to_the_end_of_the_run():
 
 
 # ---------------------------------------------------------------------------------------------------- what it is paid
+
+
+def test_a_teacher_is_paid_the_regret_of_its_students():
+    """Every design is played to its end here, so that the mean pay is the regret that is reported."""
+    for step in zoo.steps_of("paired"):
+        metrics = step.report.metrics
+        assert not metrics["student_0/unfinished"].any()
+        assert not metrics["student_1/unfinished"].any()
+        assert not metrics["teacher/unpaid"].any()
+        np.testing.assert_allclose(metrics["teacher/reward"], metrics["regret"], rtol=1e-4, atol=1e-6)
+    assert any(step.report.metrics["regret"].any() for step in zoo.steps_of("paired"))
+
+
+def test_both_students_are_reported_and_the_first_is_the_one_that_is_shown():
+    for step in zoo.steps_of("paired"):
+        metrics = step.report.metrics
+        names = {f"student_{i}/{what}" for i in (0, 1) for what in ("return", "solved_rate", "unfinished")}
+        assert {name for name in metrics if name.startswith("student_")} == names
+        for what in ("return", "solved_rate", "unfinished"):
+            np.testing.assert_array_equal(metrics[what], metrics[f"student_0/{what}"])
+        np.testing.assert_array_less(metrics["level/new/n_walls"], zoo.MAZE["n_walls"] + 1)
+        assert {"level/new/shortest_path", "level/new/solvable", "teacher/diversity", "teacher/loss"} <= set(metrics)
 
 
 GAMES = [(1, "neg_return"), (2, "relative_regret"), (3, "population_regret")]
@@ -288,6 +319,7 @@ def plain_score(name: str, returns: list[list[float]]) -> float:
     return max(map(max, returns)) - np.mean(means)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("n_students", "score"), GAMES)
 def test_all_students_play_the_same_designs_in_one_batch(n_students, score):
     levels, runs, _ = played(n_students, score)
@@ -298,6 +330,7 @@ def test_all_students_play_the_same_designs_in_one_batch(n_students, score):
         assert (runs.steps.action[:, 0] != runs.steps.action[:, 1]).any()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("n_students", "score"), GAMES)
 def test_the_teacher_is_paid_the_score_of_the_rollouts(n_students, score):
     _, runs, metrics = played(n_students, score)
@@ -315,6 +348,7 @@ def test_the_teacher_is_paid_the_score_of_the_rollouts(n_students, score):
         np.testing.assert_allclose(metrics["regret"], np.mean(scores), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("n_students", "score"), GAMES)
 def test_every_student_is_reported(n_students, score):
     _, runs, metrics = played(n_students, score)
@@ -330,6 +364,7 @@ def test_every_student_is_reported(n_students, score):
             np.testing.assert_allclose(metrics[f"{prefix}unfinished"], unfinished, rtol=1e-4, err_msg=prefix)
 
 
+@pytest.mark.deep
 def test_designs_are_reported():
     levels, _, metrics = played(*GAMES[0])
     np.testing.assert_allclose(metrics["level/new/n_walls"], levels.wall_map.sum(axis=(1, 2)).mean(), rtol=1e-5)
@@ -381,6 +416,7 @@ def source_of(step: Step) -> str:
     return sources[0]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("game", [REPLAY, GROWTH], ids=["repaired", "accel"])
 def test_a_teacher_learns_from_its_own_batches_alone(game):
     steps, program = steps_of(game)
@@ -394,6 +430,7 @@ def test_a_teacher_learns_from_its_own_batches_alone(game):
     assert program._run._cache_size() == 1
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("game", [REPLAY, GROWTH], ids=["repaired", "accel"])
 def test_students_learn_from_replay_alone(game):
     steps, _ = steps_of(game)
@@ -407,20 +444,22 @@ def test_students_learn_from_replay_alone(game):
 # ---------------------------------------------------------------------------------------------------- the program
 
 
+def test_paired_is_compiled_once():
+    program = zoo.program_of("paired")
+    state = program.init(0)
+    for target in (1, 2, 4):
+        state, report = program.run(state, target)
+    assert program._run._cache_size() == 1
+    assert (state.curriculum.n_updates == 4).all()
+    assert np.isfinite(report.metrics["teacher/loss"]).all()
+
+
 @pytest.fixture(scope="module")
 def two_seeds() -> SeedRunner:
     return SeedRunner(runner_of(GAME), n_seeds=2)
 
 
-def test_paired_is_compiled_once(two_seeds):
-    state = two_seeds.init(0)
-    for target in (1, 2, 4):
-        state, report = two_seeds.run(state, target)
-    assert two_seeds._run._cache_size() == 1
-    assert (state.curriculum.n_updates == 4).all()
-    assert np.isfinite(report.metrics["teacher/loss"]).all()
-
-
+@pytest.mark.deep
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_seed_of_paired_in_a_vmap_is_that_seed_alone(two_seeds, seed):
     """Alone, it is the runner's step without any vmap."""
@@ -432,22 +471,27 @@ def test_a_seed_of_paired_in_a_vmap_is_that_seed_alone(two_seeds, seed):
         np.testing.assert_allclose(report.metrics[name][seed], run.metrics[name], rtol=1e-3, err_msg=name)
 
 
-def test_paired_goes_on_from_a_checkpoint_as_if_nothing_had_happened(two_seeds, tmp_path):
-    state, _ = two_seeds.run(two_seeds.init(0), 2)
+def test_paired_goes_on_from_a_checkpoint_as_if_nothing_had_happened(tmp_path):
+    program = zoo.program_of("paired")
+    state, _ = program.run(program.init(0), 2)
     with Checkpoints(tmp_path / "checkpoints") as checkpoints:
         checkpoints.save(2, state)
-        whole, _ = two_seeds.run(state, 5)
-        restored = checkpoints.restore(placed(two_seeds.shape))
+        whole, _ = program.run(state, 5)
+        restored = checkpoints.restore(placed(program.shape))
     assert restored.update == 2
-    resumed, _ = two_seeds.run(restored.state, 5)
+    resumed, _ = program.run(zoo.on_device(restored.state), 5)
     assert same(whole, resumed)
-    assert not same(whole.curriculum.params, two_seeds.init(0).curriculum.params)
+    assert not same(whole.curriculum.params, program.init(0).curriculum.params)
 
 
-def test_a_teacher_that_is_not_finite_ends_the_dispatch_and_names_the_seed(two_seeds):
-    state = two_seeds.init(0)
-    broken = jax.tree.map(lambda x: x.at[1].set(jnp.nan), state.curriculum.params)
-    state, report = two_seeds.run(state.replace(curriculum=state.curriculum.replace(params=broken)), 20)
+def test_a_teacher_that_is_not_finite_ends_the_dispatch_and_names_the_seed():
+    program = zoo.program_of("paired")
+    state = program.init(0)
+    first = np.arange(zoo.N_SEEDS) == 0
+    broken = jax.tree.map(
+        lambda x: np.where(first.reshape(-1, *(1,) * (x.ndim - 1)), x, np.float32("nan")), state.curriculum.params
+    )
+    state, report = program.run(state.replace(curriculum=state.curriculum.replace(params=broken)), 20)
     assert report.broken_curriculum.tolist() == [False, True]
     assert int(report.n_steps) == 1
 

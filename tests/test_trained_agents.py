@@ -53,6 +53,11 @@ def run(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def loaded_run(run):
+    return minimax_lib.load_run(run)
+
+
+@pytest.fixture(scope="module")
 def package(run, tmp_path_factory) -> Path:
     """A package with the trained agent maze/toy, the seed 4 of the run."""
     folder = tmp_path_factory.mktemp("site") / "package"
@@ -90,8 +95,8 @@ def refused(call, *arguments, **named) -> str:
 # ------------------------------------------------------------------------------------------------ what is loaded
 
 
-def test_an_agent_is_the_seed_of_the_run_that_it_was_made_of(run, agents):
-    own, agent = minimax_lib.load_run(run, seed=4), minimax_lib.load_run("maze/toy")
+def test_an_agent_is_the_seed_of_the_run_that_it_was_made_of(loaded_run, agents):
+    own, agent = loaded_run.of(4), minimax_lib.load_run("maze/toy")
     assert repr(agent) == "LoadedRun('maze/toy', update 4, seed 4 of 4, student 0 of 0)"
     assert equal(agent.params, own.params)  # the average, as in evaluations
     assert not equal(agent.params, jax.tree.map(lambda x: x[1, 0], own.state.students.params))
@@ -104,8 +109,8 @@ def test_an_agent_is_the_seed_of_the_run_that_it_was_made_of(run, agents):
     assert minimax_lib.load_params(agent.export("agent.npz")).keys() == agent.params.keys()
 
 
-def test_an_agent_has_the_settings_of_the_run_and_nothing_of_its_machine(run, agents):
-    own, agent = to_dict(minimax_lib.load_run(run).config), to_dict(minimax_lib.load_run("maze/toy").config)
+def test_an_agent_has_the_settings_of_the_run_and_nothing_of_its_machine(run, loaded_run, agents):
+    own, agent = to_dict(loaded_run.config), to_dict(minimax_lib.load_run("maze/toy").config)
     for name in ("env", "model", "runner", "ppo", "eval", "n_updates"):
         assert agent[name] == own[name]
     assert (agent["seed"], agent["n_seeds"], agent["log_dir"], agent["wandb"]["entity"]) == (4, 1, "runs", "")
@@ -232,11 +237,11 @@ def test_what_cannot_ship_is_refused(run, agents, monkeypatch, capsys):
     assert contents(agents) == before
 
 
-def test_an_agent_is_replaced_where_that_is_asked_for(run, agents):
+def test_an_agent_is_replaced_where_that_is_asked_for(run, loaded_run, agents):
     assert ship.main([str(run), "maze/toy", "--seed", "3", "--replace", "--command", "mine"]) == 0
     assert list(shipped.shipped_agents()) == ["maze/toy"]
     assert shipped.about_agent(agents / "maze" / "toy")["command"] == "mine"
-    assert equal(minimax_lib.load_run("maze/toy").params, minimax_lib.load_run(run, seed=3).params)
+    assert equal(minimax_lib.load_run("maze/toy").params, loaded_run.of(3).params)
 
 
 def test_parameters_that_are_not_finite_float32_do_not_ship():

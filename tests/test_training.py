@@ -1,4 +1,7 @@
-"""The training step and its wrappers: determinism, independence of seeds, one compilation, branches, and learning."""
+"""The training step and its wrappers: seeds alone and together, one trace, branches, populations and learning.
+
+What holds for every method, such as determinism and one compilation, is in `test_methods.py`.
+"""
 
 import dataclasses
 
@@ -19,6 +22,7 @@ from minimax_lib.runners.build import runner_of
 from minimax_lib.runners.seeds import SeedRunner
 from minimax_lib.runners.training import Runner, RunnerState
 
+pytestmark = pytest.mark.deep  # runners of its own
 ENV = AMaze(height=4, width=4, n_walls=2, max_steps=16)
 PPO_SETTINGS = PPO(lr=3e-3, n_epochs=2, n_minibatches=2, gamma=0.95)
 
@@ -38,24 +42,9 @@ def numbers(state: RunnerState) -> list[np.ndarray]:
     return [np.asarray(x) for x in jax.tree.leaves(state)]
 
 
-def assert_same(a: RunnerState, b: RunnerState) -> None:
-    for x, y in zip(numbers(a), numbers(b), strict=True):
-        np.testing.assert_array_equal(x, y)
-
-
 @pytest.fixture(scope="module")
 def two_seeds() -> SeedRunner:
     return SeedRunner(make_runner(), n_seeds=2)
-
-
-def test_the_same_seed_gives_the_same_run_however_it_is_cut(two_seeds):
-    whole, _ = two_seeds.run(two_seeds.init(3), 4)
-    again, _ = two_seeds.run(two_seeds.init(3), 1)
-    again, _ = two_seeds.run(again, 4)
-    assert_same(whole, again)
-    assert (np.asarray(whole.students.n_updates) == 4).all()
-    other, _ = two_seeds.run(two_seeds.init(4), 4)
-    assert not np.array_equal(numbers(whole)[2], numbers(other)[2])
 
 
 def test_seed_i_in_a_vmap_is_seed_i_alone(two_seeds):
@@ -74,15 +63,6 @@ def test_the_first_state_has_the_shapes_that_are_foretold_and_can_be_part_of_a_p
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
-def test_one_compilation_and_donated_state(two_seeds):
-    state = two_seeds.init(0)
-    old = jax.tree.leaves(state.students.params)[0]
-    for target in (1, 2, 3):
-        state, _ = two_seeds.run(state, target)
-    assert two_seeds._run._cache_size() == 1
-    assert old.is_deleted()
-
-
 def test_the_report_is_the_mean_over_the_steps_and_the_step_is_traced_once(two_seeds):
     chex.clear_trace_counter()
     step = jax.jit(jax.vmap(chex.assert_max_traces(two_seeds.runner.step, n=1), axis_name=axes.SEED))
@@ -99,20 +79,6 @@ def test_the_report_is_the_mean_over_the_steps_and_the_step_is_traced_once(two_s
     for name in ("loss", "entropy", "solved_rate", "level/new/n_walls"):
         expected = np.mean([row[name] for row in rows], axis=0)
         np.testing.assert_allclose(report.metrics[name], expected, rtol=1e-3, atol=1e-4, err_msg=name)
-
-
-def test_the_steps_of_a_dispatch_are_bounded(two_seeds):
-    state, report = two_seeds.run(two_seeds.init(0), 50, max_steps=2)
-    assert int(report.n_steps) == 2
-    assert state.clock.tolist() == [2, 2]
-
-
-def test_a_loss_that_is_not_finite_ends_the_dispatch_and_names_the_seed(two_seeds):
-    state = two_seeds.init(0)
-    broken = jax.tree.map(lambda x: x.at[1].set(jnp.nan), state.students.params)
-    state, report = two_seeds.run(state.replace(students=state.students.replace(params=broken)), 20)
-    assert report.nonfinite.tolist() == [False, True]
-    assert int(report.n_steps) == 1
 
 
 def test_domain_randomisation_learns_a_small_maze(two_seeds):

@@ -81,7 +81,11 @@ def test_a_list_is_a_task_for_each_difficulty():
 
 
 @pytest.mark.parametrize(
-    ("env", "other"), [(GridWorld(LavaGap(5)), "LavaGap6"), (AMaze(height=3, width=3, n_walls=2), "MiniMaze")]
+    ("env", "other"),
+    [
+        pytest.param(GridWorld(LavaGap(5)), "LavaGap6", marks=pytest.mark.deep),
+        (AMaze(height=3, width=3, n_walls=2), "MiniMaze"),
+    ],
 )
 def test_levels_of_a_list_are_padded_to_those_of_other_tasks(env, other):
     suite = make_held_out(env, [other, "TrainingList3"])
@@ -153,10 +157,14 @@ def listed_run(tmp_path_factory):
     return folder
 
 
-def test_episodes_on_the_list_are_drawn_by_its_short_name(listed_run, tmp_path, capsys, monkeypatch):
+@pytest.mark.deep
+def test_episodes_on_the_list_are_drawn_by_its_short_name(listed_run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert draw.main([str(listed_run), "--what", "episodes", "--tasks", "training_list"]) == 0
     assert len(list((tmp_path / "pictures").glob("*.png"))) == 1
+
+
+def test_a_report_knows_the_list_by_its_short_name(listed_run):
     settings, groups = report.prepared([str(listed_run), "--tasks", "training_list"])
     assert tasks_of(newest_of(groups[0], settings.plugins), settings.tasks) == ("TrainingList6",)
 

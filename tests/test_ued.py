@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from flax import struct
 
+from minimax_lib.agents.base import TrainState
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, PPOAgent
 from minimax_lib.config import from_dict
@@ -39,21 +40,31 @@ def batch_env() -> BatchUEDEnv:
 
 
 @pytest.fixture(scope="module")
-def design(batch_env) -> Rollout:
-    """B designs by a network whose parameters are nowhere zero."""
+def designed(batch_env) -> tuple[TrainState, Rollout]:
+    """(a teacher's first state, B designs by a network whose parameters are nowhere zero)."""
     teacher = batch_env.env.teacher
-    agent = AgentPop(PPOAgent(SMALL.build(teacher.observation_space, teacher.action_space), PPO()))
+    agent = agent_of(batch_env)
 
     @jax.jit
-    def run(key: jax.Array) -> Rollout:
+    def run(key: jax.Array) -> tuple[TrainState, Rollout]:
         k_canvases, k_agent, k_shake, k_rollout = jax.random.split(key, 4)
         canvases = batch_env.canvases(k_canvases, B)
         obs = teacher.reset(k_agent, jax.tree.map(lambda x: x[0], canvases))[1].obs
-        params = agent.init(k_agent, obs).params
-        params = jax.tree.map(lambda x: x + 0.1 * jax.random.normal(k_shake, x.shape), params)
-        return rollout(k_rollout, batch_env.teacher, agent, params, canvases, teacher.max_steps)
+        state = agent.init(k_agent, obs)
+        params = jax.tree.map(lambda x: x + 0.1 * jax.random.normal(k_shake, x.shape), state.params)
+        return state, rollout(k_rollout, batch_env.teacher, agent, params, canvases, teacher.max_steps)
 
     return run(jax.random.key(0))
+
+
+@pytest.fixture(scope="module")
+def design(designed) -> Rollout:
+    return designed[1]
+
+
+def agent_of(batch_env: BatchUEDEnv) -> AgentPop:
+    teacher = batch_env.env.teacher
+    return AgentPop(PPOAgent(SMALL.build(teacher.observation_space, teacher.action_space), PPO(n_epochs=2)))
 
 
 def lengths_of(design: Rollout) -> np.ndarray:
@@ -88,8 +99,8 @@ def test_all_students_start_on_exactly_the_designs(batch_env, design):
 
 
 def test_one_instance_starts_a_student_on_a_design(batch_env, design):
-    one = jax.tree.map(lambda x: x[3], design.final.state.env)
-    state, ts = batch_env.env.reset_student(jax.random.key(1), one)
+    one = jax.tree.map(lambda x: np.asarray(x)[3], design.final.state.env)
+    state, ts = jax.jit(batch_env.env.reset_student)(jax.random.key(1), one)
     np.testing.assert_array_equal(state.level.wall_map, one.design.wall_map)
     np.testing.assert_array_equal(state.agent_pos, one.design.agent_pos)
     assert not ts.done
@@ -129,7 +140,7 @@ def test_pairs_that_do_not_fit_are_refused_in_one_line(make, message):
 @pytest.fixture(scope="module")
 def rewarded(design) -> tuple[np.ndarray, Rollout]:
     reward = np.random.default_rng(0).normal(1, 2, B).astype(np.float32)
-    return reward, paid(design, jnp.asarray(reward))
+    return reward, jax.device_get(jax.jit(paid)(design, reward))
 
 
 def test_only_the_last_step_of_a_design_is_paid(design, rewarded):
@@ -166,28 +177,22 @@ def test_nothing_is_bootstrapped_past_the_end_of_a_design(rewarded):
         np.testing.assert_allclose(advantage[:length, 0, b], expected, rtol=1e-4, atol=1e-6)
 
 
-def test_designs_without_a_score_teach_nothing(batch_env, design):
+def test_designs_without_a_score_teach_nothing(batch_env, designed):
     """An update in which a third of the designs have no score is the update on the others alone."""
-    teacher = batch_env.env.teacher
-    agent = AgentPop(PPOAgent(SMALL.build(teacher.observation_space, teacher.action_space), PPO(n_epochs=2)))
-    obs = jax.tree.map(lambda x: x[0, 0, 0], design.steps.obs)
+    state, design = jax.device_get(designed)
+    agent = agent_of(batch_env)
     scores = np.random.default_rng(1).normal(1, 2, B).astype(np.float32)
     known = np.arange(B) % 3 > 0
 
-    @jax.jit
-    def learnt(key: jax.Array) -> tuple:
-        state = agent.init(key, obs)
-        some = paid(design, jnp.where(known, scores, -jnp.inf))
-        all_of_fewer = jax.tree.map(lambda x: x[:, :, known], some.steps)
-        fewer = some.replace(
-            steps=all_of_fewer,
-            carry=jax.tree.map(lambda x: x[:, known], some.carry),
-            last_value=some.last_value[:, known],
-        )
-        nobody = paid(design, jnp.full(B, -jnp.inf))
-        return state, *(agent.update(key, state, runs)[0].params for runs in (some, fewer, nobody))
-
-    state, some, fewer, nobody = learnt(jax.random.key(2))
+    learnt = jax.jit(lambda state, runs: agent.update(jax.random.key(2), state, runs)[0].params)
+    some = jax.device_get(jax.jit(paid)(design, np.where(known, scores, np.float32(-np.inf))))
+    fewer = some.replace(
+        steps=jax.tree.map(lambda x: x[:, :, known], some.steps),
+        carry=jax.tree.map(lambda x: x[:, known], some.carry),
+        last_value=some.last_value[:, known],
+    )
+    nobody = jax.device_get(jax.jit(paid)(design, np.full(B, -np.inf, np.float32)))
+    some, fewer, nobody = (learnt(state, runs) for runs in (some, fewer, nobody))
     for before, one, other, none in zip(*map(jax.tree.leaves, (state.params, some, fewer, nobody)), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
         np.testing.assert_array_equal(none, before)
@@ -283,14 +288,21 @@ def lights():
     FAMILIES.pop(Lights)
 
 
+@pytest.mark.deep
 def test_the_toy_pair_conforms():
     check_environment(Lights(), jax.random.key(0))
     check_environment(LightsTeacher(), jax.random.key(0))
 
 
+def test_a_third_party_environment_has_a_teacher_of_its_own(lights):
+    assert make_ued_env(lights) == UEDEnvironment(Lights(), LightsTeacher())
+    curriculum = make_runner(from_dict({"env": lights, "runner": "paired", "model": "ff"})).curriculum
+    assert curriculum.env.env == UEDEnvironment(Lights(), LightsTeacher())
+
+
+@pytest.mark.deep
 def test_a_third_party_environment_trains_with_a_teacher_of_its_own(lights):
     """The best level there is pays 1, all the others less; a uniform teacher's would pay half on average at most."""
-    assert make_ued_env(lights) == UEDEnvironment(Lights(), LightsTeacher())
     small = {"name": "ff", "dense_width": 16, "head_width": 16}
     teacher = {"design": lights, "score": "return", "model": small, "ppo": {"lr": 1e-2, "entropy_coef": 0.0}}
     config = from_dict(

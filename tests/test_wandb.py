@@ -121,8 +121,11 @@ class HangingProgram(SlowProgram):
         return super().run(state, target_updates, max_steps)
 
 
+PROGRAMS: dict[int, Any] = {}  # by the number of seeds: each is compiled once
+
+
 def train(config: Config, last: int | None = None) -> int:
-    program = toy_program(config)
+    program = PROGRAMS.setdefault(config.n_seeds, toy_program(config))
     if last is not None:
         program = HangingProgram(program, last)
     return ExperimentRunner(config, program, EVALUATION).run()
@@ -353,7 +356,10 @@ def test_where_it_cannot_be_reached_everything_is_kept_offline(tmp_path, fake):
     assert_mirrored(config.run_folder, fake.logged)
 
 
-@pytest.mark.parametrize(("call", "what"), [("init", "from this run"), ("log", "more from this run")])
+@pytest.mark.parametrize(
+    ("call", "what"),
+    [pytest.param("init", "from this run", marks=pytest.mark.deep), ("log", "more from this run")],
+)
 def test_a_run_goes_on_without_it(tmp_path, fake, capsys, call, what):
     fake.failing = {call}
     assert train(toy(tmp_path, n_updates=4, wandb=Wandb("offline"))) == 0
@@ -424,6 +430,7 @@ def start(folder: Path, mode: str = "offline", last: int | None = None, **settin
     )  # fmt: skip
 
 
+@pytest.mark.deep
 def test_the_real_package_keeps_every_step_once_after_kill_9(tmp_path):
     config = toy(tmp_path, n_updates=12)
     folder = config.run_folder

@@ -75,15 +75,31 @@ WRAPPED = {
 }
 
 
-@pytest.mark.parametrize("name", WRAPPED)
+@pytest.mark.parametrize(
+    "name",
+    [name if name in ("shaping", "time limit") else pytest.param(name, marks=pytest.mark.deep) for name in WRAPPED],
+)
 def test_every_wrapper_conforms(name):
     check_environment(WRAPPED[name], jax.random.key(0), n_rows=4)
 
 
-def episodes(env, n=48, steps=14):
-    """Random actions and time steps [n, steps, ...] of `env`, with a first [n, ...]; no restarts."""
+ON_MAZE = {
+    "plain": MAZE,
+    "cost": StepCost(MAZE, 0.25),
+    "shaped": RewardShaping(StepCost(MAZE, 0.5), Potential(nearness, GAMMA)),
+    "limit 4": TimeLimit(MAZE, 4),
+    "limit 40": TimeLimit(MAZE, 40),
+    "stacked": FrameStack(MAZE, 3),
+}
 
-    def one(key):
+
+def episodes(envs, n=48, steps=14):
+    """Random actions and time steps [n, steps, ...] of each of `envs`, with a first [n, ...]; no restarts.
+
+    The levels and the actions are the same in all, which are played in one program.
+    """
+
+    def one(env, key):
         k_level, k_reset, k_steps = jax.random.split(key, 3)
         state, first = env.reset(k_reset, env.sample_level(k_level))
 
@@ -96,23 +112,28 @@ def episodes(env, n=48, steps=14):
 
         return first, jax.lax.scan(step, state, jax.random.split(k_steps, steps))[1]
 
-    return jax.device_get(jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(7), n)))
+    @jax.jit
+    def played(key):
+        keys = jax.random.split(key, n)
+        return {name: jax.vmap(partial(one, env))(keys) for name, env in envs.items()}
+
+    return jax.device_get(played(jax.random.key(7)))
 
 
 @pytest.fixture(scope="module")
-def plain():
-    return episodes(MAZE)
+def on_maze():
+    return episodes(ON_MAZE)
 
 
-def test_the_episodes_for_these_tests_hold_all_that_matters(plain):
-    _, (ts, _, _) = plain
+def test_the_episodes_for_these_tests_hold_all_that_matters(on_maze):
+    _, (ts, _, _) = on_maze["plain"]
     assert 5 < ts.terminated.any(axis=1).sum() < 44
     assert ts.truncated[:, 11].all()
 
 
-def test_a_step_cost_is_the_reward_less_the_cost_and_solves_the_same(plain):
-    _, (ts, _, _) = plain
-    first, (costly, _, _) = episodes(StepCost(MAZE, 0.25))
+def test_a_step_cost_is_the_reward_less_the_cost_and_solves_the_same(on_maze):
+    _, (ts, _, _) = on_maze["plain"]
+    first, (costly, _, _) = on_maze["cost"]
     np.testing.assert_allclose(costly.reward, ts.reward - 0.25, atol=1e-6)
     assert not first.reward.any()
     np.testing.assert_array_equal(costly.terminated, ts.terminated)
@@ -151,21 +172,23 @@ def test_a_bonus_for_failure_solves_nothing():
 
     env = RewardShaping(Lost(), lambda ts: 5 * ts.terminated)
     check_environment(env, jax.random.key(0), n_rows=2)
-    state, _ = env.reset(jax.random.key(0), jnp.zeros((), jnp.float32))
-    _, ts = env.step(jax.random.key(0), state, 0)
+
+    @jax.jit
+    def first_steps(key):
+        return [e.step(key, e.reset(key, jnp.zeros((), jnp.float32))[0], 0)[1] for e in (env, StepCost(env, 0.1))]
+
+    ts, outer = first_steps(jax.random.key(0))
     assert float(ts.reward) == 4.5
     assert float(ts.progress) == 0
-    outer = StepCost(env, 0.1)
-    state, _ = outer.reset(jax.random.key(0), jnp.zeros((), jnp.float32))
-    _, ts = outer.step(jax.random.key(0), state, 0)
+    ts = outer
     assert float(ts.progress) == 0
     assert float(ts.facts["raw_return"]) == -0.5  # of what is inside both
 
 
-def test_shaping_by_a_potential_telescopes(plain):
+def test_shaping_by_a_potential_telescopes(on_maze):
     """Discounted, the extra rewards of an episode come to -phi(s0), plus gamma^T phi(sT) where only time ran out."""
-    first, (ts, before, _) = plain
-    _, (shaped, _, after) = episodes(RewardShaping(StepCost(MAZE, 0.5), Potential(nearness, GAMMA)))
+    first, (ts, before, _) = on_maze["plain"]
+    _, (shaped, _, after) = on_maze["shaped"]
     phi = np.vectorize(lambda *gap: -float(np.abs(gap).sum()))
     for i in range(len(first.reward)):
         end = int(np.argmax(ts.done[i])) + 1
@@ -178,21 +201,22 @@ def test_shaping_by_a_potential_telescopes(plain):
 
 
 def test_the_potential_of_a_true_end_is_nothing():
-    env = RewardShaping(Probe(), Potential(clock, GAMMA))
-    _, (ts, before, _) = episodes(Probe(), steps=4)
-    _, (shaped, _, _) = episodes(env, steps=4)
+    envs = {"plain": Probe(), "shaped": RewardShaping(Probe(), Potential(clock, GAMMA))}
+    found = episodes(envs, steps=4)
+    _, (ts, before, _) = found["plain"]
+    _, (shaped, _, _) = found["shaped"]
     before_phi = 1.0 + before.clock
     ahead = np.where(ts.terminated, 0.0, 2.0 + before.clock)
     np.testing.assert_allclose(shaped.reward, ts.reward + GAMMA * ahead - before_phi, atol=1e-5)
     assert ts.terminated.any()
 
 
-def test_a_time_limit_shortens_and_keeps_what_ends_by_itself(plain):
-    _, (ts, _, _) = plain
-    ends = int(ts.terminated[ts.terminated.any(axis=1)][0].argmax()) + 1  # so that both hold in one step
-    for limit in (ends, 40):
-        env = TimeLimit(MAZE, limit)
-        _, (cut, _, _) = episodes(env)
+def test_a_time_limit_shortens_and_keeps_what_ends_by_itself(on_maze):
+    _, (ts, _, _) = on_maze["plain"]
+    assert ts.terminated[:, 3].any()  # here the goal is reached in the step in which a limit of 4 ends the episode
+    for limit in (4, 40):
+        env = ON_MAZE[f"limit {limit}"]
+        _, (cut, _, _) = on_maze[f"limit {limit}"]
         assert env.max_steps == min(limit, 12)
         np.testing.assert_array_equal(cut.terminated, ts.terminated)
         late = np.arange(1, 15) >= limit
@@ -200,9 +224,9 @@ def test_a_time_limit_shortens_and_keeps_what_ends_by_itself(plain):
         np.testing.assert_array_equal(cut.reward, ts.reward)
 
 
-def test_a_frame_stack_is_a_queue_of_observations(plain):
-    first, (ts, _, _) = plain
-    opened, (stacked, _, _) = episodes(FrameStack(MAZE, 3))
+def test_a_frame_stack_is_a_queue_of_observations(on_maze):
+    first, (ts, _, _) = on_maze["plain"]
+    opened, (stacked, _, _) = on_maze["stacked"]
     for i in range(6):
         queue = deque([{k: v[i] for k, v in first.obs.items()}] * 3, maxlen=3)
         for t in range(-1, 14):
@@ -218,12 +242,18 @@ def test_restarts_open_with_the_first_observation_again():
     """In a batch, through `observe` and the restarts: no frame of an ended episode is left in the next."""
     env = FrameStack(MAZE, 3)
     batch = BatchEnv(env)
-    state, ts = batch.reset(jax.random.key(0), jax.vmap(MAZE.sample_level)(jax.random.split(jax.random.key(1), 8)))
-    opening_obs = ts.obs
+
+    @jax.jit
+    def opened(key):
+        return batch.reset(key, jax.vmap(MAZE.sample_level)(jax.random.split(key, 8)))
+
+    state, ts = opened(jax.random.key(1))
+    opening_obs = jax.device_get(ts.obs)
     step = jax.jit(batch.step)
     n_done = 0
     for t in range(13):
-        state, ts = step(jax.random.key(t), state, jnp.full((1, 8), 2, jnp.int32))
+        state, ts = step(jax.random.key(t), state, np.full((1, 8), 2, np.int32))
+        ts = jax.device_get(ts)
         for row in np.flatnonzero(ts.done[0]):
             n_done += 1
             np.testing.assert_array_equal(ts.obs["image"][0, row], opening_obs["image"][0, row])
@@ -287,9 +317,14 @@ def test_the_action_mask_is_not_stacked():
         )
     )
     check_environment(env, jax.random.key(0), n_rows=2)
-    state, _ = env.reset(jax.random.key(0), env.sample_level(jax.random.key(0)))
-    for _ in range(2):
-        state, ts = env.step(jax.random.key(0), state, 0)
+
+    @jax.jit
+    def two_steps(key):
+        state, _ = env.reset(key, env.sample_level(key))
+        state, _ = env.step(key, state, 0)
+        return env.step(key, state, 0)[1]
+
+    ts = two_steps(jax.random.key(0))
     np.testing.assert_array_equal(ts.obs["number"], [0, 1, 2])
     np.testing.assert_array_equal(ts.obs["inner"]["pair"], [0, 1, 1, 2, 2, 3])
     np.testing.assert_array_equal(ts.obs["inner"][ACTION_MASK], [0, 1, 2])
@@ -340,24 +375,36 @@ def test_what_belongs_to_the_maze_belongs_to_a_wrapped_one():
         editing_of(StepCost(Probe(), 0.1))
 
 
-def test_held_out_tasks_are_played_through_the_stack_and_keep_their_own_returns():
+def test_held_out_tasks_are_seen_through_the_stack():
     names = ("SmallCorridor", "TrainingDistribution")
     tasks, bare = make_held_out(STACKED, names), make_held_out(MAZE, names)
     assert tasks.names == names
     assert tasks.env == FrameStack(bare.env, 2)  # the cost is for training only
     assert make_held_out(TimeLimit(MAZE, 5), names).env.max_steps == 5
-    agent = small_agent(STACKED).agent
-    runner = EvalRunner(make_held_out(STACKED, names[1:]), agent, n_episodes=1)
-    level = jax.tree.map(lambda x: x[0, 0], tasks.sample(jax.random.key(1), 1))
-    _, ts = tasks.env.reset(jax.random.key(0), level)
-    params = agent.init(jax.random.key(0), ts.obs).params
-    stats = jax.jit(partial(record_episodes, runner, 2))(params).stats
-    assert (np.asarray(stats.returns) >= 0).all()
-    # Drawn by the maze, from states within states.
-    states = jax.tree.map(lambda x: np.asarray(x)[None, None], tasks.env.reset(jax.random.key(0), level)[0])
-    assert tasks.env.draw_episodes(states, np.ones((1, 1), bool), ["a maze"], 1).shape[2] == 3
     with pytest.raises(ValueError, match="unknown option of held-out tasks 'rules'"):
         make_held_out(STACKED, names, rules="dcd")
+
+
+@pytest.mark.deep
+def test_held_out_tasks_are_played_through_the_stack_and_keep_their_own_returns():
+    names = ("SmallCorridor", "TrainingDistribution")
+    tasks = make_held_out(STACKED, names)
+    agent = small_agent(STACKED).agent
+    runner = EvalRunner(make_held_out(STACKED, names[1:]), agent, n_episodes=2)
+
+    @jax.jit
+    def opened(key):
+        """(state, fresh parameters) on one of the tasks."""
+        level = jax.tree.map(lambda x: x[0, 0], tasks.sample(key, 1))
+        state, ts = tasks.env.reset(key, level)
+        return state, agent.init(key, ts.obs).params
+
+    state, params = opened(jax.random.key(1))
+    stats = record_episodes(runner, 2, params).stats
+    assert (np.asarray(stats.returns) >= 0).all()
+    # Drawn by the maze, from states within states.
+    states = jax.tree.map(lambda x: np.asarray(x)[None, None], state)
+    assert tasks.env.draw_episodes(states, np.ones((1, 1), bool), ["a maze"], 1).shape[2] == 3
 
 
 SETTINGS = {
@@ -377,6 +424,7 @@ def runner_for(name):
 
 
 @pytest.mark.parametrize("name", ["accel", "sfl"])
+@pytest.mark.deep
 def test_methods_train_on_a_wrapped_maze(name):
     runner = runner_for(name)
     step = jax.jit(runner.step)
@@ -390,7 +438,7 @@ def test_methods_train_on_a_wrapped_maze(name):
     assert 0 < sum(jax.tree.leaves(learnt)) < np.inf
 
 
-@pytest.mark.parametrize("name", ["dr", "plr", "paired"])
+@pytest.mark.parametrize("name", ["plr", *(pytest.param(name, marks=pytest.mark.deep) for name in ("dr", "paired"))])
 def test_all_methods_take_a_wrapped_maze(name):
     """Traced alone, which is where what does not fit together shows."""
     runner = runner_for(name)
@@ -431,20 +479,26 @@ def test_the_task_is_shown():
     inner = AMaze(height=3, width=3, n_walls=2, max_steps=5)
     env = WithTask(inner, n_tasks=4)
     check_environment(env, key)
-    level = level_of_list(env, jnp.int32(2))
-    jax.tree.map(np.testing.assert_array_equal, level.level, level_of_list(inner, jnp.int32(2)))
-    state, ts = env.reset(key, level)
-    np.testing.assert_array_equal(ts.obs["task"], [0, 0, 1, 0])
-    _, ts = env.step(key, state, 0)
+    described = WithTask(inner, n_tasks=2, shown=((0.5, -2.0), (3.0, 1.0)))
+    suite = make_held_out(env, ["TrainingDistribution"])
+
+    @jax.jit
+    def seen(key, number):
+        level = level_of_list(env, number)
+        state, first = env.reset(key, level)
+        _, of_description = described.reset(key, level_of_list(described, jnp.int32(1)))
+        _, of_suite = suite.env.reset(key, jax.tree.map(lambda x: x[0, 0], suite.sample(key, 1)))
+        levels = level.level, level_of_list(inner, number)
+        return levels, first, env.step(key, state, 0)[1], of_description, of_suite
+
+    levels, first, ts, of_description, of_suite = jax.device_get(seen(key, np.int32(2)))
+    jax.tree.map(np.testing.assert_array_equal, *levels)
+    np.testing.assert_array_equal(first.obs["task"], [0, 0, 1, 0])
     np.testing.assert_array_equal(ts.obs["task"], [0, 0, 1, 0])
     assert set(ts.obs) == {"task", *dict(inner.observation_space.items)}
-    described = WithTask(inner, n_tasks=2, shown=((0.5, -2.0), (3.0, 1.0)))
-    _, ts = described.reset(key, level_of_list(described, jnp.int32(1)))
-    np.testing.assert_array_equal(ts.obs["task"], [3.0, 1.0])
+    np.testing.assert_array_equal(of_description.obs["task"], [3.0, 1.0])
     assert dict(described.observation_space.items)["task"].low == -2.0
-    suite = make_held_out(env, ["TrainingDistribution"])
-    _, ts = suite.env.reset(key, jax.tree.map(lambda x: x[0, 0], suite.sample(key, 1)))
-    assert not ts.obs["task"].any()
+    assert not of_suite.obs["task"].any()
     with pytest.raises(ValueError, match=r"no mutation is registered for WithTask"):
         editing_of(env)
     with pytest.raises(ValueError, match=r"shown has 1 rows of \[2\] numbers: it must have 2 rows"):

@@ -68,9 +68,10 @@ def playable(config: Config, part: Any) -> Any:
 def filled(generator: np.random.Generator, leaf: jax.ShapeDtypeStruct) -> jax.Array:
     """Small numbers in a shape, all different; bools are true and keys those of zeros."""
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        return jax.random.wrap_key_data(jnp.zeros((*leaf.shape, 2), jnp.uint32))
+        return jax.random.wrap_key_data(jax.device_put(np.zeros((*leaf.shape, 2), np.uint32)))
+    # Not by `jnp`, which would compile a program for each shape.
     if leaf.dtype == bool:
-        return jnp.ones(leaf.shape, bool)
+        return jax.device_put(np.ones(leaf.shape, bool))
     if jnp.issubdtype(leaf.dtype, jnp.integer):
-        return jnp.asarray(generator.integers(0, 100, leaf.shape), leaf.dtype)
-    return jnp.asarray(0.1 * generator.normal(size=leaf.shape), leaf.dtype)
+        return jax.device_put(generator.integers(0, 100, leaf.shape).astype(leaf.dtype))
+    return jax.device_put((0.1 * generator.normal(size=leaf.shape)).astype(leaf.dtype))

@@ -1,6 +1,7 @@
 """A run whose training is a few lines, so that what the host does around it can be tested in milliseconds."""
 
 import dataclasses
+import functools
 import time
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,9 @@ from minimax_lib.agents.base import TrainState
 from minimax_lib.config import Config
 from minimax_lib.counts import Count
 from minimax_lib.evaluation.held_out import EvalResult, Evaluation
+from minimax_lib.experiment.loop import HeldOutEvaluation
+from minimax_lib.experiment.run import ExperimentRunner
+from minimax_lib.runners.devices import DeviceMesh
 from minimax_lib.runners.seeds import MAX_STEPS, Report, SeedRunner
 from minimax_lib.runners.training import RunnerState
 
@@ -62,8 +66,9 @@ class ToyEvaluation:
     """Returns that depend on the key and on the parameters."""
 
     names = ("Up", "Down")
+    draw = staticmethod(jax.jit(lambda keys: ()))  # its tasks have no levels
 
-    def evaluate(self, key: jax.Array, params: Any) -> EvalResult:
+    def play(self, key: jax.Array, params: Any, levels: tuple[()]) -> EvalResult:
         returns = params["w"].sum() + jax.random.normal(key, (N_TASKS, N_EPISODES))
         return EvalResult(returns=returns, solved=returns > 0, lengths=jnp.ones(returns.shape, jnp.int32))
 
@@ -94,8 +99,27 @@ def toy_config(log_dir: Path | str, **settings: Any) -> Config:
 
 def toy_program(config: Config, seconds: float = 0.0, **faults: int) -> Any:
     """What trains `config`."""
-    program = SeedRunner(ToyRunner(**faults), config.n_seeds)  # type: ignore[arg-type]
+    program = compiled_once(config.n_seeds, **faults)
     return SlowProgram(program, seconds) if seconds else program
 
 
+@functools.cache
+def compiled_once(n_seeds: int, **faults: int) -> SeedRunner:
+    """The program of all runs in a process that have as many seeds and the same faults."""
+    return SeedRunner(ToyRunner(**faults), n_seeds)  # type: ignore[arg-type]
+
+
 EVALUATION: Any = ToyEvaluation()
+
+
+def toy_experiment(config: Config, program: Any = None, **faults: int) -> ExperimentRunner:
+    """A run on one device. Its evaluation too is compiled once for all runs with the same seeds."""
+    runner = ExperimentRunner(config, program or toy_program(config, **faults), EVALUATION)
+    if runner.held_out:
+        runner.held_out = evaluated_once(config.seed, config.n_seeds)
+    return runner
+
+
+@functools.cache
+def evaluated_once(seed: int, n_seeds: int) -> HeldOutEvaluation:
+    return HeldOutEvaluation(EVALUATION, Config(seed=seed, n_seeds=n_seeds), DeviceMesh())

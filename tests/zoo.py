@@ -8,6 +8,8 @@ import functools
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from minimax_lib.config import Config, from_dict
 from minimax_lib.runners.build import make_program
@@ -26,16 +28,17 @@ TEACHER = {
     "ppo": {"n_epochs": 1, "n_minibatches": 1},
 }
 BUFFER = {"capacity": 16, "min_fill": 0.5}
-# The registered runners: the tests that everybody runs use these.
+# The registered runners: the tests that everybody runs use these. Some have a setting that any runner may have, so that
+# it is tried too: several rollouts a batch, several rows a level, normalised rewards.
 METHODS: dict[str, dict[str, Any]] = {
     "dr": {},
     "plr": BUFFER,
-    "accel": BUFFER | {"n_edits": 3, "n_ancestors": 2},
-    "sfl": {"every": 4, "n_scored": 16, "n_kept": 6},
-    "paired": {"teacher": TEACHER},
+    "accel": BUFFER | {"n_edits": 3, "n_ancestors": 2, "replay_prob": 0.5},
+    "sfl": {"every": 4, "n_scored": 16, "n_kept": 6, "n_steps": 6},  # two rollouts a batch
+    "paired": {"teacher": TEACHER, "n_evals": 2},
     "tasks": {"n_levels": 16},
     "episode_plr": BUFFER | {"n_fresh": 2},
-    "box": {},
+    "box": {"normalize_rewards": True, "n_steps": 20},  # all episodes have 12 steps: rollouts end in the middle of some
     "selfplay": {"capacity": 2, "every": 2, "n_opponents": 1, "levels": {"name": "plr"} | BUFFER},
     "maestro": {"capacity": 2, "every": 2, "plr": BUFFER | {"min_fill": 0.25}},
 }
@@ -75,7 +78,7 @@ def config_of(method: str, /, runner: dict[str, Any] | None = None, **settings: 
 
 @functools.cache
 def program_of(method: str) -> SeedRunner:
-    """The method's program, with two seeds. Whoever runs it gives away the state: it is donated."""
+    """The method's program, with two seeds. Whoever runs it gives away the state: it is donated. See `on_device`."""
     return make_program(config_of(method))
 
 
@@ -85,9 +88,20 @@ def steps_of(method: str, n: int = N_STEPS) -> tuple[Step, ...]:
     program, steps = program_of(method), []
     state = program.init(0)
     before = jax.device_get(state)
-    for _ in range(n):
+    for _ in range(n):  # few milliseconds each
         state, report = program.run(state, 2**31 - 1, max_steps=1)
         after = jax.device_get(state)
         steps.append(Step(before, after, jax.device_get(report)))
         before = after
     return tuple(steps)
+
+
+def on_device(state: RunnerState) -> RunnerState:
+    """A copy of a state of `steps_of`, to run the program from. It has the form of the program's own states."""
+
+    def copied(leaf: Any) -> jax.Array:
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):  # these stay on the device
+            return jax.random.wrap_key_data(np.array(jax.random.key_data(leaf)))
+        return jax.device_put(np.array(leaf))
+
+    return jax.tree.map(copied, state)

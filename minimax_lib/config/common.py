@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterable, Sequence
 
-from minimax_lib.config.train import check_path
+from minimax_lib.config.paths import check_path
 from minimax_lib.config.tree import Tree
 from minimax_lib.config.values import Words
 from minimax_lib.messages import is_plain, shown

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from minimax_lib.config.common import Explained, check_names, check_out_folder, check_run_folders
-from minimax_lib.config.flags import runs_and_flags
 from minimax_lib.config.help import Flag, sections, show_flags
-from minimax_lib.config.train import check_cache
+from minimax_lib.config.paths import check_cache
 from minimax_lib.config.tree import build
+from minimax_lib.config.words import runs_and_flags
 from minimax_lib.messages import shown
 
 USAGE = """Draws levels and episodes from the checkpoints of runs. Runs come first, then flags.

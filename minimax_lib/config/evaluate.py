@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from typing import Literal, NoReturn
 
 from minimax_lib.config.common import Grouped, with_underscores
-from minimax_lib.config.flags import runs_and_flags
 from minimax_lib.config.help import Flag, sections, show_flags
-from minimax_lib.config.train import check_cache, check_path
+from minimax_lib.config.paths import check_cache, check_path
 from minimax_lib.config.tree import Tree, build
+from minimax_lib.config.words import runs_and_flags
 from minimax_lib.evaluation.held_out import Evaluation
 from minimax_lib.evaluation.robustness import RobustProtocol
 from minimax_lib.messages import shown

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NoReturn
 
 from minimax_lib.config.common import Explained
-from minimax_lib.config.flags import put, split_flags
+from minimax_lib.config.flags import put
 from minimax_lib.config.help import Flag, sections, show_flags
-from minimax_lib.config.train import check_cache, check_path, import_plugins
+from minimax_lib.config.paths import check_cache, check_path
+from minimax_lib.config.train import import_plugins
 from minimax_lib.config.tree import Tree, build
 from minimax_lib.config.values import MAX_INTEGER, convert
+from minimax_lib.config.words import split_flags
 from minimax_lib.envs.registry import ENVS
 
 USAGE = """Walk through mazes in a terminal, or watch a trained agent in them.

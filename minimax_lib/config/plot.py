@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import Literal, NoReturn
 
 from minimax_lib.config.common import Grouped, check_names, check_out_folder, with_underscores
-from minimax_lib.config.flags import runs_and_flags
 from minimax_lib.config.help import Flag, sections, show_flags
 from minimax_lib.config.tree import build
+from minimax_lib.config.words import runs_and_flags
 
 USAGE = """Draws figures of runs, for papers: a picture and its numbers (CSV) for each.
 Runs come first, then flags. The runs of one method are pooled as seeds.

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Literal, NoReturn
 
 from minimax_lib.config.common import Grouped, with_underscores
-from minimax_lib.config.flags import runs_and_flags
 from minimax_lib.config.help import Flag, sections, show_flags
-from minimax_lib.config.train import check_cache, check_path
+from minimax_lib.config.paths import check_cache, check_path
 from minimax_lib.config.tree import build
+from minimax_lib.config.words import runs_and_flags
 from minimax_lib.messages import shown
 
 USAGE = """Writes a report of runs: one HTML file that opens without a network.

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from minimax_lib.config.files import read_yaml
+from minimax_lib.config.paths import check_path
 from minimax_lib.config.ranges import Range
 from minimax_lib.config.runs import merged
 from minimax_lib.config.shipped import located, shipped_sweeps
-from minimax_lib.config.train import check_path
 from minimax_lib.config.tree import NAME, Tree, build, flat, overlay, setting_hints, to_tree
 from minimax_lib.messages import is_plain, shown
 from minimax_lib.registry import unknown_name

@@ -6,13 +6,13 @@ from typing import Any, NoReturn
 
 import yaml
 
-from minimax_lib.config.flags import split_flags
 from minimax_lib.config.help import Flag, sections, show_flags
+from minimax_lib.config.paths import check_path
 from minimax_lib.config.shipped import shipped_sweeps
 from minimax_lib.config.sweep import Plan, known_keys
-from minimax_lib.config.train import check_path
 from minimax_lib.config.tree import Tree, build, overlay, setting_hints
 from minimax_lib.config.values import Words
+from minimax_lib.config.words import split_flags
 from minimax_lib.messages import shown
 from minimax_lib.registry import unknown_name
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from minimax_lib.agents.ppo import PPO
 from minimax_lib.config.files import read_yaml, write_yaml
 from minimax_lib.config.own_teacher import with_teacher_named
+from minimax_lib.config.paths import check_cache, check_path
 from minimax_lib.config.shipped import located
 from minimax_lib.config.tree import Tree, build, checked, to_tree
 from minimax_lib.config.values import MAX_INTEGER, convert
@@ -20,12 +21,11 @@ from minimax_lib.curricula.registry import RUNNERS
 from minimax_lib.envs.base import Drawable
 from minimax_lib.envs.registry import ENVS
 from minimax_lib.evaluation.held_out import Evaluation
-from minimax_lib.messages import is_plain, shortened, shown
+from minimax_lib.messages import shortened, shown
 from minimax_lib.models.registry import MODELS
 from minimax_lib.runners.hosts import Hosts
 
 AUTO: Literal["auto"] = "auto"  # for n_devices
-LONGEST_NAME, LONGEST_PATH = 255, 4000  # bytes, on all common file systems
 LONGEST_REASON = 300  # characters
 
 
@@ -154,22 +154,6 @@ class Config:
     def run_folder(self) -> Path:
         """The run's folder."""
         return Path(self.log_dir) / self.run_name
-
-
-def check_path(name: str, path: str) -> None:
-    """ValueError where the setting `name` is no path that a file can have."""
-    if not is_plain(path):
-        raise ValueError(f"{name} is {shown(path)}: it must be text without control characters")
-    if len(os.fsencode(path)) > LONGEST_PATH:
-        raise ValueError(f"{name} is {shown(path)}: it must be at most {LONGEST_PATH} bytes long")
-    if any(len(os.fsencode(part)) > LONGEST_NAME for part in Path(path).parts):
-        raise ValueError(f"{name} is {shown(path)}: the name of a folder must be at most {LONGEST_NAME} bytes long")
-
-
-def check_cache(place: str) -> None:
-    """ValueError where compiled programs cannot be kept in `place`."""
-    if not place:
-        raise ValueError("compilation_cache is '': it must be auto, none, or a folder")
 
 
 def to_dict(config: Config) -> Tree:

@@ -115,13 +115,18 @@ class ACCELCurriculum(Curriculum):
         ), metrics
 
     def parents(self, outcome: Outcome) -> jax.Array:
-        """i32[B], the row that is the parent of each child. A level without a finished episode counts as hardest."""
+        """i32[B], the row that is the parent of each child.
+
+        A level without a finished episode counts as hardest. Where rows play several levels in turn, it comes last: it
+        may not have been played at all.
+        """
         rows = jnp.arange(self.plan.n_rows, dtype=jnp.int32)
         if self.selection == "batch":
             return rows
         episodes = outcome.episodes
         ease = jnp.where(episodes.count > 0, episodes.mean, -jnp.inf).mean(axis=0)
-        order = jnp.argsort(-ease if self.selection == "easy" else ease).astype(jnp.int32)
+        wanted = ease if self.selection == "easy" else -ease
+        order = jnp.argsort(-jnp.where(episodes.known.all(axis=0), wanted, -jnp.inf)).astype(jnp.int32)
         return order[rows % self.n_parents]
 
 

@@ -17,7 +17,7 @@ from minimax_lib.curricula import level_buffer
 from minimax_lib.curricula.attempt_scoring import AttemptScoring
 from minimax_lib.curricula.base import NEW, REPLAY, SOURCE_NAMES, Curriculum, LevelBatch, Plan, Students, level_batch
 from minimax_lib.curricula.level_buffer import LevelBuffer, ReplaySettings
-from minimax_lib.curricula.level_buffer.ages import saturated
+from minimax_lib.curricula.level_buffer.ages import aged
 from minimax_lib.curricula.level_buffer.metrics import buffer_metrics
 from minimax_lib.curricula.outcome import Outcome
 from minimax_lib.curricula.scores import SCORES, Score
@@ -102,7 +102,9 @@ class EpisodeReplay(Curriculum):
         homes = self._homes(state.slots)
         if self.score.adds_best:
             results = self._with_best(results, state.buffer, homes)
-        buffer = aged(state.buffer, homes[begun.reshape(-1)], steps.done.reshape(-1))
+        buffer = state.buffer
+        ages = aged(buffer.ages, buffer.filled, homes[begun.reshape(-1)], steps.done.reshape(-1))
+        buffer = buffer.replace(ages=ages)
         buffer = rescored(buffer, homes[results.task], results)
         buffer = self._joined(buffer, batch.queue.table, results)
         levels = jax.tree.map(lambda x: x[current], batch.queue.table)
@@ -155,14 +157,6 @@ class EpisodeReplay(Curriculum):
             for name, value in facts.items():
                 metrics[f"level/{SOURCE_NAMES[source]}/{name}"] = axes.mean_where(rows, value)
         return metrics
-
-
-def aged(buffer: LevelBuffer, slots: jax.Array, valid: jax.Array) -> LevelBuffer:
-    """The buffer after attempts have begun on the levels in `slots` (i32[M], -1: in none), one after another."""
-    number = jnp.cumsum(valid, dtype=jnp.int32)
-    drawn = jnp.zeros_like(buffer.ages).at[slots].max(jnp.where(valid & (slots >= 0), number, 0))
-    ages = jnp.where(drawn > 0, number[-1] - drawn, buffer.ages + number[-1])
-    return buffer.replace(ages=saturated(jnp.where(buffer.filled, ages, 0)))
 
 
 def rescored(buffer: LevelBuffer, slots: jax.Array, results: Results) -> LevelBuffer:

@@ -6,7 +6,9 @@ from flax import struct
 
 from minimax_lib.loops import steps_at_once
 from minimax_lib.rollout import (
+    ONE_ROW_EACH,
     EpisodeReturns,
+    Layout,
     Rollout,
     Transition,
     by_level,
@@ -28,9 +30,11 @@ class Experience(struct.PyTreeNode):
     episodes: EpisodeReturns  # [A, B]
     best_return: jax.Array  # f32[R], the highest return ever reached on the row's level, these rollouts included
     change: jax.Array | None = None  # f32[A, B], what an update on the level alone would change, for those that need it
+    clipped: jax.Array | None = None  # f32[T, A, R], see `clipped_gae`, for those that need it
+    discounted: jax.Array | None = None  # f32[A, B], see `discounted_mean`, for those that need it
+    optimum: jax.Array | None = None  # f32[B], the best discounted return of the level, likewise
     valid: jax.Array | None = None  # bool[T, A, R], the step counts (see `Transition.valid`); None: all steps do
     by_agent: EpisodeReturns | None = None  # [A, B * G], of each of G agents: entry b * G + g; None: G is 1
-    in_turn: bool = struct.field(pytree_node=False, default=False)  # rows play several levels in turn
 
     @property
     def n_evals(self) -> int:
@@ -45,19 +49,17 @@ def experience(
     gae_lambda: float,
     logits: jax.Array | None = None,
     values: jax.Array | None = None,
-    n_evals: int = 1,
-    n_agents: int = 1,
-    levels_per_row: int = 1,
+    layout: Layout = ONE_ROW_EACH,
 ) -> Experience:
-    """The experience of rollouts [T, A, B / levels_per_row * n_evals] on levels with a `best_return` (f32[B]).
+    """The experience of rollouts [T, A, R] on levels with a `best_return` (f32[B]), to which rows belong by `layout`.
 
-    `gamma` and `gae_lambda` are those of the students. `n_evals` counts the rows of all `n_agents`.
+    `gamma` and `gae_lambda` are those of the students.
     """
 
     def of_levels(x: jax.Array) -> jax.Array:
-        return x if levels_per_row == 1 else rows_of_levels(x, levels_per_row, n_evals)
+        return rows_of_levels(x, layout)
 
-    steps = split_by_level(runs.steps, levels_per_row, n_evals)
+    steps, n_evals = split_by_level(runs.steps, layout), layout.n_evals
     # With lambda 0, an advantage is the TD error of its step. So bootstrapping is decided in one place.
     one_step, _ = runs.advantages(gamma, 0.0)
     return Experience(
@@ -67,12 +69,30 @@ def experience(
         td_error=of_levels(one_step),
         logits=jax.tree.map(of_levels, logits),
         values=jax.tree.map(of_levels, values),
-        episodes=episode_returns(steps, n_evals),
+        episodes=episode_returns(steps, n_evals, layout.in_turn),
         best_return=jnp.repeat(best_return, n_evals),
         valid=steps.valid,
-        by_agent=returns_by_agent(steps, n_evals, n_agents) if n_agents > 1 else None,
-        in_turn=levels_per_row > 1,
+        by_agent=returns_by_agent(steps, n_evals, layout.n_agents) if layout.n_agents > 1 else None,
     )
+
+
+def discounted_mean(steps: Transition, gamma: float, n_evals: int) -> jax.Array:
+    """f32[A, B]: the mean discounted return of the episodes that ended in `steps` [T, A, B * n_evals]; 0 for none."""
+    valid = jnp.ones_like(steps.done) if steps.valid is None else steps.valid
+
+    def one_step(loop: tuple, step: tuple) -> tuple[tuple, None]:
+        total, weight, so_far = loop
+        reward, valid, done = step
+        so_far = so_far + jnp.where(valid, weight * reward, 0.0)
+        total = total + jnp.where(done, so_far, 0.0)
+        weight = jnp.where(done, 1.0, jnp.where(valid, weight * gamma, weight))
+        return (total, weight, jnp.where(done, 0.0, so_far)), None
+
+    zero = jnp.zeros_like(steps.reward[0])
+    told = (steps.reward, valid, steps.done)
+    (total, _, _), _ = jax.lax.scan(one_step, (zero, jnp.ones_like(zero), zero), told, unroll=steps_at_once(16))
+    count = by_level(steps.done.sum(axis=0, dtype=jnp.int32), n_evals).sum(axis=-1)
+    return by_level(total, n_evals).sum(axis=-1) / jnp.maximum(count, 1)
 
 
 def returns_by_agent(steps: Transition, n_evals: int, n_agents: int) -> EpisodeReturns:
@@ -117,14 +137,13 @@ def mean_of(students: jax.Array, values: jax.Array) -> jax.Array:
     return total / jnp.maximum(students.sum(axis=0, dtype=jnp.int32), 1)
 
 
-def comparable(episodes: EpisodeReturns, in_turn: bool) -> jax.Array:
-    """bool[B]: some student has finished an episode on the level; where rows play levels `in_turn`, all have.
+def comparable(episodes: EpisodeReturns) -> jax.Array:
+    """bool[B]: some student has finished an episode on the level; where rows play levels in turn, all have.
 
     On a level that restarts, a student without a finished episode has played all the time, and failed so far. In turn,
     it may not have come to the level, or only just.
     """
-    has_finished = episodes.count > 0
-    return has_finished.all(axis=0) if in_turn else has_finished.any(axis=0)
+    return (episodes.count > 0).any(axis=0) & episodes.known.all(axis=0)
 
 
 def with_unfinished(episodes: EpisodeReturns) -> EpisodeReturns:

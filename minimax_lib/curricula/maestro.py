@@ -76,8 +76,7 @@ class Maestro(Curriculum):
         duel = duel_of(bank, slot[None], student)
         own = PLRState(state.generator, at(buffers, slot))
         own, batch = self.plr.propose(shared_key, k_levels, clock, own, students.facing(duel))
-        # A proposal changes the ages alone. The rest of the slice is not written back.
-        buffers = buffers.replace(ages=buffers.ages.at[slot].set(own.buffer.ages))
+        # A proposal leaves the buffer as it was.
         return MaestroState(own.generator, buffers, bank), batch.replace(duel=duel)
 
     def _vacated(self, clock: jax.Array, state: MaestroState) -> LevelBuffer:

@@ -1,18 +1,28 @@
 """What a curriculum is told about the levels that it proposed."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 
 from minimax_lib.agents.population import AgentPop
-from minimax_lib.curricula.experience import Experience, experience
+from minimax_lib.curricula.experience import Experience, discounted_mean, experience
 from minimax_lib.curricula.scores import Score
 from minimax_lib.envs.base import Attempt
+from minimax_lib.gae import clipped_gae
 from minimax_lib.opponents.bank import Games
 from minimax_lib.opponents.duel import OPPONENT_RETURN, Duel
-from minimax_lib.rollout import EpisodeReturns, Rollout, episode_returns, split_by_level
+from minimax_lib.rollout import (
+    ONE_ROW_EACH,
+    EpisodeReturns,
+    Layout,
+    Rollout,
+    episode_returns,
+    rows_of_levels,
+    split_by_level,
+)
 from minimax_lib.tasks.attempts import Steps
 
 
@@ -39,13 +49,13 @@ class Outcome(Protocol):
         ...
 
     def games(self, duel: Duel) -> Games:
-        """The games of all rows against the opponents of the batch, [T * R] in the order of their steps."""
+        """The first games of all rows against the opponents of the batch, [T * R] in the order of their steps."""
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class RolloutOutcome:
-    """The outcome of a rollout [T, A, R] on B levels, with R = B / levels_per_row * n_evals.
+    """The outcome of a rollout [T, A, R] on B levels, to which its rows belong by `layout`.
 
     Everything is computed when it is asked for, and nothing is kept. Otherwise, a value that was first computed inside
     `eval_shape` or a branch could leak out of it. So this object never crosses the boundary of a `jit` either.
@@ -55,18 +65,23 @@ class RolloutOutcome:
     params: Any  # [A, ...], of the students that played; [K, A, ...] where there are parts
     runs: Rollout
     parts: Rollout | None = None  # the K rollouts that `runs` is made of, if several: every leaf leads with K
-    n_evals: int = 1  # rows of each level
-    n_agents: int = 1  # of an environment, whose rows these are
-    levels_per_row: int = 1  # that each row plays in turn
+    layout: Layout = ONE_ROW_EACH
+    optimal_returns: Callable[[float], jax.Array] | None = None  # of gamma: f32[B], where the environment knows them
 
     @property
     def episodes(self) -> EpisodeReturns:
-        return episode_returns(split_by_level(self.runs.steps, self.levels_per_row, self.n_evals), self.n_evals)
+        return episode_returns(split_by_level(self.runs.steps, self.layout), self.layout.n_evals, self.layout.in_turn)
 
     def score(self, score: Score, best_return: jax.Array) -> jax.Array:
         """See `Outcome`. Only a score that needs the network, or gradients of it, pays for them."""
         seen = self._experience(score, best_return)
-        return score(seen.replace(change=self._change()) if score.needs_update else seen)
+        if score.needs_update:
+            seen = seen.replace(change=self._change())
+        if score.needs_clipped:
+            seen = seen.replace(clipped=self._clipped())
+        if score.needs_optimum:
+            seen = seen.replace(discounted=self._discounted(), optimum=self._optimum())
+        return score(seen)
 
     def steps(self, score: Score | None) -> Steps:
         """See `Outcome`. ValueError for a score that is no mean over steps."""
@@ -102,6 +117,8 @@ class RolloutOutcome:
     def games(self, duel: Duel) -> Games:
         """See `Outcome`."""
         steps = jax.tree.map(lambda x: x[:, 0], self.runs.steps.replace(obs=(), action=()))
+        # The first game of each row. Of all that end in a rollout, too many would be short ones.
+        is_first = jnp.cumsum(steps.done, axis=0, dtype=jnp.int32) == 1
         shape, n_groups = steps.reward.shape, len(duel.slots)
 
         def of_rows(x: jax.Array) -> jax.Array:
@@ -112,14 +129,13 @@ class RolloutOutcome:
             serial=of_rows(duel.serials),
             student_return=steps.episode_return.reshape(-1),
             opponent_return=steps.facts[OPPONENT_RETURN].reshape(-1),
-            valid=steps.done.reshape(-1),
+            valid=(steps.done & is_first).reshape(-1),
         )
 
     def _experience(self, score: Score, best_return: jax.Array) -> Experience:
         logits, values = self._look() if score.needs_network else (None, None)
         discounts = self.agent.gamma, self.agent.gae_lambda
-        shape = self.n_evals, self.n_agents, self.levels_per_row
-        return experience(self.runs, best_return, *discounts, logits, values, *shape)
+        return experience(self.runs, best_return, *discounts, logits, values, self.layout)
 
     def _look(self) -> tuple[jax.Array, jax.Array]:
         if self.parts is None:
@@ -128,12 +144,27 @@ class RolloutOutcome:
         seen = jax.lax.map(lambda part: self.agent.look(*part), (self.params, self.parts))
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), seen)
 
+    def _clipped(self) -> jax.Array:
+        """f32[T, A, R], the clipped advantages: of the rows, before they are split by level."""
+        td_error, _ = self.runs.advantages(self.agent.gamma, 0.0)
+        clipped = clipped_gae(td_error, self.runs.steps.done, self.agent.gamma, self.agent.gae_lambda)
+        return rows_of_levels(clipped, self.layout)
+
+    def _discounted(self) -> jax.Array:
+        steps = split_by_level(self.runs.steps, self.layout)
+        return discounted_mean(steps, self.agent.gamma, self.layout.n_evals)
+
+    def _optimum(self) -> jax.Array:
+        if self.optimal_returns is None:
+            raise ValueError("a score looks at the best return of a level, and nobody here knows it")
+        return self.optimal_returns(self.agent.gamma)
+
     def _change(self) -> jax.Array:
         """f32[A, B], the mean over the parts: after each of them there is an update."""
         if self.parts is None:
-            return self.agent.parameter_change(self.params, self.runs, self.n_evals)
+            return self.agent.parameter_change(self.params, self.runs, self.layout.n_evals)
 
         def of_part(part: tuple[Any, Rollout]) -> jax.Array:
-            return self.agent.parameter_change(*part, self.n_evals)
+            return self.agent.parameter_change(*part, self.layout.n_evals)
 
         return jax.lax.map(of_part, (self.params, self.parts)).mean(axis=0)

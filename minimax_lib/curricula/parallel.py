@@ -50,11 +50,7 @@ class Parallel(Curriculum):
             proposed = self.inner.generator.propose(shared_key, key, clock, state.generator, students)[1]
             return self.inner.orphaned(proposed)
 
-        ages, first = jax.lax.cond(
-            ready,
-            lambda: self.inner.replayed(k_replay, state.buffer),
-            lambda: (state.buffer.ages, new(k_first)),
-        )
+        first = jax.lax.cond(ready, lambda: self.inner.replayed(k_replay, state.buffer), lambda: new(k_first))
         # The replayed rows come first: they are the ones that the students learn from.
         parts = [first, new(k_second)]
         if self.mutation is not None:
@@ -62,7 +58,6 @@ class Parallel(Curriculum):
                 self.mutation.children, k_edit, first.levels, first.n_mutations, first.ancestors
             )
             parts.append(jax.lax.cond(ready, children, lambda: new(k_third)))
-        state = state.replace(buffer=state.buffer.replace(ages=ages))
         return state, joined(parts, train=ready)
 
     def observe(

@@ -78,20 +78,14 @@ class PLRCurriculum(Curriculum):
             generator, batch = self.generator.propose(k_generator, k_new, clock, state.generator, students)
             return generator, self.orphaned(adopted(batch))
 
-        def new() -> tuple[Any, jax.Array, LevelBatch]:
-            generator, batch = generated()
-            return generator, state.buffer.ages, batch
-
-        def replayed() -> tuple[Any, jax.Array, LevelBatch]:
+        def replayed() -> tuple[Any, LevelBatch]:
             # Both branches must return the same types. So a replayed batch has zeros in place of a generator's context.
-            ages, batch = self.replayed(k_replay, state.buffer, context=zeros(fresh.context))
-            return state.generator, ages, batch
+            return state.generator, self.replayed(k_replay, state.buffer, context=zeros(fresh.context))
 
         fresh = jax.eval_shape(generated)[1]
-        # Only the ages leave the branch, not the buffer: its levels would be copied.
-        generator, ages, batch = jax.lax.cond(replay, replayed, new)
-        state = PLRState(generator=generator, buffer=state.buffer.replace(ages=ages))
-        return state, batch.replace(train=replay | self.train_on_new)
+        # The buffer does not leave the branch: its levels would be copied.
+        generator, batch = jax.lax.cond(replay, replayed, generated)
+        return state.replace(generator=generator), batch.replace(train=replay | self.train_on_new)
 
     def orphaned(self, batch: LevelBatch) -> LevelBatch:
         """A batch of levels that have no parents."""
@@ -106,10 +100,10 @@ class PLRCurriculum(Curriculum):
         probability = level_buffer.replay_probability(self.settings, buffer)
         return axes.everywhere_all(jax.random.uniform(key) < probability)
 
-    def replayed(self, key: jax.Array, buffer: LevelBuffer, context: Any = ()) -> tuple[jax.Array, LevelBatch]:
-        """(the ages of all slots after the draws, a batch from the buffer)."""
-        buffer, slots = level_buffer.sample(key, self.settings, buffer, self.n_rows)
-        batch = LevelBatch(
+    def replayed(self, key: jax.Array, buffer: LevelBuffer, context: Any = ()) -> LevelBatch:
+        """A batch from the buffer. The ages change when it is known which of its levels were played (`scored`)."""
+        _, slots = level_buffer.sample(key, self.settings, buffer, self.n_rows)
+        return LevelBatch(
             levels=level_buffer.levels_at(buffer, slots),
             slots=slots,
             source=jnp.full_like(slots, REPLAY),
@@ -118,7 +112,6 @@ class PLRCurriculum(Curriculum):
             train=jnp.ones((), bool),
             context=context,
         )
-        return buffer.ages, batch
 
     def observe(
         self, key: jax.Array, clock: jax.Array, state: PLRState, batch: LevelBatch, outcome: Outcome
@@ -139,8 +132,13 @@ class PLRCurriculum(Curriculum):
     def scored(self, buffer: LevelBuffer, batch: LevelBatch, outcome: Outcome) -> tuple[LevelBuffer, jax.Array]:
         """(the buffer with the batch in it where it is worth keeping, f32[B] scores)."""
         rows = level_buffer.locate(self.settings, buffer, batch.levels, batch.slots, self.identity)
+        episodes = outcome.episodes
+        # Where rows play several levels in turn, they may not come to the last of them. Those change no age.
+        begun = episodes.begun.any(axis=0)
+        buffer = buffer.replace(ages=level_buffer.aged(buffer.ages, buffer.filled, batch.slots, begun & ~rows.is_new))
+        rows = rows.replace(begun=begun)
         # A score may depend on the best return, which includes this batch. So the returns come before the scores.
-        best = level_buffer.best_returns(buffer, rows, outcome.episodes.best.max(axis=0))
+        best = level_buffer.best_returns(buffer, rows, episodes.best.max(axis=0))
         scores = outcome.score(self.score, best)
         kept = level_buffer.insert(self.settings, buffer, rows, scores, best, batch.n_mutations, batch.ancestors)
         return kept, scores

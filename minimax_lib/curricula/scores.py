@@ -28,7 +28,7 @@ from minimax_lib.curricula.experience import (
 from minimax_lib.envs.spaces import Discrete, Space
 from minimax_lib.messages import shown
 from minimax_lib.registry import Registry, unknown_name
-from minimax_lib.rollout import EpisodeReturns
+from minimax_lib.rollout import EpisodeReturns, by_level
 from minimax_lib.trees import assert_shape
 
 Quantity = Callable[[Experience], jax.Array]  # f32[T, A, R], of every step
@@ -48,7 +48,7 @@ def step_mean(quantity: Quantity) -> Callable[[Experience], jax.Array]:
 def finished(x: Experience, score: jax.Array) -> jax.Array:
     """f32[B]: `score` where students have finished enough episodes (see `comparable`), -inf elsewhere."""
     # Without a finished episode, the mean return is 0, which would look like a real return.
-    return jnp.where(comparable(x.episodes, x.in_turn), score, -jnp.inf)
+    return jnp.where(comparable(x.episodes), score, -jnp.inf)
 
 
 def mean_return(x: Experience) -> jax.Array:
@@ -87,6 +87,26 @@ def learnability(x: Experience) -> jax.Array:
     # Only first episodes count. Of later ones, the long ones are cut off, and most of these are failures.
     p = x.episodes.first.solved.mean(axis=-1, dtype=jnp.float32)
     return finished(x, (p * (1.0 - p)).mean(axis=0))
+
+
+def maximised_negative_advantage(x: Experience) -> jax.Array:
+    """f32[B]: the mean of minus the clipped advantage over the steps of finished episodes; 0 where none was solved."""
+    if x.clipped is None:
+        raise ValueError("a score looks at clipped advantages, which the experience does not hold (needs_clipped=True)")
+    finishes = jnp.cumsum(x.done[::-1], axis=0, dtype=jnp.int32)[::-1] > 0
+    counts = (finishes if x.valid is None else finishes & x.valid).astype(jnp.float32)
+    total = by_level((-x.clipped * counts).sum(axis=0), x.n_evals).sum(axis=-1)
+    mean = total / jnp.maximum(by_level(counts.sum(axis=0), x.n_evals).sum(axis=-1), 1.0)
+    # Without this, the levels that nobody can solve would be the highest: there the value is too high until the end.
+    solved = jnp.where(x.episodes.solved > 0, mean, 0.0)
+    return finished(x, mean_of(x.episodes.count > 0, solved))
+
+
+def exact_regret(x: Experience) -> jax.Array:
+    """f32[B]: the best discounted return that the level allows, above the students' mean, at least 0."""
+    if x.optimum is None or x.discounted is None:
+        raise ValueError("a score looks at the best return, which the experience does not hold (needs_optimum=True)")
+    return finished(x, mean_of(x.episodes.count > 0, jnp.maximum(x.optimum[None] - x.discounted, 0.0)))
 
 
 def log_probabilities(x: Experience) -> jax.Array:
@@ -142,6 +162,8 @@ class Score:
     needs_discrete: bool = False  # reads the probabilities of Discrete actions
     n_evals: int = 1  # rows of a level, at least
     adds_best: bool = False  # `quantity` is `best_return` plus something, so `best_return` may be added after the mean
+    needs_clipped: bool = False  # reads `clipped`
+    needs_optimum: bool = False  # reads `optimum` and `discounted`; the environment must have `optimal_return`
     mixes_scales: bool = False  # compares values, which may be of normalised rewards, with returns, which never are
     meaning: str = ""  # one line for `--list scores`
 
@@ -171,12 +193,13 @@ def over_agents(score: Score, how: Literal["max", "min", "mean"]) -> Score:
     """`score` of each agent by itself, and then the highest, the lowest or the mean of them.
 
     Agents that have finished no episode on the level do not count. Without this, the lives of all agents are pooled.
-    ValueError for a score of updates, which are of all agents.
+    ValueError for a score of updates or of the best return, which are of all agents.
     """
     if how not in OVER_AGENTS:
         raise unknown_name("reduction over agents", how, list(OVER_AGENTS))
-    if score.needs_update:
-        raise ValueError("over_agents is given a score that looks at updates: these are of all agents together")
+    if score.needs_update or score.needs_optimum:
+        what = "updates" if score.needs_update else "the best return of a level"
+        raise ValueError(f"over_agents is given a score that looks at {what}: that is of all agents together")
 
     def function(x: Experience) -> jax.Array:
         if x.by_agent is None:
@@ -221,8 +244,24 @@ SCORES: Registry[Score] = Registry(
             mixes_scales=True,
             meaning="best return ever reached on the level - value",
         ),
-        # Mead et al. 2025 (MNA)
-        "negative_advantage": per_step(lambda x: jnp.maximum(-x.advantage, 0.0), meaning="max(-advantage, 0)"),
+        # Mead et al. 2026
+        "mna": Score(
+            maximised_negative_advantage,
+            needs_clipped=True,
+            meaning="minus the advantage, clipped as it grows; 0 on levels that nobody has solved",
+        ),
+        # Monette et al. 2025 (NCC)
+        "exact_regret": Score(
+            exact_regret,
+            needs_optimum=True,
+            mixes_scales=True,
+            meaning="best discounted return of the level - that of the students, at least 0; AMaze only",
+        ),
+        # Of no paper. It is high on levels that nobody can solve.
+        "negative_advantage": per_step(
+            lambda x: jnp.maximum(-x.advantage, 0.0),
+            meaning="max(-advantage, 0); highest on levels that nobody can solve: choose mna",
+        ),
         # Dennis et al. 2020 (PAIRED), Jiang et al. 2023 (minimax)
         "return": Score(mean_return, meaning="mean return of the students"),
         "neg_return": Score(neg_return, meaning="minus the mean return of the students"),
@@ -300,7 +339,8 @@ def _check_fields(name: str, score: Score) -> None:
     most = score.most_students
     if most is not None and (type(most) is not int or most < score.n_students):
         raise refuse("most_students", f"none, or a whole number of at least n_students, {score.n_students}")
-    for field in ("needs_network", "needs_update", "needs_discrete", "mixes_scales"):
+    flags = ("needs_network", "needs_update", "needs_discrete", "needs_clipped", "needs_optimum", "mixes_scales")
+    for field in flags:
         if not isinstance(getattr(score, field), bool):
             raise refuse(field, "True or False")
     if not isinstance(score.meaning, str):

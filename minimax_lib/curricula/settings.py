@@ -80,11 +80,13 @@ class RolloutSettings:
     from them. Reported returns stay as they are."""
     levels_per_row: int = 1
     """Levels that a row plays in turn: the next one after each episode, and after the last one the first. With 1, a row
-    plays its level again and again, as published. With 8, a batch has 8 * n_parallel levels. For curricula that restart
+    plays its level again and again, as published. With 8, a batch has 8 * n_parallel levels. A level is scored by its
+    first episode, if that began early enough to end within the batch whatever happens in it. For curricula that restart
     their levels (all but dr)."""
     rollouts_per_batch: int | None = None
     """Rollouts on the same levels, each followed by an update, before the next batch. None: as many as the longest
-    episode needs. For curricula that restart their levels (all but dr)."""
+    episode needs, or four times as many where levels in turn are scored. For curricula that restart their levels (all
+    but dr)."""
 
     n_students = 1
     n_listed = 0  # levels of the fixed list that is trained on; 0: there is none
@@ -102,9 +104,11 @@ class RolloutSettings:
         """Levels of a batch."""
         return self.n_parallel * self.levels_per_row
 
-    def n_rollouts(self, max_steps: int) -> int:
-        """Rollouts of a batch of levels whose episodes last `max_steps` at most."""
-        return self.rollouts_per_batch or -(-max_steps // self.n_steps)
+    def n_rollouts(self, max_steps: int, scored: bool = True) -> int:
+        """Rollouts of a batch of levels whose episodes last `max_steps` at most, and which are `scored` or not."""
+        # In turn, episodes that begin in the last `max_steps` do not count: a quarter of the time.
+        times = 4 if scored and self.levels_per_row > 1 else 1
+        return self.rollouts_per_batch or times * -(-max_steps // self.n_steps)
 
     @property
     def divided(self) -> tuple[str, ...]:

@@ -11,13 +11,13 @@ from minimax_lib import axes
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.curricula.base import Attempts, LevelBatch, Plan
 from minimax_lib.curricula.outcome import RolloutOutcome
-from minimax_lib.envs.base import HoldsAttempts, Level
+from minimax_lib.envs.base import HoldsAttempts, KnowsOptimum, Level
 from minimax_lib.envs.batch import BatchEnv, Rows
 from minimax_lib.envs.multi_agent import BatchMultiEnv, batch_of
 from minimax_lib.envs.restarts import QueuedLevels, queue_of
 from minimax_lib.episodes import Played, WholeEpisodes
 from minimax_lib.opponents.duel import BatchDuel
-from minimax_lib.rollout import Rollout, Start, begin, go_on, queued
+from minimax_lib.rollout import Layout, Rollout, Start, begin, go_on, queued
 from minimax_lib.trees import mapped, tree_where
 
 
@@ -28,6 +28,18 @@ def batch_for(env: Any, agent: AgentPop, plan: Plan, n_evals: int = 1, levels_pe
         return rows
     assert isinstance(rows, BatchMultiEnv)  # who plans opponents has checked it
     return BatchDuel(rows, agent.agent, plan.n_opponents, plan.greedy_opponents)
+
+
+def layout_of(rows: Rows, levels_per_row: int = 1) -> Layout:
+    """Which rows belong to which level, where each row plays `levels_per_row` levels in turn."""
+    return Layout(rows.rows_per_level, rows.n_agents, levels_per_row, rows.env.max_steps)
+
+
+def optimal_returns(env: Any, levels: Level) -> Callable[[float], jax.Array] | None:
+    """A function of gamma: f32[B], the highest discounted returns on `levels`; None where `env` does not know them."""
+    if not isinstance(env, KnowsOptimum):
+        return None
+    return lambda gamma: jax.vmap(lambda level: env.optimal_return(level, gamma))(levels)
 
 
 def opened(key: jax.Array, env: Rows, agent: AgentPop, batch: LevelBatch, levels_per_row: int = 1) -> Start:
@@ -70,9 +82,8 @@ class CurrentStudents:
         start = opened(k_reset, self.env, self.agent, batch, self.levels_per_row)
         bootstraps = self.agent.bootstrap_truncated
         runs = go_on(k_steps, self.env, self.agent, self.params, start, self.n_steps, bootstraps)
-        rows = self.env
-        shape = rows.rows_per_level, rows.n_agents, self.levels_per_row
-        return RolloutOutcome(self.agent, self.params, self.rescale(runs), None, *shape)
+        layout, optima = layout_of(self.env, self.levels_per_row), optimal_returns(self.env.env, batch.levels)
+        return RolloutOutcome(self.agent, self.params, self.rescale(runs), None, layout, optima)
 
     def attempts(self, key: jax.Array, levels: Level, n_episodes: int) -> Attempts:
         alone = isinstance(self.env, BatchEnv) and not isinstance(self.env, BatchMultiEnv)

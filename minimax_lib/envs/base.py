@@ -254,6 +254,15 @@ class Playable(Protocol):
         ...
 
 
+@runtime_checkable
+class KnowsOptimum(Protocol):
+    """An environment with this one more method: it knows how much a level can pay. The score exact_regret needs it."""
+
+    def optimal_return(self, level: Level, gamma: float) -> jax.Array:
+        """f32[], the highest discounted return of an episode on `level`, whose first reward counts in full."""
+        ...
+
+
 class HeldOut(Protocol):
     """Named held-out tasks that run as one batch: one environment, levels of one shape."""
 

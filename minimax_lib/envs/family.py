@@ -8,7 +8,8 @@ import jax
 
 from minimax_lib.envs.base import Environment, HeldOut, Level
 from minimax_lib.envs.held_out import GROUPS, TRAINING_DISTRIBUTION, NamedTasks, TrainingDistribution
-from minimax_lib.envs.training_list import OF_RUN, is_list, list_called, tasks_on_list
+from minimax_lib.envs.task_names import is_list
+from minimax_lib.envs.training_list import OF_RUN, list_called, tasks_on_list
 
 EnvironmentMaker = Callable[..., Environment]
 HeldOutMaker = Callable[..., HeldOut]

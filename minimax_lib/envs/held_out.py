@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from minimax_lib.envs.base import Environment, HeldOut, Level, sample_levels
-from minimax_lib.envs.training_list import is_list, sampler_of
+from minimax_lib.envs.task_names import TRAINING_DISTRIBUTION, is_of_training
+from minimax_lib.envs.training_list import sampler_of
 from minimax_lib.registry import unknown_name
 
-TRAINING_DISTRIBUTION = "TrainingDistribution"  # fresh levels of the environment's own `sample_level`
 GROUPS = ("validation", "benchmark", "all")  # groups of tasks that every environment has
 SUITE = 2**32 - 1  # folded into the key that a suite gets; no split reaches this number
 
@@ -22,11 +22,6 @@ def key_of(key: jax.Array, name: str) -> jax.Array:
     """The key of one task: its levels depend on `key` and its name, not on what else is evaluated."""
     # Not `hash`, which Python salts anew in every process.
     return jax.random.fold_in(key, zlib.crc32(name.encode()))
-
-
-def is_of_training(name: str) -> bool:
-    """Whether a task is on levels of the training: on fresh ones, or on those of a list."""
-    return name == TRAINING_DISTRIBUTION or is_list(name)
 
 
 def training_sampler(env: Environment, name: str) -> Callable[[jax.Array], Level]:

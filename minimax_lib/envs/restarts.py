@@ -10,7 +10,7 @@ from flax import struct
 
 from minimax_lib import axes
 from minimax_lib.envs.base import Level
-from minimax_lib.trees import tree_where
+from minimax_lib.trees import tree_where, zeros
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,8 +55,11 @@ class FreshLevels:
     restock_every: int = 4  # steps; the stock holds twice what they can use up
 
     def init(self, key: jax.Array, n_rows: int) -> LevelStock:
-        """The stock before the first step."""
-        return self._fill(key, jnp.zeros((), jnp.int32), n_rows)
+        """A stock that is used up. The first `restock` fills it."""
+        # Not filled here: the drawing of levels would be in the program twice, and take twice as long to compile.
+        n_used, used_up = jnp.zeros((), jnp.int32), jnp.full((), -self._lasts_for(n_rows) - 1, jnp.int32)
+        levels = zeros(jax.eval_shape(lambda: self._fill(key, n_used, n_rows).levels))
+        return LevelStock(key=key, levels=levels, first=used_up, n_used=n_used)
 
     def init_empty(self, key: jax.Array) -> LevelStock:
         """The stock before the first step, if levels are drawn only when rows need them."""
@@ -68,15 +71,19 @@ class FreshLevels:
         # Keys are folded by number, not split: a level must not depend on how many are drawn with it.
         return jax.vmap(self.sample)(jax.vmap(jax.random.fold_in, (None, 0))(key, numbers))
 
+    def _lasts_for(self, n_rows: int) -> int:
+        """Levels that `restock_every` steps can use up."""
+        return self.restock_every * n_rows
+
     def _fill(self, key: jax.Array, first: jax.Array, n_rows: int) -> LevelStock:
-        numbers = first + jnp.arange(2 * self.restock_every * n_rows, dtype=jnp.int32)
+        numbers = first + jnp.arange(2 * self._lasts_for(n_rows), dtype=jnp.int32)
         return LevelStock(key=key, levels=self.numbered(key, numbers), first=first, n_used=first)
 
     def restock(self, stock: LevelStock, n_rows: int) -> LevelStock:
         """A stock that lasts for `restock_every` steps, whatever happens in them."""
         # Half of the stock lasts that long, even if every row ends in every step. Without the other half, it would be
         # filled up at nearly every call. Levels that are left are drawn again by their numbers: none is skipped.
-        low = stock.n_used - stock.first > self.restock_every * n_rows
+        low = stock.n_used - stock.first > self._lasts_for(n_rows)
         return jax.lax.cond(axes.any_seed(low), lambda: self._fill(stock.key, stock.n_used, n_rows), lambda: stock)
 
     def handed_out(self, before: LevelStock, after: LevelStock, n: int) -> tuple[Level, jax.Array]:

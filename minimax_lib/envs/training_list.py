@@ -6,7 +6,6 @@ tasks, "TrainingListN-0", "TrainingListN-1", and so on, one for each.
 """
 
 import functools
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -16,9 +15,9 @@ import numpy as np
 
 from minimax_lib.envs.base import Level
 from minimax_lib.envs.levels import level_of_list
+from minimax_lib.envs.task_names import LIST
 
 OF_RUN = "training_list"  # the list of a run, whose length is that of its runner
-NAME = re.compile(r"TrainingList(\d+)(?:-(\d+))?")
 DIFFICULTY = "difficulty"  # the level metric
 MOST_LEVELS = 2**24
 
@@ -26,11 +25,6 @@ MOST_LEVELS = 2**24
 def list_called(n_levels: int) -> str:
     """The name of the tasks on a list of so many levels."""
     return f"TrainingList{n_levels}"
-
-
-def is_list(name: str) -> bool:
-    """Whether a task is on the levels of a list."""
-    return NAME.fullmatch(name) is not None
 
 
 def tasks_on_list(env: Any, name: str) -> tuple[str, ...]:
@@ -63,7 +57,7 @@ def sampler_of(env: Any, name: str) -> Callable[[jax.Array], Level]:
 
 def _parts(name: str) -> tuple[int, int | None]:
     """(levels of the list, the difficulty)"""
-    found = NAME.fullmatch(name)
+    found = LIST.fullmatch(name)
     assert found
     return int(found[1]), None if found[2] is None else int(found[2])
 

@@ -19,7 +19,7 @@ class Improvement:
     """The probability that a seed of a method solves more than one of the first method: mean over tasks, ties half."""
 
     probability: float
-    interval: tuple[float, float] | None  # stratified bootstrap; None where one of the two has too few seeds
+    interval: tuple[float, float] | None  # bootstrap over whole seeds; None where one of the two has too few seeds
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Evaluation on held-out tasks. The whole suite is one batch, and each of its rows plays exactly one episode."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -8,6 +9,7 @@ import jax
 import numpy as np
 from flax import struct
 
+from minimax_lib import axes
 from minimax_lib.agents.base import Agent
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.curricula.students import CurrentStudents
@@ -16,6 +18,8 @@ from minimax_lib.envs.multi_agent import MultiAgentEnvironment, batch_of
 from minimax_lib.envs.registry import make_held_out
 from minimax_lib.envs.training_list import OF_RUN, list_called
 from minimax_lib.episodes import Choose, Played, WholeEpisodes, mode, sample
+from minimax_lib.loops import LEAST_EFFORT
+from minimax_lib.trees import mapped
 
 EVALUATION_SEED = 20230714  # not a seed of training
 
@@ -111,20 +115,38 @@ class EvalRunner:
         students = CurrentStudents(batch_of(self.held_out.env), AgentPop(self.agent), one, 0)
         return mean_lives(students.attempts(key, levels, 1).episodes)
 
+    @functools.cached_property
+    def draw(self) -> jax.stages.Wrapped:
+        """The levels [S, M * E, ...] of the evaluations with `keys` [S]. Compiled once for all who share this runner.
+
+        Drawing consists of many small operations, different ones for each task. As a part of the program that plays, it
+        took three quarters of its compile time. Here it is compiled with little effort.
+        """
+
+        def draw_levels(keys: jax.Array) -> Level:
+            return mapped(self._levels, axis_name=axes.SEED)(keys)
+
+        return jax.jit(draw_levels, compiler_options=LEAST_EFFORT)
+
+    def _levels(self, key: jax.Array) -> Level:
+        return self.rows(jax.random.split(key)[0], self.n_episodes)
+
     def evaluate(self, key: jax.Array, params: Any) -> EvalResult:
         """The results of one agent's parameters on every task. Pure: wrap it in `jit`, and in `vmap` over seeds."""
-        k_levels, k_play = jax.random.split(key)
+        return self.play(key, params, self._levels(key))
+
+    def play(self, key: jax.Array, params: Any, levels: Level) -> EvalResult:
+        """`evaluate`, on the levels that `draw` gives for this key. Pure, likewise."""
+        k_play = jax.random.split(key)[1]
         # One episode a row. If rows played for a number of steps instead, short episodes would count more often.
-        levels = self.rows(k_levels, self.n_episodes)
         several = isinstance(self.held_out.env, MultiAgentEnvironment)
         played = self._all_agents(k_play, params, levels) if several else self.episodes.play(k_play, params, levels)
-        shape = (len(self.names), self.n_episodes)
-        return EvalResult(
-            returns=played.returns.reshape(shape),
-            solved=played.solved.reshape(shape),
-            lengths=played.lengths.reshape(shape),
-            facts={name: x.reshape(shape) for name, x in played.facts.items()},
-        )
+        found = EvalResult(returns=played.returns, solved=played.solved, lengths=played.lengths, facts=played.facts)
+        return jax.tree.map(self.by_task, found)
+
+    def by_task(self, x: jax.Array) -> jax.Array:
+        """[M, E, ...] of rows [M * E, ...]."""
+        return x.reshape(len(self.names), self.n_episodes, *x.shape[1:])
 
 
 def mean_lives(lives: Played) -> Played:

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,12 @@ from PIL import Image
 from rich.console import Console
 
 from minimax_lib import axes
-from minimax_lib.agents.base import Agent
-from minimax_lib.envs.base import Drawable
+from minimax_lib.envs.base import Drawable, Level
 from minimax_lib.envs.held_out import TRAINING_DISTRIBUTION
 from minimax_lib.episodes import Played, Recording
-from minimax_lib.evaluation.held_out import EvalRunner, evaluation_keys
+from minimax_lib.evaluation.held_out import EvalResult, EvalRunner, evaluation_keys
 from minimax_lib.evaluation.tables import Scores, comparison_table, task_scores
+from minimax_lib.loops import LEAST_EFFORT, RUN_ONCE
 from minimax_lib.trees import mapped
 
 REPORTED = (TRAINING_DISTRIBUTION, "benchmark")  # tasks of the report at the end of training
@@ -27,41 +26,48 @@ PICTURE_SEED = 20230716
 
 
 def final_report(
-    config: Any, agent: Agent, initial_params: Any, params: Any, folder: Path, console: Console
+    config: Any, runner: EvalRunner, initial_params: Any, params: Any, folder: Path, console: Console
 ) -> tuple[Scores, Scores]:
     """The scores of the untrained and of the trained agent, on the training distribution and the benchmark.
 
     The scores are printed as a table. The picture `levels/agent.png` in `folder` shows the first seed's trained agent
-    on a few levels. `agent` is a single one. Both parameters belong to populations, [S, A, ...]: only the first student
-    is evaluated.
+    on a few levels of `runner`, the one that evaluated the run. Both parameters belong to populations, [S, A, ...]:
+    only the first student is evaluated.
     """
     seeds = range(config.seed, config.seed + config.n_seeds)
-    first = [jax.tree.map(lambda x: x[:, 0], each) for each in (initial_params, params)]
+    # On the host, where nothing is compiled for each shape.
+    first = [jax.tree.map(lambda x: np.asarray(x)[:, 0], each) for each in (initial_params, params)]
     settings = dataclasses.replace(config.eval, tasks=REPORTED, n_episodes=REPORTED_EPISODES)
-    untrained, trained = compare(settings.build(config.env, agent), seeds, *first)
+    untrained, trained = compare(settings.build(config.env, runner.agent), seeds, *first)
     how = f"{REPORTED_EPISODES} {'greedy' if settings.greedy else 'sampled'} episodes on each"
     console.print(comparison_table(f"Solved rate, {how} task", untrained, trained))
     shown = jax.tree.map(lambda x: x[0], first[1])
-    console.print(draw_episodes(config.eval.build(config.env, agent), shown, folder / "levels" / "agent.png"))
+    console.print(draw_episodes(runner, shown, folder / "levels" / "agent.png", n_seeds=config.n_seeds))
     return untrained, trained
 
 
 def compare(runner: EvalRunner, seeds: Sequence[int], *several: Any) -> list[Scores]:
-    """The scores of several agents, whose parameters [S, ...] are `several`, in one compilation and one dispatch."""
-    # All agents get the same keys. So they play the same levels, and only their parameters differ.
-    keys = jnp.concatenate([evaluation_keys(seeds)] * len(several))
-    params = jax.tree.map(lambda *parts: jnp.concatenate(parts), *several)
-    result = jax.jit(mapped(runner.evaluate, axis_name=axes.SEED))(keys, params)
-    agents = [slice(i * len(seeds), (i + 1) * len(seeds)) for i in range(len(several))]
-    return [task_scores(runner.names, seeds, jax.tree.map(lambda x, agent=agent: x[agent], result)) for agent in agents]
+    """The scores of several agents, whose parameters [S, ...] are `several`, in one compilation."""
+
+    def play_report(keys: jax.Array, params: Any, levels: Level) -> EvalResult:
+        return mapped(runner.play, axis_name=axes.SEED)(keys, params, levels)
+
+    # All agents get the same keys and levels. Only their parameters differ.
+    keys = evaluation_keys(seeds)
+    levels, play = runner.draw(keys), jax.jit(play_report, compiler_options=RUN_ONCE)
+    return [task_scores(runner.names, seeds, play(keys, params, levels)) for params in several]
 
 
-def draw_episodes(runner: EvalRunner, params: Any, path: Path, n_episodes: int = 3) -> str:
-    """Draws one agent's first episodes on every task, a column a task. Returns a line that says where, or why not."""
+def draw_episodes(runner: EvalRunner, params: Any, path: Path, n_episodes: int = 3, n_seeds: int = 1) -> str:
+    """Draws one agent's first episodes on every task, a column a task. Returns a line that says where, or why not.
+
+    There are at most as many episodes of a task as `runner` plays. `n_seeds`: see `record_episodes`.
+    """
     env, n_tasks = runner.held_out.env, len(runner.names)
     if not isinstance(env, Drawable):
         return f"no picture: {type(env).__name__} has no method to draw its episodes"
-    recording = jax.device_get(jax.jit(partial(record_episodes, runner, n_episodes))(params))
+    n_episodes = min(n_episodes, runner.n_episodes)
+    recording = jax.device_get(record_episodes(runner, n_episodes, params, n_seeds))
     # The recording's rows are ordered by task. The picture has a column for each task, so its rows go by episode.
     by_episode = np.arange(n_tasks * n_episodes).reshape(n_tasks, n_episodes).T.reshape(-1).tolist()
     states, running = jax.tree.map(lambda x: x[:, by_episode], (recording.states, recording.running))
@@ -78,7 +84,16 @@ def caption(task: str, stats: Played, row: Any) -> str:
     return f"{task}: " + (f"solved in {length} steps" if solved else f"not solved in {length} steps")
 
 
-def record_episodes(runner: EvalRunner, n_episodes: int, params: Any) -> Recording:
-    """`n_episodes` episodes of each task. Row m * n_episodes + e is episode e on task m."""
-    k_levels, k_play = jax.random.split(jax.random.key(PICTURE_SEED))
-    return runner.episodes.record(k_play, params, runner.rows(k_levels, n_episodes))
+def record_episodes(runner: EvalRunner, n_episodes: int, params: Any, n_seeds: int = 1) -> Recording:
+    """The first `n_episodes` episodes of each task. Row m * n_episodes + e is episode e on task m.
+
+    `n_seeds`: of the evaluations that `runner` has made. The program that drew their levels draws these too.
+    """
+    key = jax.random.key(PICTURE_SEED)
+    drawn = runner.draw(jnp.stack([key] * n_seeds))
+
+    def record_picture(params: Any, drawn: Level) -> Recording:
+        levels = jax.tree.map(lambda x: runner.by_task(x[0])[:, :n_episodes].reshape(-1, *x.shape[2:]), drawn)
+        return runner.episodes.record(jax.random.split(key)[1], params, levels)
+
+    return jax.jit(record_picture, compiler_options=LEAST_EFFORT)(params, drawn)

@@ -16,9 +16,9 @@ from minimax_lib import axes
 from minimax_lib.agents.base import Agent
 from minimax_lib.envs.base import Environment, Level
 from minimax_lib.episodes import Choose, WholeEpisodes, sample
+from minimax_lib.evaluation.statistics import n_worst
 from minimax_lib.trees import mapped
 
-SHARES = (1.0, 0.1, 0.05, 0.02, 0.01, 0.001)  # of the levels, those with the lowest solved rates
 MOST_DRAWS = 1000  # draws for each solvable level, before giving up
 LEVEL_SEED = 20230715  # not a seed of training
 Track = Callable[[Sequence[int]], Iterable[int]]  # iterates over a sequence, and may show its progress
@@ -42,17 +42,6 @@ def worst_levels(rates: np.ndarray, share: float) -> np.ndarray:
     # Many levels tie at a rate of 0. The order in which levels were drawn says nothing about them. So a stable sort
     # chooses among equal levels without a bias.
     return np.argsort(rates, axis=1, kind="stable")[:, : n_worst(share, rates.shape[1])]
-
-
-def n_worst(share: float, n_levels: int) -> int:
-    """How many of `n_levels` levels are the worst `share` of them; at least one."""
-    return max(1, round(share * n_levels))
-
-
-def shares_of(n_levels: int, shares: Sequence[float] = SHARES) -> tuple[float, ...]:
-    """Those of `shares` that are at least one of `n_levels` levels."""
-    # "The worst 0.1%" of 50 levels would be a single level, which is the worst 2%.
-    return tuple(share for share in shares if share * n_levels >= 1)
 
 
 def level_key(evaluation_seed: int) -> jax.Array:

@@ -3,16 +3,18 @@
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.table import Table
 
-from minimax_lib.evaluation.held_out import EvalResult
-from minimax_lib.evaluation.robustness import RobustResult, n_worst, shares_of
-from minimax_lib.evaluation.statistics import MIN_SEEDS, as_columns, summarise
+from minimax_lib.evaluation.statistics import MIN_SEEDS, as_columns, n_worst, shares_of, summarise
 
-INTERVAL = "95% percentile interval of the stratified bootstrap"
+if TYPE_CHECKING:  # these import JAX, and reports of tables do without
+    from minimax_lib.evaluation.held_out import EvalResult
+    from minimax_lib.evaluation.robustness import RobustResult
+
+INTERVAL = "95% percentile interval of the bootstrap over whole seeds"
 SOLVED = "solved\nrate"  # a heading in two lines, since the figures below are narrow
 FEW_LEVELS = 10  # a mean over fewer levels gets a caveat
 
@@ -37,7 +39,7 @@ class Scores:
                 yield row | ({"n_worst": self.n_worst[j]} if self.n_worst else {})
 
 
-def task_scores(tasks: Sequence[str], seeds: Sequence[int], result: EvalResult) -> Scores:
+def task_scores(tasks: Sequence[str], seeds: Sequence[int], result: "EvalResult") -> Scores:
     """Means over the episodes of `result` [S, M, E]: `solved_rate`, `return`, `length` (in steps) and `facts/...`."""
     found = {"solved_rate": result.solved, "return": result.returns, "length": result.lengths}
     found |= {f"facts/{name}": values for name, values in result.facts.items()}
@@ -45,7 +47,7 @@ def task_scores(tasks: Sequence[str], seeds: Sequence[int], result: EvalResult) 
     return Scores(tuple(tasks), tuple(seeds), measures)
 
 
-def level_scores(shares: Sequence[float], seeds: Sequence[int], result: RobustResult) -> Scores:
+def level_scores(shares: Sequence[float], seeds: Sequence[int], result: "RobustResult") -> Scores:
     """`solved_rate` of each seed on the worst `shares` of its levels. Shares of less than one level are left out."""
     n_levels = result.ranking.shape[1]
     shares = shares_of(n_levels, shares)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from minimax_lib.config.evaluate import Settings
-from minimax_lib.evaluation.robustness import n_worst, shares_of
+from minimax_lib.evaluation.statistics import n_worst, shares_of
 from minimax_lib.evaluation.tables import Scores, share_name
 from minimax_lib.experiment.files import saved_updates
 from minimax_lib.experiment.saved import Run

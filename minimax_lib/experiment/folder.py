@@ -1,9 +1,10 @@
 """The folder of a run: where its files are, which process may write them, and whether a run may start or go on."""
 
 import contextlib
+import difflib
 import os
 import uuid
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -11,11 +12,11 @@ from typing import Any
 import filelock
 import yaml
 
-from minimax_lib.config import from_dict, to_dict
 from minimax_lib.config.files import read_yaml
 from minimax_lib.config.tree import flat
 from minimax_lib.config.values import convert
 from minimax_lib.experiment.files import saved_updates, write_atomically
+from minimax_lib.registry import unknown_name
 
 try:
     import fcntl
@@ -174,6 +175,8 @@ class RunFolder:
             hint = "" if differing.keys() <= reasons.keys() else f" (--config {self.config} gives the run's own)"
             raise RunRefused(f"cannot resume {self.path} with another configuration: {'; '.join(changes)}{hint}")
         # The other settings may change, and will be overwritten. But not if nobody can read what they were.
+        from minimax_lib.config import from_dict  # imports JAX
+
         try:
             convert(saved.get("plugins", ()), tuple[str, ...], "plugins")
             from_dict(saved | {"plugins": []})
@@ -215,8 +218,24 @@ def locked_folder(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+def no_such_run(path: Path, agents: Iterable[str] = ()) -> ValueError:
+    """The error for a folder that does not exist, with the runs beside it whose names are nearest.
+
+    `agents` are names that could have been meant instead: they are shown where there is no run beside it.
+    """
+    runs = [str(config.parent) for config in path.parent.glob("*/config.yaml")]
+    # However far off (no cutoff): any run of the folder is a better hint than none.
+    nearest = difflib.get_close_matches(str(path), runs, n=5, cutoff=0.0)
+    known = [] if path.is_absolute() else list(agents)
+    if not nearest and not known:
+        return ValueError(f"run {str(path)!r} does not exist")
+    return unknown_name("run", path, nearest or known, [*nearest, *known])
+
+
 def completed(saved: dict[str, Any]) -> dict[str, Any]:
     """`saved` with the defaults of settings that later versions have added: as the run would be started today."""
+    from minimax_lib.config import from_dict, to_dict  # imports JAX: commands that read tables do without
+
     try:
         # Its plugins are left out: whoever resumes the run has imported those that are needed.
         return to_dict(from_dict(saved | {"plugins": []})) | {"plugins": saved.get("plugins", [])}

@@ -30,12 +30,12 @@ from minimax_lib.evaluation.held_out import tasks_of_run
 from minimax_lib.experiment.acting import Episode, act, drawn, episode_of, form_of, leading_axes, opened, record
 from minimax_lib.experiment.archive import archived
 from minimax_lib.experiment.files import saved_updates
-from minimax_lib.experiment.folder import RunFolder
+from minimax_lib.experiment.folder import RunFolder, no_such_run
 from minimax_lib.experiment.kept_copies import bank_of_seed, copy_in, slots_of
 from minimax_lib.experiment.kept_levels import KeptLevels
 from minimax_lib.experiment.origin import Origin, read_origins
 from minimax_lib.experiment.parameters import save_params
-from minimax_lib.experiment.saved import Run, archived_params, damage, find_run, no_such_run, restored_state
+from minimax_lib.experiment.saved import Run, archived_params, damage, find_run, restored_state
 from minimax_lib.experiment.writers.csv import read_table
 from minimax_lib.messages import shown
 from minimax_lib.opponents.bank import Bank

@@ -15,6 +15,7 @@ import numpy as np
 
 from minimax_lib import axes
 from minimax_lib.config import Config
+from minimax_lib.envs.base import Level
 from minimax_lib.evaluation.held_out import EvalResult, EvalRunner, evaluation_keys
 from minimax_lib.experiment import archive
 from minimax_lib.experiment.checkpoint import Checkpoints
@@ -25,6 +26,7 @@ from minimax_lib.experiment.level_pictures import LevelPictures
 from minimax_lib.experiment.progress import Progress, Standing
 from minimax_lib.experiment.writers.base import PictureWriter, Row, Writer
 from minimax_lib.experiment.writers.csv import OLD_TABLES, CsvWriter, parsed
+from minimax_lib.loops import LEAST_EFFORT
 from minimax_lib.runners import hosts
 from minimax_lib.runners.devices import DeviceMesh
 from minimax_lib.runners.seeds import Program, Report, finite, learnt_parameters
@@ -310,23 +312,27 @@ class HeldOutEvaluation:
     """Evaluates the first student of every seed. The same update of the same run always has the same result."""
 
     def __init__(self, eval_runner: EvalRunner, config: Config, mesh: DeviceMesh):
-        self.names = eval_runner.names
+        self.runner = eval_runner
         self.seeds = seeds(config)
-        evaluated = mesh.per_seed(functools.partial(evaluate_first_students, eval_runner))
+        self._mesh = mesh
+        played = mesh.per_seed(functools.partial(play_first_students, eval_runner))
 
-        def evaluate_update(update: jax.Array, params: Any) -> EvalResult:
-            return evaluated(evaluation_keys(self.seeds, update), params)
+        def evaluate_update(update: jax.Array, params: Any, levels: Level) -> EvalResult:
+            return played(evaluation_keys(self.seeds, update), params, levels)
 
         # The update is an argument. As a constant, it would make every evaluation another program to compile.
         self._evaluate = mesh.compiled(evaluate_update)
 
-    def lower(self, params: Any) -> jax.stages.Lowered:
-        """`evaluate`, traced for parameters like these; shapes are enough. Compiling this compiles `evaluate` too."""
-        return self._evaluate.lower(np.int32(0), params)
+    def compile(self, params: Any) -> None:
+        """Compiles `evaluate` for parameters like these; shapes are enough."""
+        keys = evaluation_keys(self.seeds)
+        self.runner.draw.lower(keys).compile()
+        self._evaluate.lower(np.int32(0), params, jax.eval_shape(self.runner.draw, keys)).compile()
 
     def evaluate(self, update: int, params: Any) -> EvalResult:
         """The result [S, M, E] for `params` [S, A, ...]. The update is the seed of the evaluation."""
-        return self._evaluate(np.int32(update), params)
+        levels = self._mesh.on_one_device(self.runner.draw(evaluation_keys(self.seeds, update)))
+        return self._evaluate(np.int32(update), params, levels)
 
     def rows(self, update: int, result: EvalResult) -> list[Row]:
         """A row for each seed and task: means over the episodes."""
@@ -336,14 +342,14 @@ class HeldOutEvaluation:
         return [
             {"update": update, "seed": seed, "task": name} | {k: mean[i, m] for k, mean in means.items()}
             for i, seed in enumerate(self.seeds)
-            for m, name in enumerate(self.names)
+            for m, name in enumerate(self.runner.names)
         ]
 
 
-def evaluate_first_students(eval_runner: EvalRunner, keys: jax.Array, params: Any) -> EvalResult:
-    """The result [S, M, E] for `keys` [S] and `params` [S, A, ...]."""
+def play_first_students(eval_runner: EvalRunner, keys: jax.Array, params: Any, levels: Level) -> EvalResult:
+    """The result [S, M, E] for `keys` [S], `params` [S, A, ...] and the `levels` [S, M * E, ...] of these keys."""
     first = jax.tree.map(lambda leaf: leaf[:, 0], params)
-    return mapped(eval_runner.evaluate, axis_name=axes.SEED)(keys, first)
+    return mapped(eval_runner.play, axis_name=axes.SEED)(keys, first, levels)
 
 
 def seeds(config: Config) -> range:
@@ -356,7 +362,7 @@ def clock_of(state: RunnerState) -> int:
     return int(np.max(hosts.readable(state.clock)))
 
 
-all_finite = jax.jit(finite, static_argnums=1)
+all_finite = jax.jit(finite, static_argnums=1, compiler_options=LEAST_EFFORT)
 
 
 def begun(work: Callable[[], T]) -> "Future[T]":

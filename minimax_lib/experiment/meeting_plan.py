@@ -22,9 +22,9 @@ from minimax_lib.evaluation.matches import (
 from minimax_lib.evaluation.players import bot_of
 from minimax_lib.experiment.archive import archived
 from minimax_lib.experiment.files import saved_updates
-from minimax_lib.experiment.folder import RunFolder
+from minimax_lib.experiment.folder import RunFolder, no_such_run
 from minimax_lib.experiment.kept_copies import bank_in
-from minimax_lib.experiment.saved import Run, find_run, no_such_run
+from minimax_lib.experiment.saved import Run, find_run
 from minimax_lib.messages import shown
 from minimax_lib.registry import unknown_name
 from minimax_lib.runners.build import make_agent, make_runner, mesh_of

@@ -329,7 +329,7 @@ PRINTED = Section(
     {
         "solved rate": "mean over the seeds of `solved_rate`",
         "IQM": "interquartile mean of `solved_rate`: mean of the middle half of all seeds and tasks",
-        "95% bootstrap interval": "of the IQM, by the stratified bootstrap over seeds; from 5 seeds on",
+        "95% bootstrap interval": "of the IQM, by the bootstrap over whole seeds; from 5 seeds on",
         "each seed, %": "`solved_rate` of each seed, where there are too few for an interval",
         "levels": "with `--robust`: as `n_worst`",
         "untrained": "solved rate of the first parameters on the same levels, in the report after training",

@@ -5,9 +5,8 @@ import functools
 import importlib.metadata
 import json
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
-
-import jax
 
 from minimax_lib.experiment.files import append_durably
 
@@ -29,11 +28,23 @@ class Origin:
 
 def origin_of(update: int, machine: str) -> Origin:
     """What this process trains with."""
+    return Origin(update, own_version(), commit(), importlib.metadata.version("jax"), machine)
+
+
+def own_version() -> str:
+    """The version of this package; empty if it is not installed."""
     try:
-        version = importlib.metadata.version(PACKAGE)
+        return importlib.metadata.version(PACKAGE)
     except importlib.metadata.PackageNotFoundError:
-        version = ""
-    return Origin(update, version, commit(), jax.__version__, machine)
+        return ""
+
+
+def begun_by_this_version(origins: Sequence[Origin]) -> bool:
+    """Whether the run of these origins was begun by exactly this code. False where that is not sure."""
+    if not origins or origins[0].update:
+        return False
+    version, code = origins[0].version, origins[0].commit
+    return bool(version or code) and not code.endswith("-dirty") and (version, code) == (own_version(), commit())
 
 
 def record(path: Path, origin: Origin) -> None:

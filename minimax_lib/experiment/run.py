@@ -34,7 +34,7 @@ from minimax_lib.experiment.writers.tensorboard import TensorBoardWriter
 from minimax_lib.experiment.writers.wandb import WandbWriter, check_installed
 from minimax_lib.messages import one_line, printable, shown
 from minimax_lib.runners import hosts
-from minimax_lib.runners.build import make_agent, make_program, mesh_of
+from minimax_lib.runners.build import make_program, mesh_of
 from minimax_lib.runners.devices import keeps_own
 from minimax_lib.runners.hosts import Hosts
 from minimax_lib.runners.seeds import Program
@@ -69,10 +69,8 @@ class ExperimentRunner:
                 named(self.program.shape.students.evaluated)
             except ValueError as error:
                 raise ValueError(f"archive_every is {config.archive_every}: {error}") from None
-        self.held_out: HeldOutEvaluation | None = None
-        if config.eval.every:
-            eval_runner = eval_runner or config.eval.build(config.env, make_agent(config).agent)
-            self.held_out = HeldOutEvaluation(eval_runner, config, self.mesh)
+        self.eval_runner = eval_runner or config.eval.build(config.env, self.program.runner.agent.agent)
+        self.held_out = HeldOutEvaluation(self.eval_runner, config, self.mesh) if config.eval.every else None
 
     def run(self) -> int:
         """Trains, and returns the exit status. An error is one line on stderr.
@@ -223,9 +221,9 @@ class ExperimentRunner:
             # Tracing holds Python's lock, but compiling in XLA does not. So the first program is compiled while the
             # second is traced.
             with ThreadPoolExecutor() as compilers:
-                jobs = [compilers.submit(self.program.lower(state).compile)]
+                jobs: list[Future[Any]] = [compilers.submit(self.program.lower(state).compile)]
                 if self.held_out:
-                    jobs.append(compilers.submit(self.held_out.lower(state.students.evaluated).compile))
+                    jobs.append(compilers.submit(self.held_out.compile, state.students.evaluated))
             for job in jobs:
                 job.result()
 
@@ -271,9 +269,8 @@ class ExperimentRunner:
         trained = self.mesh.on_one_device(state.students.evaluated)
         untrained = self.mesh.on_one_device(self.program.init(self.config.seed).students.evaluated)
         if hosts.is_first():
-            agent = make_agent(self.config).agent
             try:
-                final_report(self.config, agent, untrained, trained, self.folder.path, Console())
+                final_report(self.config, self.eval_runner, untrained, trained, self.folder.path, Console())
                 self._show_agent(curves)
             except Exception as error:
                 say_report_failed(error)

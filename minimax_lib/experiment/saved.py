@@ -1,7 +1,6 @@
 """Reading of runs on disk. Nothing in their folders is changed."""
 
 import dataclasses
-import difflib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,10 +13,9 @@ from minimax_lib.config.runs import harmless
 from minimax_lib.config.shipped import agent_name, located_run, shipped_agents
 from minimax_lib.experiment.archive import archived, read
 from minimax_lib.experiment.files import saved_updates
-from minimax_lib.experiment.folder import RunFolder
+from minimax_lib.experiment.folder import RunFolder, no_such_run
 from minimax_lib.experiment.parameters import about_params, named
 from minimax_lib.experiment.provenance import configuration_of, edited, free_settings
-from minimax_lib.registry import unknown_name
 from minimax_lib.runners.build import make_runner, mesh_of
 from minimax_lib.runners.devices import whole_state
 
@@ -129,20 +127,6 @@ def check_not_edited(folder: RunFolder, config: Config, only: int | None, archiv
             f"{folder.config} has been edited: the {what} of update {found[0]} belongs to another configuration, "
             f"{'; '.join(changes)}"
         )
-
-
-def no_such_run(path: Path, agents: Iterable[str] = ()) -> ValueError:
-    """The error for a folder that does not exist, with the runs beside it whose names are nearest.
-
-    `agents` are names that could have been meant instead: they are shown where there is no run beside it.
-    """
-    runs = [str(config.parent) for config in path.parent.glob("*/config.yaml")]
-    # However far off (no cutoff): any run of the folder is a better hint than none.
-    nearest = difflib.get_close_matches(str(path), runs, n=5, cutoff=0.0)
-    known = [] if path.is_absolute() else list(agents)
-    if not nearest and not known:
-        return ValueError(f"run {str(path)!r} does not exist")
-    return unknown_name("run", path, nearest or known, [*nearest, *known])
 
 
 def restore(run: Run, console: Console) -> tuple[int, Any]:

@@ -58,21 +58,16 @@ def difference_band(values: np.ndarray, base: np.ndarray) -> tuple[np.ndarray, n
     return np.concatenate(low), np.concatenate(high)
 
 
-def stratified_band(
-    samples: tuple[np.ndarray, ...], statistic: Callable[..., np.ndarray]
-) -> tuple[np.ndarray, np.ndarray]:
-    """(low, high) of `statistic(*samples)`, whose samples are [S, M]: within each task, seeds are drawn anew.
+def seeds_band(samples: tuple[np.ndarray, ...], statistic: Callable[..., np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """(low, high) of `statistic(*samples)`, whose samples are [S, M]: whole seeds are drawn anew, sample by sample.
 
-    `statistic` takes resamples [R, S, M] and gives [R, ...]. This is the stratified bootstrap of
+    `statistic` takes resamples [R, S, M] and gives [R, ...]. This is the bootstrap of
     `evaluation.statistics.bootstrap_interval`, for statistics of several samples or with several values.
     """
     rng, found = np.random.default_rng(0), []
     for start in range(0, N_RESAMPLES, CHUNK):
         n = min(CHUNK, N_RESAMPLES - start)
-        drawn = []
-        for sample in samples:
-            rows = rng.integers(len(sample), size=(n, *sample.shape))
-            drawn.append(np.take_along_axis(np.broadcast_to(sample, rows.shape), rows, axis=1))
+        drawn = [sample[rng.integers(len(sample), size=(n, len(sample)))] for sample in samples]
         found.append(statistic(*drawn))
     return _quantiles(np.concatenate(found))
 

@@ -219,7 +219,7 @@ def _proposed(runner: Runner, generator: Curriculum, key: jax.Array, state: Any,
 
 @functools.partial(jax.jit, static_argnums=0)
 def _replayed(replay: PLRCurriculum, key: jax.Array, buffer: Any) -> LevelBatch:
-    return replay.replayed(key, buffer)[1].replace(train=())
+    return replay.replayed(key, buffer).replace(train=())
 
 
 @functools.partial(jax.jit, static_argnums=0)

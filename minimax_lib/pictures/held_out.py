@@ -1,7 +1,7 @@
 """Figures of scores on held-out tasks: bars, aggregates, probability of improvement, performance profiles.
 
-Aggregates follow Agarwal et al. 2021 and their library, rliable. Where they resample, so does this: seeds within each
-task, independently of the other tasks. `evaluation.statistics.bootstrap_interval` says when that is too narrow.
+Aggregates follow Agarwal et al. 2021 and their library, rliable. Intervals are of another bootstrap: whole seeds are
+resampled, with all of their tasks. `evaluation.statistics.bootstrap_interval` says why.
 """
 
 import itertools
@@ -12,7 +12,7 @@ import numpy as np
 
 from minimax_lib.evaluation.statistics import MIN_SEEDS, Statistic, bootstrap_interval, interquartile_mean
 from minimax_lib.pictures import style
-from minimax_lib.pictures.bootstrap import INTERVAL, RANGE, kind_of_band, stratified_band
+from minimax_lib.pictures.bootstrap import INTERVAL, RANGE, kind_of_band, seeds_band
 from minimax_lib.pictures.scores import Evaluated, Scores
 from minimax_lib.pictures.style import NotDrawn, Picture
 from minimax_lib.pictures.words import MEAN, file_name, in_words
@@ -157,7 +157,7 @@ def aggregates(scores: Evaluated, optimum: float = 1.0) -> Picture:
             _few_ticks(axes)
         drawn.supxlabel(scores.name, fontsize=style.TEXT)
         labels, note = in_words([(group.label, group.n_seeds) for group in scores.groups], ALL_TASKS, "bar")
-        style.legend(drawn, handles, labels, _stratified(note))
+        style.legend(drawn, handles, labels, _of_single_seeds(note))
         return drawn
 
     return Picture(f"aggregates-{_file(scores)}", rows, draw, scores.notes)
@@ -184,8 +184,7 @@ def _interval(axes: Any, at: float, row: Mapping[str, Any], place: int, column: 
     return point
 
 
-def _stratified(note: str) -> str:
-    note = note.replace(INTERVAL, "95% stratified bootstrap interval")
+def _of_single_seeds(note: str) -> str:
     # What is pooled need not lie between what single seeds give.
     return note.replace(RANGE, "range of single seeds")
 
@@ -206,7 +205,7 @@ def probability_of_improvement(scores: Evaluated, baseline: str = "") -> Picture
     rows: list[dict[str, Any]] = []
     for x, y in pairs:
         few = min(x.n_seeds, y.n_seeds) < MIN_SEEDS
-        low, high = (np.nan, np.nan) if few else stratified_band((x.values, y.values), improvement_probability)
+        low, high = (np.nan, np.nan) if few else seeds_band((x.values, y.values), improvement_probability)
         probability = float(improvement_probability(x.values, y.values))
         rows.append(
             {"label": x.label, "other": y.label, "n_seeds": x.n_seeds, "n_seeds_other": y.n_seeds}
@@ -226,7 +225,7 @@ def probability_of_improvement(scores: Evaluated, baseline: str = "") -> Picture
         axes.tick_params(axis="y", length=0)
         axes.grid(visible=False, axis="y")
         kinds = {row["band"] for row in rows}
-        note = "bar: 95% stratified bootstrap interval" if INTERVAL in kinds else ""
+        note = f"bar: {INTERVAL}" if INTERVAL in kinds else ""
         if "" in kinds:
             note += f"{'; ' if note else ''}no interval with fewer than {MIN_SEEDS} seeds"
         style.legend(drawn, [], [], note)
@@ -284,17 +283,17 @@ def performance_profiles(scores: Evaluated) -> Picture:
         axes.set(xlabel=f"threshold of the {scores.name}", ylabel="share of seeds and tasks\nabove the threshold")
         axes.set(ylim=(-0.02, 1.02), xlim=(low, high) if high > low else None)
         labels, note = in_words([(group.label, group.n_seeds) for group in scores.groups], ALL_TASKS, "band")
-        style.legend(drawn, handles, labels, _stratified(note))
+        style.legend(drawn, handles, labels, _of_single_seeds(note))
         return drawn
 
     return Picture(f"profiles-{_file(scores)}", rows, draw, scores.notes)
 
 
 def profile_band(values: np.ndarray, thresholds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(low, high) at each threshold: pointwise, of the stratified bootstrap; with few seeds, the range of theirs."""
+    """(low, high) at each threshold: pointwise, of the bootstrap over seeds; with few seeds, the range of theirs."""
     if len(values) == 1:
         return np.full(len(thresholds), np.nan), np.full(len(thresholds), np.nan)
     if len(values) < MIN_SEEDS:
         each = np.stack([profile_of(seed[None], thresholds) for seed in values])
         return each.min(axis=0), each.max(axis=0)
-    return stratified_band((values,), lambda drawn: profile_of(drawn, thresholds))
+    return seeds_band((values,), lambda drawn: profile_of(drawn, thresholds))

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from minimax_lib.envs.held_out import is_of_training
+from minimax_lib.envs.task_names import is_of_training
 from minimax_lib.pictures import style
 from minimax_lib.pictures.bootstrap import kind_of_band, mean_band
 from minimax_lib.pictures.runs import KEYS, Cells, Group, RunTables, numbers

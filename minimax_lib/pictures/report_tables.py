@@ -292,7 +292,7 @@ def held_out_table(groups: Sequence[Group], scores: Evaluated) -> Html:
     if min(counts) < MIN_SEEDS:
         told.append(NO_INTERVAL)
     if max(counts) >= MIN_SEEDS:
-        told.append("Intervals are 95% percentile intervals of the stratified bootstrap, of the IQM over seeds.")
+        told.append("Intervals are 95% percentile intervals of the bootstrap over whole seeds, of the IQM.")
     found = table(head, rows, "Solved rate and return on held-out tasks", last_is_total=True)
     if len(scores.groups) > 1:
         over = tag("tr", tag("td"), [tag("th", label, colspan=n, scope="colgroup") for label, n in tops])

@@ -16,9 +16,8 @@ from minimax_lib.config.files import read_yaml
 from minimax_lib.config.help import written
 from minimax_lib.config.shipped import agent_name, located_run, shipped_agents
 from minimax_lib.config.tree import flat
-from minimax_lib.experiment.folder import RunFolder, completed
-from minimax_lib.experiment.origin import Origin, read_origins
-from minimax_lib.experiment.saved import no_such_run
+from minimax_lib.experiment.folder import RunFolder, completed, no_such_run
+from minimax_lib.experiment.origin import Origin, begun_by_this_version, read_origins
 from minimax_lib.experiment.writers.csv import read_table
 from minimax_lib.messages import shown
 from minimax_lib.registry import unknown_name
@@ -93,7 +92,14 @@ def read_run(path: str | Path) -> RunTables:
         raise ValueError(f"{agent} ships with its parameters alone: there is nothing to draw of its training")
     if not (folder.metrics.exists() or folder.evaluations.exists()):
         raise ValueError(f"{path} has no {folder.metrics.name}: there is nothing to draw yet")
-    return RunTables(path, flat(completed(read_yaml(folder.config))))
+    return RunTables(path, flat(settings_of(folder)))
+
+
+def settings_of(folder: RunFolder) -> dict[str, Any]:
+    """The settings of a run, all of those that there are today."""
+    saved = read_yaml(folder.config)
+    # To complete the settings, all of the package and JAX are imported. What this version has written is complete.
+    return saved if begun_by_this_version(read_origins(folder.origin)) else completed(saved)
 
 
 def check_is_run(path: Path, agents: Iterable[str] = ()) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from minimax_lib.envs.held_out import is_of_training
+from minimax_lib.envs.task_names import is_of_training
 from minimax_lib.pictures.runs import Cells, Group, RunTables, numbers
 from minimax_lib.pictures.style import NotDrawn
 from minimax_lib.pictures.words import left_out

@@ -1,5 +1,6 @@
 """Builds what a configuration describes. This is the only place where a `Runner` is made."""
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +18,7 @@ from minimax_lib.curricula.plr import PLR
 from minimax_lib.curricula.scores import SCORES, Score
 from minimax_lib.curricula.settings import RolloutSettings
 from minimax_lib.curricula.students import batch_for
-from minimax_lib.envs.base import Environment, HoldsAttempts
+from minimax_lib.envs.base import Environment, HoldsAttempts, KnowsOptimum
 from minimax_lib.envs.multi_agent import MultiAgentEnvironment
 from minimax_lib.envs.restarts import FreshLevels, QueuedLevels, SameLevel
 from minimax_lib.models.network import check_network
@@ -44,7 +45,7 @@ def runner_of(
     number of rows of each level (see `BatchEnv`). Each row plays `levels_per_row` levels in turn.
     """
     plan = curriculum.plan
-    check_scores(plan.scores, agent.agent, n_evals, rewards)
+    check_scores(plan.scores, env, agent.agent, n_evals, rewards)
     check_agents(env, plan)
     batch_env = batch_for(env, agent, plan, n_evals, levels_per_row)
     agent.check_batch((plan.n_train_rows or plan.n_rows) // levels_per_row * batch_env.rows_per_level, n_steps)
@@ -65,14 +66,21 @@ def check_in_turn(env: Environment, plan: Plan, s: RolloutSettings) -> None:
             raise ValueError(f"runner.levels_per_row is {s.levels_per_row}: it must be 1, since {reason}")
 
 
-def check_scores(scores: Sequence[Score], agent: Agent, n_evals: int, rewards: RewardNormalization | None) -> None:
-    """ValueError if a score cannot be computed of `agent`, with `n_evals` rows a level, or from normalised rewards."""
+def check_scores(
+    scores: Sequence[Score], env: Any, agent: Agent, n_evals: int, rewards: RewardNormalization | None
+) -> None:
+    """ValueError if a score cannot be computed of `agent` in `env`, with `n_evals` rows a level, or these rewards."""
     for score in scores:
         name = next((name for name in SCORES.names() if SCORES[name] is score), "of your own")
         if n_evals < score.n_evals:
             raise ValueError(
                 f"runner.n_evals is {n_evals}: it must be at least {score.n_evals}, since the score {name!r} compares "
                 "several episodes on the same level (the runner sfl plays whole episodes for it)"
+            )
+        if score.needs_optimum and not isinstance(env, KnowsOptimum):
+            raise ValueError(
+                f"the score {name!r} needs an environment with the method optimal_return, which {type(env).__name__} "
+                "has not: write it, or choose another score, such as max_mc"
             )
         if score.needs_update and not isinstance(agent, MeasuresChange):
             raise ValueError(
@@ -125,7 +133,7 @@ def trained_with(env: Environment, agent: AgentPop, settings: RolloutSettings) -
             "runner.continue_episodes is True: it must be False, since this curriculum restarts its episodes in every "
             "batch (runner.rollouts_per_batch says for how many rollouts it keeps them)"
         )
-    n_rollouts = s.n_rollouts(env.max_steps)
+    n_rollouts = s.n_rollouts(env.max_steps, scored=bool(curriculum.plan.scores))
     if s.n_steps * n_rollouts == 1 < env.max_steps:
         raise ValueError(
             f"runner.n_steps is 1 with runner.rollouts_per_batch=1: no episode of {env.max_steps} steps would ever end"
@@ -204,21 +212,25 @@ def make_runner(config: Any) -> Runner:
         raise ValueError(f"on each of {n} devices, {error}") from error
 
 
-def with_devices(config: Any) -> Any:
-    """`config` with a number of devices in place of auto: the largest that there are and that can have equal parts.
+def with_runner(config: Any) -> tuple[Any, Runner]:
+    """(`config` with a number of devices in place of auto, its runner for one device). ValueError as `make_runner`.
 
-    On a CPU, `hosts.make_devices_of_cores` makes devices of the cores, before anything is computed.
+    The number is the largest that there are and that can have equal parts. On a CPU, `hosts.make_devices_of_cores`
+    makes devices of the cores, before anything is computed.
     """
-    if config.n_devices != "auto":
-        return config
-    for n in range(jax.device_count(), 1, -1):
-        try:
-            several = dataclasses.replace(config, n_devices=n)
-            make_runner(several)
-        except ValueError:
-            continue  # some setting cannot be divided by this number
-        return several
-    return dataclasses.replace(config, n_devices=1)
+    if config.n_devices == "auto":
+        for n in range(jax.device_count(), 1, -1):
+            # ValueError: some setting cannot be divided by this number.
+            with contextlib.suppress(ValueError):
+                several = dataclasses.replace(config, n_devices=n)
+                return several, make_runner(several)
+        config = dataclasses.replace(config, n_devices=1)
+    return config, make_runner(config)
+
+
+def with_devices(config: Any) -> Any:
+    """The configuration of `with_runner`."""
+    return with_runner(config)[0] if config.n_devices == "auto" else config
 
 
 def mesh_of(config: Any) -> DeviceMesh:
@@ -228,9 +240,12 @@ def mesh_of(config: Any) -> DeviceMesh:
 
 def make_program(config: Any) -> Program:
     """The training of a configuration, on all of its seeds and devices. ValueError if there are too few devices."""
-    mesh = mesh_of(config)
     # Checked here and not in `mesh_of`: `evaluate` describes the mesh of a run that was trained on another machine.
-    mesh.check_devices()
-    if mesh.n_devices == 1:
-        return SeedRunner(make_runner(config), config.n_seeds)
-    return DeviceRunner(make_runner(config), config.n_seeds, mesh)
+    mesh_of(config).check_devices()
+    return program_of(config, make_runner(config))
+
+
+def program_of(config: Any, runner: Runner) -> Program:
+    """`runner`, that of the configuration for one device, on all seeds and devices."""
+    mesh = mesh_of(config)
+    return SeedRunner(runner, config.n_seeds) if mesh.n_devices == 1 else DeviceRunner(runner, config.n_seeds, mesh)

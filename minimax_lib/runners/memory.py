@@ -10,8 +10,7 @@ import jax
 
 from minimax_lib.envs.base import Environment
 from minimax_lib.envs.registry import make_held_out
-from minimax_lib.runners.build import make_runner, mesh_of
-from minimax_lib.runners.devices import whole_state
+from minimax_lib.runners.seeds import Program
 
 STEP_BYTES = 16  # of experience in each row: at least an action, its probability, a value and a reward
 EPISODE_BYTES = 9  # of an evaluation, whose episodes all run side by side: return, length, whether solved
@@ -20,19 +19,18 @@ RATE_BYTES = 8  # of a level of the robust protocol: a solved rate in each of tw
 GIB = 2**30
 
 
-def check_memory(config: Any) -> None:
-    """ValueError if all memory together could not hold the least that the run needs.
+def check_memory(config: Any, program: Program) -> None:
+    """ValueError if all memory together could not hold the least that the run of `program` needs.
 
     A run that passes may still be too large, since observations and gradients are not counted. Nothing is allocated.
     """
-    _check_fits("run", least_bytes(config), available(config.device_count))
+    _check_fits("run", least_bytes(config, program), available(config.device_count))
 
 
-def least_bytes(config: Any) -> dict[str, int]:
+def least_bytes(config: Any, program: Program) -> dict[str, int]:
     """The parts of the run's memory, in bytes. Each part is named after the settings that decide it."""
-    mesh, runner = mesh_of(config), make_runner(config)
-    state = whole_state(runner, config.n_seeds, mesh)
-    rollout = runner.agent.n * runner.n_rows * mesh.n_rows * config.n_seeds * runner.n_steps * STEP_BYTES
+    state, runner = program.shape, program.runner
+    rollout = runner.agent.n * runner.n_rows * config.n_row_devices * config.n_seeds * runner.n_steps * STEP_BYTES
     students, rest = size(state.students), size(state)
     parts = {
         "the students (--model, --runner.n-students, --n-seeds)": students,

@@ -9,6 +9,7 @@ from flax import struct
 
 from minimax_lib import axes
 from minimax_lib.agents.base import TrainState
+from minimax_lib.loops import RUN_ONCE
 from minimax_lib.runners import hosts
 from minimax_lib.runners.training import Runner, RunnerState
 from minimax_lib.trees import mapped
@@ -16,8 +17,6 @@ from minimax_lib.trees import mapped
 # After so many steps, control returns to the host. A curriculum that never trains would otherwise run for ever.
 MAX_STEPS = 100_000
 OVER_EPISODES = ("return", "solved_rate")  # metrics that are means over the episodes that have ended
-# Compiler options for drawing the first weights: that program runs once, and these halve its compile time.
-RUN_ONCE = {"xla_backend_optimization_level": 1}
 
 
 class Report(struct.PyTreeNode):
@@ -70,7 +69,8 @@ class SeedRunner:
 
     @property
     def shape(self) -> RunnerState:
-        return jax.eval_shape(self._start, seed_keys(0, self.n_seeds))
+        # The keys are described too: of an impossible number of seeds, they would not fit into memory.
+        return jax.eval_shape(lambda: self._start(seed_keys(0, self.n_seeds)))
 
     def init(self, seed: int) -> RunnerState:
         """Seed i of the batch is `jax.random.key(seed + i)`. So run i is the same run as `seed + i` alone."""

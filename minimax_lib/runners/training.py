@@ -15,7 +15,7 @@ from minimax_lib.curricula.base import NEW, SOURCE_NAMES, Curriculum, LevelBatch
 from minimax_lib.curricula.experience import comparable, with_unfinished
 from minimax_lib.curricula.outcome import RolloutOutcome
 from minimax_lib.curricula.scores import population_regret, relative_regret
-from minimax_lib.curricula.students import CurrentStudents, opened, prepared
+from minimax_lib.curricula.students import CurrentStudents, layout_of, opened, optimal_returns, prepared
 from minimax_lib.envs.base import Environment, ResetsInGroups
 from minimax_lib.envs.batch import Rows
 from minimax_lib.envs.restarts import FreshLevels, QueuedLevels
@@ -158,7 +158,7 @@ class Runner:
         start = opened(k_begin, self.batch_env, self.agent, batch, self.levels_per_row)
         runs = self._go_on(k_steps, state.students, start)
         rewards, runs = self._normalized(self._opening(state.rewards), runs)
-        outcome = self._outcome(params, runs)
+        outcome = self._outcome(params, runs, levels=batch.levels)
         students, losses = self._update(k_update, state.students, runs, batch.train)
         metrics = self._level_game_metrics(batch, outcome)
         return Played(outcome, students, losses, metrics, self._closing(rewards))
@@ -180,7 +180,7 @@ class Runner:
         keys = jax.random.split(k_rest, self.n_rollouts), jax.random.split(k_updates, self.n_rollouts)
         loop = (state.students, start, self._opening(state.rewards))
         (students, _, rewards), (parts, params, losses) = jax.lax.scan(one, loop, keys)
-        outcome = self._outcome(params, joined_in_time(parts), parts)
+        outcome = self._outcome(params, joined_in_time(parts), parts, batch.levels)
         losses = jax.tree.map(lambda x: x.mean(axis=0), losses)
         metrics = self._level_game_metrics(batch, outcome)
         return Played(outcome, students, losses, metrics, self._closing(rewards))
@@ -206,9 +206,9 @@ class Runner:
             metrics |= self._handed_out_metrics(start, runs)
         return Played(outcome, students, losses, metrics, rewards)
 
-    def _outcome(self, params: Any, runs: Rollout, parts: Rollout | None = None) -> RolloutOutcome:
-        shape = self.batch_env.rows_per_level, self.batch_env.n_agents, self.levels_per_row
-        return RolloutOutcome(self.agent, params, runs, parts, *shape)
+    def _outcome(self, params: Any, runs: Rollout, parts: Rollout | None = None, levels: Any = ()) -> RolloutOutcome:
+        layout = layout_of(self.batch_env, self.levels_per_row)
+        return RolloutOutcome(self.agent, params, runs, parts, layout, optimal_returns(self.env, levels))
 
     def _go_on(self, key: jax.Array, students: TrainState, start: Start) -> Rollout:
         bootstraps = self.agent.bootstrap_truncated
@@ -274,13 +274,13 @@ class Runner:
     def _level_game_metrics(self, batch: LevelBatch, outcome: RolloutOutcome) -> dict[str, jax.Array]:
         """Metrics of the levels, and of each row's first episode; of all and by source, NaN for one without levels."""
         # Of the levels that follow in a row, the last is cut off, and long episodes more often than short ones.
-        episodes = episode_returns(outcome.runs.steps, outcome.n_evals)
+        episodes = episode_returns(outcome.runs.steps, outcome.layout.n_evals)
         first = jax.tree.map(lambda x: x[0], episodes.first)
         of_rows = jax.tree.map(lambda x: x.mean(axis=1), first_metrics(first))
         of_levels = jax.vmap(self.env.level_metrics)(batch.levels)
         means = return_metrics(episodes)
         if self.agent.n > 1:
-            means["regret"] = mean_regret(outcome.episodes, self.levels_per_row > 1)
+            means["regret"] = mean_regret(outcome.episodes)
         for source in self.curriculum.plan.sources:
             chosen = batch.source == source
             for values, among in ((of_levels, chosen), (of_rows, chosen[:: self.levels_per_row])):
@@ -349,7 +349,7 @@ def return_metrics(episodes: EpisodeReturns) -> dict[str, jax.Array]:
     return metrics
 
 
-def mean_regret(episodes: EpisodeReturns, in_turn: bool) -> jax.Array:
+def mean_regret(episodes: EpisodeReturns) -> jax.Array:
     """f32[]: the mean regret of several students over the levels on which they can be compared."""
     formula = relative_regret if len(episodes.count) == 2 else population_regret
-    return axes.mean_where(comparable(episodes, in_turn), formula(with_unfinished(episodes)))
+    return axes.mean_where(comparable(episodes), formula(with_unfinished(episodes)))

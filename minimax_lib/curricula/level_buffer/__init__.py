@@ -12,7 +12,7 @@ rows before the first one that finds no free slot are written at once. After the
 are taken one by one, and each costs a few passes over C numbers.
 """
 
-from minimax_lib.curricula.level_buffer.ages import MAX_AGE
+from minimax_lib.curricula.level_buffer.ages import MAX_AGE, aged
 from minimax_lib.curricula.level_buffer.ancestors import Ancestors, no_ancestors, of_children
 from minimax_lib.curricula.level_buffer.buffer import LevelBuffer, init, levels_at
 from minimax_lib.curricula.level_buffer.duplicates import Rows, best_returns, locate
@@ -33,6 +33,7 @@ __all__ = [
     "LevelBuffer",
     "ReplaySettings",
     "Rows",
+    "aged",
     "best_returns",
     "buffer_metrics",
     "by_best",

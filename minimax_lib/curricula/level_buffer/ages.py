@@ -25,6 +25,17 @@ def saturated(ages: jax.Array) -> jax.Array:
     return jnp.minimum(ages, MAX_AGE)
 
 
+def aged(ages: jax.Array, filled: jax.Array, slots: jax.Array, counts: jax.Array) -> jax.Array:
+    """i32[C], the ages after levels were played one after another, those in `slots` (i32[M], -1: in none).
+
+    Only where `counts` (bool[M]): each makes the other filled slots older by one, and its own slot has age 0 then.
+    """
+    number = jnp.cumsum(counts, dtype=jnp.int32)
+    played = jnp.zeros_like(ages).at[slots].max(jnp.where(counts & (slots >= 0), number, 0))
+    after = jnp.where(played > 0, number[-1] - played, ages + number[-1])
+    return saturated(jnp.where(filled, after, 0))
+
+
 def unit_shift(ages: jax.Array, n_filled: jax.Array, n_more: int = 0) -> jax.Array:
     """i32[], the shift of the unit: the sum of `ages >> shift` fits an int32, and `n_more` levels later still does."""
     total = ages.sum(dtype=jnp.float32) + n_filled.astype(jnp.float32) * n_more

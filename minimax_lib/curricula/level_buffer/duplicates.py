@@ -22,6 +22,7 @@ class Rows(struct.PyTreeNode):
     homes: jax.Array  # i32[B], the slot that holds the level; -1 if none
     groups: jax.Array  # i32[B], the same for new rows that are equal; at least C for rows without a home
     fingerprints: jax.Array  # u32[B, 2]
+    begun: jax.Array | None = None  # bool[B], the level has been played; None: all have
 
 
 def locate(

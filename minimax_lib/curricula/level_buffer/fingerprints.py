@@ -29,8 +29,9 @@ def _words(leaf: jax.Array) -> jax.Array:
         leaf = jax.random.key_data(leaf)
     if jnp.issubdtype(leaf.dtype, jnp.floating):
         # The bits are read, since a conversion to integers would drop the fraction. But -0.0 and 0.0 are equal and
-        # have different bits. Adding 0.0 turns both into 0.0.
-        leaf = jax.lax.bitcast_convert_type(leaf.astype(jnp.float32) + 0.0, jnp.uint32)
+        # have different bits. (Adding 0.0 would do in theory. XLA takes such a sum for the number itself.)
+        number = leaf.astype(jnp.float32)
+        leaf = jax.lax.bitcast_convert_type(jnp.where(number == 0.0, 0.0, number), jnp.uint32)
     return leaf.astype(jnp.uint32).reshape(-1)
 
 

@@ -28,7 +28,7 @@ def insert(
     `scores`, `returns`, `n_mutations` and `ancestors` are [B]. `returns` are those of `best_returns`, or of this batch
     alone.
 
-    First, all filled slots become older by the number of new rows. Then, for each row:
+    First, all filled slots become older by the number of new rows that have been played. Then, for each row:
     - If its score is not finite (no episode finished), it is passed over.
     - If it was drawn from a slot, its score replaces the score of that slot. If the slot has been given to another
       level earlier in the batch, the row is passed over.
@@ -40,7 +40,8 @@ def insert(
     When a row is written, the best return of its slot becomes the maximum of what it was and the row's `returns`. Where
     the row takes the slot for a new level, it becomes the row's `returns`.
     """
-    aged = jnp.where(buffer.filled, buffer.ages + rows.is_new.sum(dtype=jnp.int32), 0)
+    played = rows.is_new if rows.begun is None else rows.is_new & rows.begun
+    aged = jnp.where(buffer.filled, buffer.ages + played.sum(dtype=jnp.int32), 0)
     # NaN and +inf become -inf too: from here on, a row is passed over if and only if its score is -inf.
     scores = jnp.where(jnp.isfinite(scores), scores, -jnp.inf)
     batch = Batch(is_new=rows.is_new, groups=rows.groups, scores=scores, returns=returns)

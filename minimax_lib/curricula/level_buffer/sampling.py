@@ -5,7 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from minimax_lib.curricula.level_buffer.ages import saturated, unit_shift
+from minimax_lib.curricula.level_buffer.ages import aged, unit_shift
 from minimax_lib.curricula.level_buffer.buffer import LevelBuffer, count_filled
 from minimax_lib.curricula.level_buffer.replay_weights import highest_first, merits_of, ranks_of, weight_parts
 from minimax_lib.curricula.level_buffer.settings import ReplaySettings
@@ -52,9 +52,9 @@ def sample(key: jax.Array, settings: ReplaySettings, buffer: LevelBuffer, n: int
         # A slot of age a owns a of the units 0 to total - 1. The minimum is a safeguard against rounding: nobody owns
         # the unit `total`.
         unit = jnp.minimum((uniform * total.astype(jnp.float32)).astype(jnp.int32), total - 1)
-        aged = jnp.sum(cumulative <= unit, dtype=jnp.int32)
+        oldest = jnp.sum(cumulative <= unit, dtype=jnp.int32)
         # Where all ages are 0 nobody owns anything, and the weights are those of the scores alone.
-        slot = jnp.where(stale & (total > 0), aged, candidate)
+        slot = jnp.where(stale & (total > 0), oldest, candidate)
         age = cumulative[slot] - jnp.where(slot > 0, cumulative[slot - 1], 0)  # index -1 would be the last slot
         # Every filled slot becomes one older. From the drawn slot on, the sums then lose its age and the one that it
         # has just been given. The placeholder of an empty buffer was given none: its `filled` is 0.
@@ -62,15 +62,9 @@ def sample(key: jax.Array, settings: ReplaySettings, buffer: LevelBuffer, n: int
         return cumulative + growth * n_filled_up_to - lost, slot
 
     _, slots = jax.lax.scan(draw, jnp.cumsum(buffer.ages >> shift, dtype=jnp.int32), draws)
-    return dataclasses.replace(buffer, ages=_aged(buffer, slots)), slots
-
-
-def _aged(buffer: LevelBuffer, slots: jax.Array) -> jax.Array:
-    """i32[C], the ages after the draws of `slots` (i32[n]): exact, whatever the unit of the sums."""
-    n = len(slots)
-    last = jnp.full_like(buffer.ages, -1).at[slots].max(jnp.arange(n, dtype=jnp.int32))
-    ages = jnp.where(last >= 0, n - 1 - last, buffer.ages + n)
-    return saturated(jnp.where(buffer.filled, ages, 0))
+    # Exact, whatever the unit of the sums.
+    ages = aged(buffer.ages, buffer.filled, slots, jnp.ones(n, bool))
+    return dataclasses.replace(buffer, ages=ages), slots
 
 
 def _sample_by_score(key: jax.Array, settings: ReplaySettings, buffer: LevelBuffer, n: int) -> jax.Array:

@@ -15,10 +15,11 @@ from minimax_lib.envs.cells.settings import check_bool, check_int, check_view_si
 from minimax_lib.envs.cells.sight import visible_cells
 from minimax_lib.envs.maze import view
 from minimax_lib.envs.maze.level import Level
-from minimax_lib.envs.maze.metrics import shortest_path
+from minimax_lib.envs.maze.metrics import fewest_actions, shortest_path
 from minimax_lib.envs.maze.sampling import draw_distinct_walls, draw_walls, place_agent_and_goal
 from minimax_lib.envs.spaces import Box, Dict, Discrete, Space
 from minimax_lib.envs.terminal import Scene
+from minimax_lib.trees import zeros
 
 MOST_CELLS = 4096  # of a side: each word of a line of the grid (`lines.packed_lines`) is compiled by itself
 
@@ -101,12 +102,14 @@ class AMaze(Environment):
         if not self.only_solvable:
             return self.draw_level(key)
 
-        def drawn(key: jax.Array) -> tuple[jax.Array, Level]:
-            key, k_level = jax.random.split(key)
-            return key, self.draw_level(k_level)
+        def draw_again(loop: tuple[jax.Array, Level, jax.Array]) -> tuple[jax.Array, Level, jax.Array]:
+            key, k_level = jax.random.split(loop[0])
+            level = self.draw_level(k_level)
+            return key, level, shortest_path(level)[1]
 
-        _, level = jax.lax.while_loop(lambda loop: ~shortest_path(loop[1])[1], lambda loop: drawn(loop[0]), drawn(key))
-        return level
+        # The first level is drawn inside the loop too: a second copy of the drawing would take as long to compile.
+        undrawn = key, zeros(jax.eval_shape(self.draw_level, key)), jnp.zeros((), bool)
+        return jax.lax.while_loop(lambda loop: ~loop[2], draw_again, undrawn)[1]
 
     def draw_level(self, key: jax.Array) -> Level:
         """A random level, whether it can be solved or not."""
@@ -181,6 +184,12 @@ class AMaze(Environment):
             "shortest_path": length.astype(jnp.float32),
             "solvable": solvable.astype(jnp.float32),
         }
+
+    def optimal_return(self, level: Level, gamma: float) -> jax.Array:
+        """See `KnowsOptimum`: that of the shortest way, turns included; 0 if the goal is out of reach."""
+        n_actions, solvable = fewest_actions(level)
+        paid = (1.0 - 0.9 * n_actions / self.max_steps) * gamma ** (n_actions - 1.0)
+        return jnp.where(solvable & (n_actions <= self.max_steps), paid, 0.0)
 
 
 def check_grid(height: int, width: int, n_walls: int) -> None:

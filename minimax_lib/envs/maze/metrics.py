@@ -15,6 +15,29 @@ def shortest_path(level: Level) -> tuple[jax.Array, jax.Array]:
     return moves_between(start, goal, bits_of(~level.wall_map), shape[1])
 
 
+def fewest_actions(level: Level) -> tuple[jax.Array, jax.Array]:
+    """(actions from start to goal i32[], solvable bool[]): turns and moves on the shortest way; 0 if unreachable."""
+    free, (x, y) = ~level.wall_map, level.goal_pos
+
+    def moved(reached: jax.Array, facing: int) -> jax.Array:
+        """bool[h, w], the cells that a step in this direction leads to."""
+        dx, dy = ((1, 0), (0, 1), (-1, 0), (0, -1))[facing]
+        around = jnp.pad(reached[facing], 1)
+        return jax.lax.slice(around, (1 - dy, 1 - dx), (1 - dy + free.shape[0], 1 - dx + free.shape[1])) & free
+
+    def one_action(loop: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
+        reached, _, n_actions = loop
+        turned = jnp.roll(reached, 1, axis=0) | jnp.roll(reached, -1, axis=0)
+        after = reached | turned | jnp.stack([moved(reached, facing) for facing in range(4)])
+        return after, (after != reached).any(), n_actions + 1
+
+    start = jnp.zeros((4, *free.shape), bool).at[level.agent_dir, level.agent_pos[1], level.agent_pos[0]].set(True)
+    loop = (start, jnp.ones((), bool), jnp.zeros((), jnp.int32))
+    reached, _, n_actions = jax.lax.while_loop(lambda loop: loop[1] & ~loop[0][:, y, x].any(), one_action, loop)
+    solvable = reached[:, y, x].any()
+    return jnp.where(solvable, n_actions, 0), solvable
+
+
 def all_pairs_shortest_paths(wall_map: jax.Array) -> jax.Array:
     """i32[h * w, h * w]: moves between any two cells (y * w + x); -1 if there is no way or either is a wall.
 
