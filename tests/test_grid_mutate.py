@@ -6,7 +6,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from grid_twin import soups
@@ -15,7 +14,7 @@ from scipy.stats import chisquare
 from minimax_lib.curricula.level_buffer import fingerprint
 from minimax_lib.envs.cells import codes
 from minimax_lib.envs.conformance import check_editing
-from minimax_lib.envs.grid import GridWorld, Level, cells, from_text, to_text
+from minimax_lib.envs.grid import GridWorld, Level, cells, convert, from_text, to_text
 from minimax_lib.envs.grid.family import simplest_family
 from minimax_lib.envs.grid.generators.fetch import Fetch
 from minimax_lib.envs.grid.generators.mixture import Mixture
@@ -31,6 +30,15 @@ LEAST_P = 1e-4
 COLOURS = "rgbpye"
 HEIGHT, WIDTH = 4, 5
 N_CHILDREN = 24_000
+
+
+@pytest.fixture(autouse=True, scope="module")
+def texts_are_checked_by_one_program():
+    """Not by one for each operation and each shape."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(convert, "is_valid", jax.jit(convert.is_valid))
+        yield
+
 
 # ------------------------------------------------------------------------------------ one edit, as the rule tells it
 
@@ -229,6 +237,7 @@ def test_one_edit_follows_the_rule(task, target, text):
     assert_follows(counted(level, 1, seed=0), after(rows_of(to_text(level)), task, target, 1))
 
 
+@pytest.mark.deep
 def test_two_edits_are_one_after_the_other_and_locks_are_repaired_in_the_end():
     """A key that is gone is not missed before the end: here nothing but a lock can be done first."""
     task, target, text = LEVELS[-1]
@@ -277,9 +286,12 @@ N_GENERATIONS = 100
 
 
 @jax.jit
-@jax.vmap
-def lineage(key: jax.Array, level: Level) -> tuple:
-    """(the last child, (whether each is valid, whether the agent's cell stays as it is))."""
+def lineage(key: jax.Array, levels: Level) -> tuple:
+    """(the last children, (whether each is valid, whether the agent's cell stays as it is)) of several levels."""
+    return jax.vmap(one_lineage)(jax.random.split(key, len(levels.grid)), levels)
+
+
+def one_lineage(key: jax.Array, level: Level) -> tuple:
 
     def generation(level: Level, key: jax.Array) -> tuple:
         child = mutate(key, level, 1)
@@ -294,8 +306,7 @@ def lineages() -> tuple[Level, np.ndarray, Level, np.ndarray]:
     """(1000 levels of all tasks, whether all their children are valid, their last ones, whether the agent stays)."""
     some = soups(200, 6, 6, seed=0)
     first = jax.tree.map(lambda *leaves: np.stack(leaves * 5), *some)
-    keys = jax.random.split(jax.random.key(2), len(first.grid))
-    last, (valid, stays) = jax.tree.map(np.asarray, lineage(keys, first))
+    last, (valid, stays) = jax.tree.map(np.asarray, lineage(jax.random.key(2), first))
     return first, valid, last, stays
 
 
@@ -317,8 +328,8 @@ def test_a_thousand_lineages_of_a_hundred_edits_stay_valid():
 
 def test_locks_arise_in_an_empty_room():
     room = from_text(["# # # # # #", "# > . . . #", *["# . . . . #"] * 2, "# . . . G #", "# # # # # #"], "reach")
-    first = jax.tree.map(lambda leaf: np.stack([leaf] * 1000), room)
-    last, (valid, _) = jax.tree.map(np.asarray, lineage(jax.random.split(jax.random.key(5), 1000), first))
+    first = jax.tree.map(lambda leaf: np.stack([np.asarray(leaf)] * 1000), room)
+    last, (valid, _) = jax.tree.map(np.asarray, lineage(jax.random.key(5), first))
     assert valid.all()
     _, locks = keys_and_locks(last.grid)
     assert 0.1 < locks.any(axis=1).mean() < 0.9
@@ -333,8 +344,11 @@ def test_solvable_levels_stay_so_where_that_is_asked_for():
         return kept, child, solvable(child), solvable(kept)
 
     levels = jax.tree.map(lambda x: x[:400], last)
-    keys = jax.random.split(jax.random.key(3), 400)
-    kept, child, can_solve, kept_can_solve = jax.tree.map(np.asarray, jax.jit(jax.vmap(one))(keys, levels))
+
+    def several(key: jax.Array, levels: Level) -> tuple:
+        return jax.vmap(one)(jax.random.split(key, 400), levels)
+
+    kept, child, can_solve, kept_can_solve = jax.tree.map(np.asarray, jax.jit(several)(jax.random.key(3), levels))
     assert 20 < can_solve.sum() < 380
     assert kept_can_solve[can_solve].all()
     expected = jax.tree.map(lambda x, y: np.where(can_solve.reshape(-1, *[1] * (x.ndim - 1)), x, y), child, levels)
@@ -354,17 +368,20 @@ def test_the_mutation_conforms():
 
 
 def test_levels_are_equal_where_all_but_the_label_is():
-    level = from_text(LEVELS[1][2], task="pickup", target="Ab")
+    level = jax.tree.map(np.asarray, from_text(LEVELS[1][2], task="pickup", target="Ab"))
     identity = identity_of(GridWorld())
+    print_one = jax.jit(lambda level: fingerprint(identity(level)))
 
     def print_of(level: Level) -> tuple:
-        return tuple(np.asarray(fingerprint(identity(level))).tolist())
+        return tuple(np.asarray(print_one(level)).tolist())
 
     assert print_of(level.replace(difficulty=level.difficulty + 1)) == print_of(level)
-    y, x = np.argwhere(np.asarray(level.grid) >> cells.INSIDE == cells.ball(codes.BLUE))[0]
+    y, x = np.argwhere(level.grid >> cells.INSIDE == cells.ball(codes.BLUE))[0]
+    other_box = level.grid.copy()
+    other_box[y, x] = cells.box(codes.GREY, cells.ball(codes.RED))
     others = [
-        level.replace(grid=level.grid.at[y, x].set(cells.box(codes.GREY, cells.ball(codes.RED)))),  # not seen
-        level.replace(agent_pos=level.agent_pos + jnp.array([0, 1])),
+        level.replace(grid=other_box),  # not seen
+        level.replace(agent_pos=level.agent_pos + np.array([0, 1], np.int32)),
         level.replace(agent_dir=(level.agent_dir + 1) % 4),
         level.replace(task=level.task + 2),
         level.replace(target=level.target + 16),
@@ -373,7 +390,13 @@ def test_levels_are_equal_where_all_but_the_label_is():
     assert len({print_of(other) for other in [level, *others]}) == 7
 
 
-@pytest.mark.parametrize("name", FAMILIES.names())
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in ("multi_room_n6", "rooms", "fetch") else pytest.mark.deep)
+        for name in FAMILIES.names()
+    ],
+)
 def test_accel_starts_with_levels_for_the_same_student(name):
     env = GridWorld(name)
     simple = editing_of(env).base(env)
@@ -385,8 +408,8 @@ def test_accel_starts_with_levels_for_the_same_student(name):
 
 
 def drawn(family, n: int) -> Level:
-    levels = jax.jit(jax.vmap(family.sample_level))(jax.random.split(jax.random.key(4), n))
-    return jax.tree.map(np.asarray, levels)
+    draw = jax.jit(lambda key: jax.vmap(family.sample_level)(jax.random.split(key, n)))
+    return jax.tree.map(np.asarray, draw(jax.random.key(4)))
 
 
 def test_accel_starts_in_one_room_with_one_lock_or_without_anything():

@@ -32,7 +32,7 @@ from minimax_lib.envs.cells import codes
 from minimax_lib.envs.cells.actions import DONE, DROP, FORWARD, LEFT, PICKUP, RIGHT, TOGGLE
 from minimax_lib.envs.conformance import check_environment
 from minimax_lib.envs.conformance.environment import check_settings, check_types
-from minimax_lib.envs.grid import GridWorld, Level, cells, from_minigrid, from_text, to_minigrid, to_text
+from minimax_lib.envs.grid import GridWorld, Level, cells, convert, from_minigrid, from_text, to_minigrid, to_text
 from minimax_lib.envs.grid import level as tasks
 from minimax_lib.envs.grid.dynamics import begin
 from minimax_lib.envs.grid.generators.empty_room import EmptyRoom
@@ -43,6 +43,14 @@ from minimax_lib.envs.grid.validity import is_valid
 from minimax_lib.envs.grid.view import full_view, partial_view
 from minimax_lib.envs.registry import make_env
 from minimax_lib.envs.terminal import painted
+
+
+@pytest.fixture(autouse=True, scope="module")
+def texts_are_checked_by_one_program():
+    """Not by one for each operation and each shape."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(convert, "is_valid", jax.jit(convert.is_valid))
+        yield
 
 
 class World(NamedTuple):
