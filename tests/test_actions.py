@@ -93,7 +93,7 @@ def density(space, gaussian, parameter, x) -> tuple:
     return jax.vmap(policy.log_prob)(x), policy.entropy(), policy.mode()
 
 
-@pytest.mark.parametrize("gaussian", ["plain", "squashed"])
+@pytest.mark.parametrize("gaussian", ["plain", pytest.param("squashed", marks=pytest.mark.deep)])
 def test_entropy_is_minus_the_mean_log_probability(gaussian):
     found = jax.device_get(drawn_from(MIXED, parameters(MIXED), jax.random.key(1), gaussian))
     log_prob = found["log_probs"]
@@ -289,20 +289,9 @@ class Locks:
         return {}
 
 
-def test_masked_actions_are_never_taken():
-    """By the conformance check's random play and by a policy: a forbidden key would make the reward NaN."""
-    env = Locks()
-    check_environment(env, jax.random.key(0))
-    model = FeedForward(dense_width=8, head_width=4).build(env.observation_space, env.action_space)
-    agent = PPOAgent(model, PPO())
-
-    @jax.jit
-    def played(key, levels):
-        params = agent.init(key, env.reset(key, levels[0])[1].obs).params
-        return WholeEpisodes(env, agent).play(key, params, levels)
-
-    levels = np.tile(np.array([[0, 1], [3, 2], [1, 2]], np.int32), (16, 1))
-    assert np.isfinite(played(jax.random.key(1), levels).returns).all()
+def test_masked_actions_are_never_taken_by_the_conformance_check():
+    """A forbidden key would make the reward NaN, which does not conform."""
+    check_environment(Locks(), jax.random.key(0))
 
 
 @pytest.mark.deep

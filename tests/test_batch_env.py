@@ -234,6 +234,7 @@ def test_restocking_does_not_change_the_sequence(restock_every):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.deep
 def test_the_stock_lasts_when_every_row_ends_at_every_step():
     """Episodes of one step: 1 + T levels a row are used, none of them twice."""
     env, n_rows, n_steps = Numbered(max_length=1), 7, 24
@@ -355,6 +356,7 @@ def test_restarts_on_fresh_levels_do_write_maps():
     ],
     ids=["countdown", "SameLevel", "NoRestart", "FreshLevels"],
 )
+@pytest.mark.deep
 def test_step_compiles_once(env, restart):
     batch = BatchEnv(env, n_students=2, restart=restart)
     step = jax.jit(lambda key, state, action: batch.step(key, batch.restock(state), action))
@@ -400,7 +402,7 @@ class RememberingInGroups(Remembering):
 
 @pytest.mark.parametrize(
     "env",
-    [Remembering(), RememberingInGroups(), deep(WithTask(Remembering(), 4))],
+    [deep(Remembering()), RememberingInGroups(), deep(WithTask(Remembering(), 4))],
     ids=["alone", "in groups", "with a task"],
 )
 def test_an_episode_may_take_over_something_of_the_one_before(env):

@@ -587,6 +587,7 @@ def test_merits_cost_nothing_where_they_are_not_read(prioritisation, pays):
     assert (" power(" in compiled.as_text()) == pays
 
 
+@pytest.mark.deep
 def test_the_order_of_a_batch_is_the_order_of_single_insertions():
     rng = np.random.default_rng(1)
     buffer = single = buffer_of([slot(x, level=i) for i, x in enumerate(rng.random(20, F))])

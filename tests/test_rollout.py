@@ -73,6 +73,7 @@ def play(agent):
     return {bootstrap: run(bootstrap) for bootstrap in (False, True)}
 
 
+@pytest.mark.deep
 def test_the_probe_is_an_environment():
     check_environment(ENV, jax.random.key(0))
 
@@ -152,6 +153,7 @@ def test_episodes_do_not_depend_on_when_levels_are_restocked(agent, params):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.deep
 def test_without_restarts_only_the_steps_of_the_first_episode_are_valid(agent, params):
     lengths = np.array([1, 2, 4, 9], np.int32)  # the last one does not end within the rollout
     levels = jax.tree.map(lambda x: np.broadcast_to(x, (4, *x.shape)), delayed_reward())

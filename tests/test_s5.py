@@ -234,6 +234,7 @@ def test_steps_one_by_one_are_the_sequence(glu, norm, discretisation, one_by_one
     np.testing.assert_allclose(carry.states, last.states, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.deep
 def test_seeds_side_by_side_are_each_seed_alone():
     module = memory()
     features, first = random_normal(1, 7, R, F), starts(7)
@@ -248,6 +249,7 @@ def test_seeds_side_by_side_are_each_seed_alone():
         np.testing.assert_allclose(x[1], y, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.deep
 def test_slow_images_are_taken_as_they_are():
     settings = S5(conv_filters=2, memory_width=W, state_size=N, head_width=4)
     plain, slow = (

@@ -216,9 +216,7 @@ def outputs(model, params, obs):
     return model.apply(params, obs, model.init_carry((R,)), FIRST)[:2]
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in ("lstm", "heads alone") else deep(name, id=name) for name in NETWORKS]
-)
+@pytest.mark.parametrize("name", [name if name == "heads alone" else deep(name, id=name) for name in NETWORKS])
 def test_the_network_is_the_same(name):
     usual, slow = (NETWORKS[name].build(space, ACTIONS) for space in (TEACHER, SLOW_TEACHER))
 
@@ -235,6 +233,7 @@ def test_the_network_is_the_same(name):
 
 
 @pytest.mark.parametrize("name", [name if name == "heads alone" else deep(name, id=name) for name in NETWORKS])
+@pytest.mark.deep
 def test_the_network_starts_the_same(name):
     usual, slow = (NETWORKS[name].build(space, ACTIONS) for space in (TEACHER, SLOW_TEACHER))
     params = jax.jit(lambda key, obs: [first_parameters(key, model, obs) for model in (usual, slow)])
