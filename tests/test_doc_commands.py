@@ -118,8 +118,8 @@ def program(n_seeds: int) -> Any:
     return toy_program(Config(n_seeds=n_seeds))
 
 
-def toy(config: Config) -> ExperimentRunner:
-    """What trains two updates of the configuration, with nothing of it on a device."""
+def toy(config: Config, *_: Any) -> ExperimentRunner:
+    """What trains two updates of the configuration, with nothing of it on a device. What was built for it is unused."""
     short = dataclasses.replace(config, n_updates=2, log_every=1, checkpoint_every=1, archive_every=0, report=False)
     return ExperimentRunner(short, program(config.n_seeds), EVALUATION)
 

@@ -65,7 +65,7 @@ class World(NamedTuple):
 
 
 WORLDS = (World(9, 9, 7, False, 170, 170), World(7, 13, 5, True, 40, 150), World(19, 19, 9, False, 12, 100))
-SHORT = World(7, 13, 5, False, 40, 40)  # neither side is that of a view
+SHORT = World(7, 13, 5, False, 40, 90)  # neither side is that of a view
 
 
 def stacked(levels):

@@ -34,7 +34,7 @@ from minimax_lib.experiment.writers.tensorboard import TensorBoardWriter
 from minimax_lib.experiment.writers.wandb import WandbWriter, check_installed
 from minimax_lib.messages import one_line, printable, shown
 from minimax_lib.runners import hosts
-from minimax_lib.runners.build import make_program, mesh_of
+from minimax_lib.runners.build import make_agent, make_program, mesh_of
 from minimax_lib.runners.devices import keeps_own
 from minimax_lib.runners.hosts import Hosts
 from minimax_lib.runners.seeds import Program
@@ -69,7 +69,7 @@ class ExperimentRunner:
                 named(self.program.shape.students.evaluated)
             except ValueError as error:
                 raise ValueError(f"archive_every is {config.archive_every}: {error}") from None
-        self.eval_runner = eval_runner or config.eval.build(config.env, self.program.runner.agent.agent)
+        self.eval_runner = eval_runner or config.eval.build(config.env, make_agent(config).agent)
         self.held_out = HeldOutEvaluation(self.eval_runner, config, self.mesh) if config.eval.every else None
 
     def run(self) -> int:
