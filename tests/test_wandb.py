@@ -374,12 +374,12 @@ def test_a_failure_at_the_end_is_a_line(tmp_path, fake):
 
 
 def test_a_slow_one_is_not_waited_for(tmp_path, fake, monkeypatch):
-    fake.seconds = 0.3
+    fake.seconds = 5.0  # so long that a busy machine does not fail
     monkeypatch.setattr(writer, "CONNECT_SECONDS", 0.05)
     monkeypatch.setattr(writer, "LEAVE_SECONDS", 0.05)
     began = time.monotonic()
     [line] = pretend(toy(tmp_path), range(2))
-    assert time.monotonic() - began < 0.3
+    assert time.monotonic() - began < 5.0
     assert fake.logged == {}
     assert line.startswith("W&B does not answer: what it lacks is kept in ")
 
