@@ -25,6 +25,7 @@ LARGER = {
     "gridworld": Cost(220, 150.0),  # one program a family of worlds
     "grid_generators": Cost(60, 300.0),
     "joint": Cost(60, 300.0),  # programs of the zoo
+    "methods": Cost(120, 900.0),  # all programs of the zoo, if it runs alone
     "load_run": Cost(150, 300.0),  # runs of many kinds are opened
     "ppo": Cost(100, 300.0),
 }

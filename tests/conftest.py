@@ -18,7 +18,7 @@ COMPILE_FAST = (
 )
 # Whoever begins with a long file at the end works alone for as long as it takes.
 LONGEST_FIRST = """
-    curricula experiment load_run ppo joint grid_generators level_buffer wrappers batch_env level_host evaluate_cli host
+    curricula methods experiment load_run ppo joint grid_generators level_buffer wrappers batch_env level_host evaluate_cli host
     teacher grid_mutate checkpoint lasertag_levels galleries evaluation gridworld report export s5 devices run_safety
 """
 CACHES = Path(__file__).parents[1] / ".jax_cache" / "tests"
