@@ -18,8 +18,9 @@ COMPILE_FAST = (
 )
 # Whoever begins with a long file at the end works alone for as long as it takes.
 LONGEST_FIRST = """
-    curricula methods experiment load_run ppo joint grid_generators level_buffer wrappers batch_env level_host evaluate_cli host
-    teacher grid_mutate checkpoint lasertag_levels galleries evaluation gridworld report export s5 devices run_safety
+    curricula methods experiment load_run ppo joint grid_generators level_buffer wrappers batch_env level_host
+    evaluate_cli host teacher grid_mutate checkpoint lasertag_levels galleries evaluation gridworld report export s5
+    devices run_safety
 """
 CACHES = Path(__file__).parents[1] / ".jax_cache" / "tests"
 CACHE_LIMIT = 2**30  # bytes
