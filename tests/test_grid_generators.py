@@ -262,7 +262,7 @@ def test_levels_have_the_law_of_minigrids(name):
 
 # --------------------------------------------------------------------------------------------- a few of every family
 
-N_FEW = 8
+N_FEW = 16
 FEW = (
     "MultiRoom-N4-Random",
     "1Dlhb",

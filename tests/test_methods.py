@@ -93,10 +93,11 @@ def test_it_is_compiled_once_and_gives_its_state_away(method):
     program, steps = program_of(method), steps_of(method)
     state = on_device(steps[0].before)
     old = max(jax.tree.leaves(state.students.params), key=lambda leaf: leaf.size)
+    n_programs = program._run._cache_size()  # 1, unless another test has run it on states that lie elsewhere
     for n in (1, 2, 3):
         state, report = program.run(state, MANY, max_steps=n)
         assert int(report.n_steps) == n
-    assert program._run._cache_size() == 1
+    assert program._run._cache_size() == n_programs
     assert old.is_deleted()
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), state)
     assert shapes == program.shape

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -607,7 +608,10 @@ def test_every_core_that_has_flags_is_built_from_them(name, first_weights, tmp_p
     )
 
 
-def test_the_example_of_the_docs_brings_back_what_was_forgotten():
+def test_the_example_of_the_docs_brings_back_what_was_forgotten(monkeypatch):
+    # Another test of this process may have imported it, and forgotten the module but not what it has registered.
+    monkeypatch.delitem(sys.modules, "docs.examples.forgotten_tasks", raising=False)
+    monkeypatch.delitem(TASK_CURRICULA._table, "forgotten", raising=False)
     from docs.examples.forgotten_tasks import Forgotten
 
     core = Forgotten(3)

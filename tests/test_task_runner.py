@@ -12,7 +12,7 @@ from flax import struct
 from minimax_lib.curricula import level_buffer
 from minimax_lib.curricula.base import Curriculum
 from minimax_lib.curricula.conformance import small_agent
-from minimax_lib.curricula.episode_replay import EpisodePLR, aged, rescored
+from minimax_lib.curricula.episode_replay import EpisodePLR, rescored
 from minimax_lib.curricula.task_cores import (
     ListedPLRSettings,
     OmniLearnabilitySettings,
@@ -417,7 +417,12 @@ def test_ages_and_scores_of_slots_are_those_of_a_plain_loop():
     rng = np.random.default_rng(5)
     filled = np.arange(5) < 4
     buffer = jax.device_get(level_buffer.init(Numbered(number=np.int32(0)), 5)).replace(filled=filled)
-    after = jax.jit(lambda buffer, slots, valid, ended: rescored(aged(buffer, slots, valid), slots, ended))
+
+    @jax.jit
+    def after(buffer, slots, valid, ended):
+        aged = level_buffer.aged(buffer.ages, buffer.filled, slots, valid)
+        return rescored(buffer.replace(ages=aged), slots, ended)
+
     ages, scores, best = np.zeros(5, int), np.full(5, -np.inf), np.full(5, -np.inf)
     for _ in range(3):
         slots, valid, found = rng.integers(-1, 4, 12), rng.random(12) < 0.7, rng.random(12).astype(np.float32)

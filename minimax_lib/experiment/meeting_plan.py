@@ -24,7 +24,7 @@ from minimax_lib.experiment.archive import archived
 from minimax_lib.experiment.files import saved_updates
 from minimax_lib.experiment.folder import RunFolder, no_such_run
 from minimax_lib.experiment.kept_copies import bank_in
-from minimax_lib.experiment.saved import Run, find_run
+from minimax_lib.experiment.saved import Run, as_trained, find_run
 from minimax_lib.messages import shown
 from minimax_lib.registry import unknown_name
 from minimax_lib.runners.build import make_agent, make_runner, mesh_of
@@ -166,7 +166,7 @@ def checked_bot(run: Run, tasks: GameTasks) -> Bot:
 
 def check_bank(run: Run) -> None:
     """ValueError where the run keeps no copies of its students."""
-    shape = whole_state(make_runner(run.config), run.config.n_seeds, mesh_of(run.config))
+    shape = whole_state(make_runner(as_trained(run.config)), run.config.n_seeds, mesh_of(run.config))
     try:
         bank_in(run, shape.curriculum)
     except ValueError as error:

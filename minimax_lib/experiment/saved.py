@@ -105,10 +105,22 @@ def config_of(folder: RunFolder, plugins_are_given: bool) -> Config:
     tree = harmless(read_yaml(folder.config), folder.config, plugins_are_given)
     try:
         config = from_dict(tree)
-        make_runner(config)  # refuses settings that do not fit together
+        make_runner(as_trained(config))  # refuses settings that do not fit together
     except ValueError as error:
         raise ValueError(f"config file {str(folder.config)!r}: {error}") from None
     return config
+
+
+def as_trained(config: Config) -> Config:
+    """`config`, with the rollouts of a batch that it was trained with where today's default cannot be meant.
+
+    Up to revision 93aa71f, the default was not four times as many where rows play several levels in turn.
+    """
+    runner = config.runner
+    now, needed = runner.n_rollouts(config.env.max_steps), -(-config.env.max_steps // runner.n_steps)
+    if runner.levels_per_row == 1 or config.n_updates % now == 0:
+        return config
+    return dataclasses.replace(config, runner=dataclasses.replace(runner, rollouts_per_batch=needed))
 
 
 def check_not_edited(folder: RunFolder, config: Config, only: int | None, archive: Path | None = None) -> None:
@@ -144,7 +156,7 @@ def restored_state(run: Run) -> "Restored":
     from minimax_lib.experiment.checkpoint import CheckpointError, Checkpoints, placed  # slow: not before the checks
 
     # The shapes are those of the run's own devices, but all is read onto one: there may be fewer devices here.
-    shape = whole_state(make_runner(run.config), run.config.n_seeds, mesh_of(run.config))
+    shape = whole_state(make_runner(as_trained(run.config)), run.config.n_seeds, mesh_of(run.config))
     with Checkpoints(run.folder.checkpoints, read_only=True) as checkpoints:
         restored = checkpoints.restore(placed(shape), run.update)
     if restored is None:
@@ -161,7 +173,7 @@ def archived_params(run: Run) -> tuple[int, Any]:
         update, params, about = read(run.archive)
     except ValueError as error:
         raise CheckpointError(str(error)) from None
-    shape = whole_state(make_runner(run.config), run.config.n_seeds, mesh_of(run.config)).students.evaluated
+    shape = whole_state(make_runner(as_trained(run.config)), run.config.n_seeds, mesh_of(run.config)).students.evaluated
     if about.get("seeds") != list(run.seeds) or _forms(params) != _forms(shape):
         raise CheckpointError(f"{run.archive} does not hold the parameters of this run")
     return update, params

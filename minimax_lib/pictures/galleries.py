@@ -17,6 +17,7 @@ from minimax_lib.curricula.sfl import SFLCurriculum
 from minimax_lib.envs.base import Environment, Level
 from minimax_lib.envs.drawing import stacked, titled
 from minimax_lib.experiment.loaded import KeptLevels, LoadedRun
+from minimax_lib.experiment.saved import as_trained
 from minimax_lib.runners.build import make_runner, mesh_of
 from minimax_lib.runners.training import Runner
 from minimax_lib.trees import tree_size
@@ -172,7 +173,7 @@ def method_of(run: LoadedRun) -> Method:
     """The parts, with what they remember at the run's checkpoint; of several devices, with what the first remembers."""
     if run.state.curriculum is None:
         raise NotThere(f"{run.run.parameters_alone}: its curriculum is not known")
-    runner = make_runner(run.config)
+    runner = make_runner(as_trained(run.config))
     curriculum, state, mutation = runner.curriculum, run.curriculum, None
     if isinstance(curriculum, ACCELCurriculum | Parallel):
         mutation = curriculum.mutation
