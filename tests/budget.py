@@ -27,6 +27,7 @@ LARGER = {
     "joint": Cost(60, 300.0),  # programs of the zoo
     "methods": Cost(120, 900.0),  # all programs of the zoo, if it runs alone
     "load_run": Cost(150, 300.0),  # runs of many kinds are opened
+    "play": Cost(300, 150.0),  # small programs, each of a few milliseconds
     "ppo": Cost(100, 300.0),
 }
 

@@ -1,4 +1,4 @@
-"""Craftax-Classic, in lockstep with Craftax itself. It has a virtual environment of its own: see `.ci/run`."""
+"""Craftax-Classic, in lockstep with Craftax itself. It has a virtual environment of its own: see `.ci/deep`."""
 
 import functools
 
