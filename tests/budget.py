@@ -20,11 +20,11 @@ USUAL = Cost(programs=150, seconds=150.0)
 # The name of the file without test_ and .py. The seconds are three to four times those of two cores that have nothing
 # cached, so that a slow or busy machine does not fail.
 LARGER = {
-    "curricula": Cost(80, 400.0),  # compiles programs of the zoo, which others use after it
+    "curricula": Cost(80, 400.0),  # programs of the zoo, if it runs alone
     "experiment": Cost(100, 300.0),  # a real run, with evaluation and report
     "gridworld": Cost(220, 150.0),  # one program a family of worlds
     "grid_generators": Cost(60, 300.0),
-    "joint": Cost(60, 300.0),  # programs of the zoo
+    "joint": Cost(60, 300.0),  # the same
     "methods": Cost(120, 900.0),  # all programs of the zoo, if it runs alone
     "load_run": Cost(150, 300.0),  # runs of many kinds are opened
     "play": Cost(300, 150.0),  # small programs, each of a few milliseconds

@@ -18,10 +18,12 @@ COMPILE_FAST = (
 )
 # Whoever begins with a long file at the end works alone for as long as it takes.
 LONGEST_FIRST = """
-    curricula methods experiment load_run ppo joint grid_generators level_buffer wrappers batch_env level_host
+    methods experiment load_run ppo grid_generators level_buffer wrappers batch_env level_host
     evaluate_cli host teacher grid_mutate checkpoint lasertag_levels galleries evaluation gridworld report export s5
     devices run_safety
 """
+# These use the programs of `zoo.py`. One worker runs them all, so each program is compiled once.
+ZOO = "methods curricula teacher joint experiment jaxlib"
 CACHES = Path(__file__).parents[1] / ".jax_cache" / "tests"
 CACHE_LIMIT = 2**30  # bytes
 MAPS_LIMIT = 30_000
@@ -78,10 +80,15 @@ if hasattr(signal, "SIGHUP"):  # and nohup does so with a terminal that is close
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items):
-    """Both workers end together."""
+    """Both workers end together, and a file, or the files of the zoo, are run by one of them."""
     places = {f"test_{name}": place for place, name in enumerate(LONGEST_FIRST.split())}
     items.sort(key=lambda item: places.get(item.path.stem, len(places)))
+    zoo = {f"test_{name}" for name in ZOO.split()}
+    items.sort(key=lambda item: item.path.stem not in zoo)
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group("zoo" if item.path.stem in zoo else item.path.stem))
 
 
 @pytest.fixture(autouse=True, scope="module")

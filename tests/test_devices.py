@@ -113,7 +113,7 @@ def compilations():
 # ---------------------------------------------------------------------------------------------- every runner
 
 
-@pytest.mark.parametrize("runner", [pytest.param(r, marks=[pytest.mark.deep] * (r != "accel")) for r in RUNNERS_OF])
+@pytest.mark.parametrize("runner", [pytest.param(r, marks=[pytest.mark.deep] * (r != "plr")) for r in RUNNERS_OF])
 def test_every_runner_trains_on_four_devices_with_identical_replicas(runner, compilations):
     several = program(runner)
     state = several.init(0)
@@ -135,9 +135,9 @@ def test_all_runners_are_tried():
 
 
 def test_every_device_has_a_buffer_of_its_own():
-    several = program("accel")
+    several = program("plr")
     state, _ = several.run(several.init(0), 3)
-    buffer = state.curriculum.inner.buffer
+    buffer = state.curriculum.buffer
     assert buffer.scores.shape == (1, 4, 8)
     levels = [set(map(bytes, rows)) for rows in of_devices(buffer.fingerprints)]
     assert all(a != b for i, a in enumerate(levels) for b in levels[:i])

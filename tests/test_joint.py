@@ -252,22 +252,6 @@ def at_seed(tree, seed):
 
 
 @pytest.mark.parametrize("method", ["selfplay", "maestro"])
-def test_copies_join_by_the_clock(method):
-    """Every other step, from the first one on. The bank holds the newest two, as the student was when they joined."""
-    for seed in range(N_SEEDS):
-        copies = []
-        for step in steps_of(method):
-            if step.before.clock[seed] % 2 == 0:
-                copies.append(at_seed(step.before.students.params, (seed, 0)))
-            bank = at_seed(step.after.curriculum.bank, seed)
-            assert step.report.metrics["opponents/copies"][seed] == min(len(copies), 2)
-            for slot, serial in enumerate(bank.record.serial):
-                if serial >= 0:
-                    same(copies[serial], jax.tree.map(lambda x, slot=slot: x[slot], bank.params))
-        assert sorted(bank.record.serial) == [2, 3]  # four copies came, and two have places
-
-
-@pytest.mark.parametrize("method", ["selfplay", "maestro"])
 def test_games_against_copies_are_booked(method):
     """All games that have ended, and the rate of wins that is reported is that of the windows."""
     for seed in range(N_SEEDS):

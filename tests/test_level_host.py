@@ -46,6 +46,7 @@ def same(x, y):
         np.testing.assert_array_equal(x[name], y[name], err_msg=name)
 
 
+@pytest.mark.deep
 def test_it_is_the_curriculum_of_the_compiled_training():
     agent = AgentPop(Still(MAZE.action_space, gamma=0.9))
     curriculum = SETTINGS.build(MAZE, agent, N_ROWS)

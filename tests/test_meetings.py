@@ -363,6 +363,7 @@ def test_a_copy_is_an_agent_of_its_own(runs, tmp_path):
     assert copy.copy(4).copies == run.copies
 
 
+@pytest.mark.deep
 def test_copies_that_are_not_there_are_named(runs):
     root, _ = runs
     run = load_run(root / "a")

@@ -551,7 +551,8 @@ def test_replay_mass_is_summed_over_whole_bins():
     assert mass.sum() == share.sum() == pytest.approx(1)
 
 
-@pytest.mark.parametrize("n_devices", [1, pytest.param(2, marks=pytest.mark.deep)])
+@pytest.mark.deep
+@pytest.mark.parametrize("n_devices", [1, 2])
 def test_replay_mass_is_that_of_the_checkpoints_buffer(n_devices):
     runner = {"name": "plr", "capacity": 8, "min_fill": 0.5, "staleness": 0.25, "temperature": 0.5}
     _, state = save_tiny_run(Path("run"), runner, n_seeds=2, n_devices=n_devices)
@@ -753,6 +754,7 @@ def test_the_help_explains_every_flag(capsys):
         assert f"--{name.replace('_', '-')} " in text.replace("_", "-"), name
 
 
+@pytest.mark.deep
 def test_a_real_run_is_drawn(capsys):
     pytest.importorskip("matplotlib")
     config = toy_config(".", name="toy")

@@ -412,6 +412,7 @@ def test_a_gallery_shows_the_best_levels_of_each_checkpoint(replaying, gallery):
     assert np.array_equal(gallery.pictures[shelf.pictures[0]], best[20:160, 20:160])
 
 
+@pytest.mark.deep
 def test_a_teachers_designs_are_a_gallery_too(replaying, monkeypatch):
     seen, levels = [], minimax_lib.load_run(replaying).level_buffer.levels
 
@@ -452,6 +453,7 @@ def test_checkpoints_are_spread_evenly():
     assert report_levels.spread(range(10), 1) == [9]
 
 
+@pytest.mark.deep
 def test_damaged_checkpoints_are_left_out_and_named(replaying, tmp_path):
     folder = tmp_path / "plr"
     shutil.copytree(replaying, folder)

@@ -444,16 +444,6 @@ def test_students_learn_from_replay_alone(game):
 # ---------------------------------------------------------------------------------------------------- the program
 
 
-def test_paired_is_compiled_once():
-    program = zoo.program_of("paired")
-    state = program.init(0)
-    for target in (1, 2, 4):
-        state, report = program.run(state, target)
-    assert program._run._cache_size() == 1
-    assert (state.curriculum.n_updates == 4).all()
-    assert np.isfinite(report.metrics["teacher/loss"]).all()
-
-
 @pytest.fixture(scope="module")
 def two_seeds() -> SeedRunner:
     return SeedRunner(runner_of(GAME), n_seeds=2)

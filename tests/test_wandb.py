@@ -242,6 +242,7 @@ def pretend(config: Config, updates: range, kept: int = -1) -> list[str]:
     return lines
 
 
+@pytest.mark.deep
 def test_a_run_and_its_resumption_are_the_tables_once(tmp_path, fake):
     config = toy(tmp_path, n_updates=6)
     assert train(config) == 0
