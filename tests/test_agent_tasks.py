@@ -41,6 +41,7 @@ def trained(env, **settings):
     return trained_with(env, still_agent(env), TaskRunner(n_parallel=3, n_steps=10, **settings))
 
 
+@pytest.mark.deep
 def test_environments_conform():
     assert isinstance(FOUR, HasAgentTasks)
     assert not isinstance(Islands(), HasAgentTasks)

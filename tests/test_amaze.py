@@ -74,8 +74,8 @@ def hand_played(level, actions):
     "settings",
     [
         {"height": 5, "width": 9, "n_walls": 14, "view_size": 7, "max_steps": 70, "see_through_walls": False},
-        {"height": 8, "width": 3, "n_walls": 6, "view_size": 3, "max_steps": 60},
         *deep(
+            {"height": 8, "width": 3, "n_walls": 6, "view_size": 3, "max_steps": 60},
             {},
             {"see_through_walls": False},
             {"height": 4, "width": 12, "n_walls": 9, "view_size": 9, "max_steps": 60, "see_through_walls": False},

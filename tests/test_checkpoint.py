@@ -171,7 +171,10 @@ def flip_a_bit(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("damage", "every"),
-    [(flip_a_bit, 4), *(pytest.param(f, 1, marks=pytest.mark.deep) for f in (flip_a_bit, truncate, scramble, Path.unlink))],
+    [
+        (flip_a_bit, 4),
+        *(pytest.param(f, 1, marks=pytest.mark.deep) for f in (flip_a_bit, truncate, scramble, Path.unlink)),
+    ],
 )
 def test_a_damaged_newest_checkpoint_is_noticed_whichever_file_it_is(two, tmp_path, damage, every):
     """Each file of the newest in turn: the run comes back as saved, from it or from the one before; never otherwise."""

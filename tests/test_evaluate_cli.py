@@ -437,6 +437,7 @@ def test_many_methods_are_several_tables_that_fit():
     assert "\n".join(lines).count("80.0% to 80.0%") == 3 * 7  # no cell is cut or wrapped
 
 
+@pytest.mark.deep
 def test_a_damaged_checkpoint_is_passed_over_and_said_so(copied, results, monkeypatch, capsys):
     monkeypatch.setattr("minimax_lib.evaluate.restore", restore)
     damaged, _ = copied

@@ -461,6 +461,7 @@ class Meddler:
         return self._program.run(state, target_updates, max_steps)
 
 
+@pytest.mark.deep
 def test_a_run_whose_folder_was_moved_ends_in_one_line_and_goes_on_there(done, tmp_path, capsys):
     config = toy_config(tmp_path)
     meddler = Meddler(config, 7, lambda: config.run_folder.rename(tmp_path / "moved"))

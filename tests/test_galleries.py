@@ -142,6 +142,7 @@ def test_a_lineage_goes_from_the_oldest_ancestor_to_the_level():
     assert [int(level) for level, _ in galleries.lineage(run, 0)] == [1, 0]
 
 
+@pytest.mark.deep
 def test_where_there_are_no_ancestors_it_says_how_to_keep_them(accel):
     with pytest.raises(NotThere, match=r"only ACCEL with --runner.n-ancestors does"):
         galleries.lineages(load_run(accel))
@@ -190,6 +191,7 @@ def test_designs_over_time_are_one_picture(paired, elsewhere):
     np.testing.assert_array_equal(np.asarray(Image.open("pictures/paired-designs.png")), galleries.designs(runs, 3))
 
 
+@pytest.mark.deep
 def test_files_of_others_are_kept(accel, elsewhere):
     (elsewhere / "pictures").mkdir()
     mine = elsewhere / "pictures" / "accel-best-8.png"
@@ -319,6 +321,7 @@ def test_an_environment_without_pictures_is_refused(tmp_path):
         tiny_config(tmp_path / "run", pictures_every=-1)
 
 
+@pytest.mark.deep
 def test_an_interrupted_run_draws_the_updates_that_are_left(tmp_path, monkeypatch):
     drawn_at = []
     monkeypatch.setattr(LevelPictures, "_draw", lambda pictures, update, state: drawn_at.append(update) or {})

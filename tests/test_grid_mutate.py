@@ -359,6 +359,7 @@ def test_solvable_levels_stay_so_where_that_is_asked_for():
         GridWorld(keep_solvable=1)
 
 
+@pytest.mark.deep
 def test_the_mutation_conforms():
     env = GridWorld(Fetch(4, n_objects=1), view_size=3, see_through_walls=True)
     check_editing(env, jax.random.key(0), n_rows=8, is_valid=is_valid)

@@ -139,6 +139,7 @@ def test_the_levels_of_all_devices_are_one_buffer(tmp_path):
     assert equal(run.params, jax.tree.map(lambda x: x[1, 0], state.students.params))
 
 
+@pytest.mark.deep
 def test_averaged_parameters_are_those_of_the_run(tmp_path):
     """To load, to evaluate and to export."""
     _, state = save_tiny_run(tmp_path / "run", ppo={"n_epochs": 1, "ema_decay": 0.9}, n_seeds=2)
@@ -212,6 +213,7 @@ def test_a_run_without_a_checkpoint_is_refused(own):
     assert "holds no checkpoint" in refused(own)
 
 
+@pytest.mark.deep
 def test_a_damaged_checkpoint_is_passed_over_with_a_warning(own):
     (own / "checkpoints" / "4" / "integrity" / "metadata").write_text("{}")
     with pytest.warns(UserWarning, match=r"the checkpoint of update 4 is damaged .*: taking 2"):

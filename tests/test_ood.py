@@ -98,6 +98,7 @@ def test_a_fixed_maze_is_its_data(name):
     assert length == spec["shortest_path"][spec["goals"].index(level.goal_pos.tolist())]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", ["SmallCorridor", *deep("LargeCorridor")])
 def test_corridors_draw_one_of_their_goals_uniformly(name):
     spec = DATA[name]

@@ -220,6 +220,7 @@ def test_as_many_groups_are_reset_as_hold_the_rows_that_end():
     assert (np.asarray(steps.done).sum(axis=(1, 2)) == 0).any()  # a step that resets nothing
 
 
+@pytest.mark.deep
 def test_seeds_take_as_many_groups_as_the_one_with_the_most():
     env = CountedWorld(resets_at_once=2)
     batch = BatchEnv(env, restart=FreshLevels(env.sample_level))

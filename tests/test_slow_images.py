@@ -114,6 +114,7 @@ def test_values_and_gradients_are_those_of_the_plain_product(images):
     assert all(np.any(gradient) for gradient in ours[1])
 
 
+@pytest.mark.deep
 def test_seeds_do_not_mix():
     """Two images may change in different ways: one is a drawing, one is noise."""
     images = np.stack([IMAGES["drawing"], IMAGES["noise"]])
@@ -298,6 +299,7 @@ def two_pictures(dtypes: tuple[str, str]) -> dict:
     return {"first": first.astype(dtypes[0]), "time": time, "second": second.astype(dtypes[1])}
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("dtypes", [("int32", "float32"), deep(("uint8", "bool"))])
 def test_two_pictures_are_both_taken_as_they_are(dtypes):
     """Each image has a scale of its own. The features of floats are computed in full, those of the other by changes."""

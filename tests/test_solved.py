@@ -168,6 +168,7 @@ def test_what_sfl_keeps_is_learnable(kind):
     assert spent == int(metrics["sfl/scoring_steps"]) == pytest.approx(640 * 8 * per_episode, rel=0.1)
 
 
+@pytest.mark.deep
 def test_whole_episodes_of_every_student_are_counted():
     env = Coin("maze")
     agent = small_agent(env, n_students=3)

@@ -222,7 +222,16 @@ def test_runs_of_earlier_versions_are_resumed_by_their_config_yaml(run, capsys):
     assert configuration_of(run.run_folder / "checkpoints")[1]["n_updates"] == 26
 
 
-@pytest.mark.parametrize("text", ["", "[1]", "[" * 100_000, '{"crc32": 1, "config": {"seed": 1}, "words_crc32": 2}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[1]",
+        *(
+            pytest.param(text, marks=pytest.mark.deep)
+            for text in ("", "[" * 100_000, '{"crc32": 1, "config": {"seed": 1}, "words_crc32": 2}')
+        ),
+    ],
+)
 def test_damaged_words_are_those_of_no_checkpoint(run, text):
     """The run is that of the checkpoint before, and the damaged one is set aside as ever."""
     newest = run.run_folder / "checkpoints" / "24"

@@ -222,6 +222,7 @@ def test_a_run_of_an_earlier_version_goes_on_under_its_own_header(half, tmp_path
     assert not (folder / OLD_TABLES).exists()
 
 
+@pytest.mark.deep
 def test_tables_of_lost_checkpoints_are_kept(half, tmp_path, capsys):
     folder = tmp_path / "run"
     shutil.copytree(half, folder)
@@ -233,6 +234,7 @@ def test_tables_of_lost_checkpoints_are_kept(half, tmp_path, capsys):
     assert {row["update"] for row in read_table(folder / "metrics.csv")[1]} == {"2"}
 
 
+@pytest.mark.deep
 def test_rows_of_a_run_that_had_no_checkpoint_yet_are_written_again_without_a_word(half, tmp_path, capsys):
     folder = tmp_path / "run"
     shutil.copytree(half, folder)

@@ -219,6 +219,7 @@ def status_and_error(words, capsys) -> tuple[object, str]:
     return stopped.value.code, capsys.readouterr().err.splitlines()[-1]
 
 
+@pytest.mark.deep
 def test_what_cannot_ship_is_refused(run, agents, monkeypatch, capsys):
     before = contents(agents)
 
@@ -237,6 +238,7 @@ def test_what_cannot_ship_is_refused(run, agents, monkeypatch, capsys):
     assert contents(agents) == before
 
 
+@pytest.mark.deep
 def test_an_agent_is_replaced_where_that_is_asked_for(run, loaded_run, agents):
     assert ship.main([str(run), "maze/toy", "--seed", "3", "--replace", "--command", "mine"]) == 0
     assert list(shipped.shipped_agents()) == ["maze/toy"]

@@ -80,6 +80,7 @@ def test_a_list_is_a_task_for_each_difficulty():
     assert make_held_out(Line(), ["TrainingList1"]).names == ("TrainingList1",)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("env", "other"),
     [
@@ -164,6 +165,7 @@ def test_episodes_on_the_list_are_drawn_by_its_short_name(listed_run, tmp_path, 
     assert len(list((tmp_path / "pictures").glob("*.png"))) == 1
 
 
+@pytest.mark.deep
 def test_a_report_knows_the_list_by_its_short_name(listed_run):
     settings, groups = report.prepared([str(listed_run), "--tasks", "training_list"])
     assert tasks_of(newest_of(groups[0], settings.plugins), settings.tasks) == ("TrainingList6",)

@@ -316,6 +316,7 @@ def test_pictures_come_with_the_step_under_way_and_once(tmp_path, fake):
     assert lines == []
 
 
+@pytest.mark.deep
 def test_the_picture_of_the_report_is_given(tmp_path, fake, monkeypatch):
     def report(config, agent, untrained, trained, folder, console):
         from PIL import Image
@@ -357,6 +358,7 @@ def test_where_it_cannot_be_reached_everything_is_kept_offline(tmp_path, fake):
     assert_mirrored(config.run_folder, fake.logged)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("call", "what"),
     [pytest.param("init", "from this run", marks=pytest.mark.deep), ("log", "more from this run")],
