@@ -71,7 +71,7 @@ def check(config: Config) -> tuple[Config, Program, EvalRunner]:
     ValueError in one line where the parts of the configuration do not fit together.
     """
     config, runner = with_runner(config) if config.n_devices == AUTO else (config, None)
-    # Before the parts: what does not fit the devices that there are not would be of no interest. One is always there.
+    # Check the devices first. If there are too few, an error about sharing rows would only confuse.
     if config.device_count > 1 or config.distributed:
         mesh_of(config).check_devices()
     runner = runner or make_runner(config)

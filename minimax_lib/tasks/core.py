@@ -86,7 +86,7 @@ class Evaluated(TaskCurriculum, Protocol):
 
 @runtime_checkable
 class Settles(Protocol):
-    """A task curriculum whose draws change only now and then. Who tells it results one by one may wait meanwhile."""
+    """A task curriculum whose draws change only now and then. A caller may collect results and report them together."""
 
     def quiet(self, state: Any) -> jax.Array:
         """i32[], so many more attempts may end before any draw could change."""
