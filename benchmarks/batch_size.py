@@ -161,7 +161,7 @@ def markdown(results: Sequence[dict[str, Any]]) -> str:
 
 
 def facts() -> dict[str, Any]:
-    """Of a process of its own: jax in this one would take the accelerator's memory from the runs."""
+    """Of its own process: jax in this one would take the accelerator's memory from the runs."""
     done = subprocess.run([sys.executable, ROOT / "benchmarks" / "common.py"], cwd=ROOT, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"error: jax does not start: {last_words(done.stderr)}")

@@ -5,7 +5,7 @@
     python benchmarks/gpu.py --hours 8 --out benchmarks/results/h200
     python benchmarks/gpu.py --small --out /tmp/small                      # tries all stages, on a CPU too
 
-Each stage is a command of this repository in a process of its own, and leaves a file in the folder. A stage that is
+Each stage is a command of this repository in its own process, and leaves a file in the folder. A stage that is
 done is not run again. A stage that fails says so in one line, and the next one begins. No stage begins if its estimate
 does not fit in the time left. Trainings stop at the end of the time with a checkpoint, and go on with the next call.
 The most telling stages come first:

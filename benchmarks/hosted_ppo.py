@@ -105,7 +105,7 @@ class Agent:
     def learn(self, update: int, batch: Batch) -> None:
         """A few epochs over one rollout.
 
-        Minibatches are calls of their own: on a CPU, XLA's convolutions are forty times as slow inside a scan.
+        Minibatches are separate calls: on a CPU, XLA's convolutions are forty times as slow inside a scan.
         """
         n, settings = batch.value.size, self.settings
         flat = jax.tree.map(lambda x: jnp.asarray(x).reshape(n, *x.shape[2:]), batch)

@@ -4,7 +4,7 @@
 
 Two workers, which are actors of Ray, step 64 environments each (`Burning` of peers/task_loop.py, as slow as NetHack,
 episodes of 150 to 249 steps). With a curriculum, each environment is a `RemoteTaskEnv`, and one more actor chooses the
-tasks. Each program has workers of its own, which take turns: A B, then B A. Seconds are those of the processor, of all
+tasks. Each program has its own workers, which take turns: A B, then B A. Seconds are those of the processor, of all
 processes of Ray together. An overhead is that of one pair of turns; the table has the median and the quartiles.
 It needs the extra `ray`, and the PyPI package `psutil`.
 """

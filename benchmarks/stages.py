@@ -28,7 +28,7 @@ WIDEST = 240  # characters of a line that is printed; the log has all of it
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """A command that leaves a file. It runs from the top of the checkout, in a process of its own."""
+    """A command that leaves a file. It runs from the top of the checkout, in its own process."""
 
     name: str
     words: tuple[str, ...]  # after `python`; {out} is the folder of results

@@ -19,7 +19,7 @@ Each program goes through three stages:
 method. So other load on the machine affects both.
 
 The script checks that work has been done: episodes have ended, losses are finite, parameters have moved. With
-`--breakdown`, the parts of a step (propose, rollout, update, observe, metrics) are timed as programs of their own, one
+`--breakdown`, the parts of a step (propose, rollout, update, observe, metrics) are timed as separate programs, one
 after another, on the same states as the whole step. `overhead` is what the whole step takes beyond its rollout and its
 update.
 """

@@ -11,7 +11,7 @@ Shapes in docstrings and comments are given in these letters, the outermost axis
     C   slots of a level buffer
     K   estimates that a network makes of one value
     N   everything flat: all rows of all students, or all entries of a list
-    S   seeds, each a run of its own
+    S   seeds, each a separate run
     M   held-out tasks, with E episodes on each
 """
 

@@ -49,7 +49,7 @@ def check_matplotlib() -> None:
 
 
 def check_names(settings: Settings, groups: Sequence[Group]) -> None:
-    """ValueError for a metric, a task or a baseline that there is not."""
+    """ValueError for an unknown metric, task or baseline."""
     for metric in settings.metrics:
         lines.check_metric(groups, metric)
     if settings.tasks:

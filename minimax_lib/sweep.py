@@ -120,7 +120,7 @@ def begin(folder: SweepFolder) -> None:
 
 
 def chosen_trials(folder: SweepFolder, command: Command) -> list[Trial]:
-    """The trials to train; ValueError for a number that there is not, or a table that there cannot be."""
+    """The trials to train; ValueError for an unknown number, or for a table that cannot be made."""
     if command.table and not folder.notes.is_dir():
         raise ValueError(f"{folder.path} does not exist: the sweep has not begun")
     if command.slurm is not None:

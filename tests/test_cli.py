@@ -76,7 +76,7 @@ def explained_once(monkeypatch):
 
 
 def run(*words: str, script: str = "train.py") -> subprocess.CompletedProcess:
-    """The program, in a process of its own, in the current folder, which is its home too."""
+    """The program, in its own process, in the current folder, which is its home too."""
     env = os.environ | {"HOME": os.getcwd(), "XDG_CACHE_HOME": os.getcwd(), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, str(ROOT / script), *words]
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)

@@ -273,7 +273,7 @@ def is_group(flag: str) -> bool:
 
 
 def test_the_page_about_flags_is_up_to_date():
-    # In a process of its own: other tests register environments and models of theirs.
+    # In its own process: other tests register environments and models of theirs.
     made = subprocess.run([sys.executable, "-m", COMMAND.split()[2]], capture_output=True, text=True, check=True)
     assert (DOCS / "flags.md").read_text(encoding="utf-8") == made.stdout, f"run: {COMMAND}"
 

@@ -693,7 +693,7 @@ def test_untrained_and_trained_play_the_same_levels_in_one_program():
     )  # three seeds that always take action 0, and three that take 1
     never, always = compare(one_class(Flip()), range(3), zero, one)
     np.testing.assert_allclose(never["solved_rate"] + always["solved_rate"], 1.0)  # where one wins, the other loses
-    assert len(np.unique(never["solved_rate"])) > 1  # each seed has levels of its own
+    assert len(np.unique(never["solved_rate"])) > 1  # each seed has its own levels
     assert never.seeds == (0, 1, 2)
 
 

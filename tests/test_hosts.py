@@ -94,7 +94,7 @@ class Pair:
 
 
 def start(folder: Path, n_devices: int | None, *flags: str, config: Mapping[str, Any] = CONFIG) -> subprocess.Popen:
-    """The command in a process of its own, with `n_devices` devices; None: it has to see to that itself."""
+    """The command in its own process, with `n_devices` devices; None: it has to see to that itself."""
     xla = [flag for flag in os.environ["XLA_FLAGS"].split() if "device_count" not in flag]
     xla += [f"--xla_force_host_platform_device_count={n_devices}"] if n_devices else []
     file = folder / "config.json"  # JSON is YAML

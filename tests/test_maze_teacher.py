@@ -77,7 +77,7 @@ class Designs(NamedTuple):
 
 @functools.partial(jax.jit, static_argnums=0)
 def design(teacher: MazeTeacher, key: jax.Array, actions: jax.Array):
-    """The designs of all rows of `actions`, each on a canvas of its own."""
+    """The designs of all rows of `actions`, each on its own canvas."""
 
     def one(key, actions):
         k_canvas, k_reset, k_steps = jax.random.split(key, 3)

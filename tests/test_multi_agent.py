@@ -322,7 +322,7 @@ QUICK = ("learnability", "max")
     ],
 )
 def test_a_score_may_be_of_each_agent_alone(name, how):
-    """As if each agent were a level of its own, in a rollout that is put together by hand."""
+    """As if each agent were a separate level, in a rollout that is put together by hand."""
     agent, params, run = played()
     best = np.array([0.1, 0.9, 0.4], np.float32)
 

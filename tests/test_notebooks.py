@@ -40,7 +40,7 @@ def test_all_notebooks_are_there():
 @pytest.mark.deep
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_runs(path, tmp_path, monkeypatch):
-    # The kernel is a process of its own. It keeps compiled programs where the other tests do (`conftest.py`).
+    # The kernel is a separate process. It keeps compiled programs where the other tests do (`conftest.py`).
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))

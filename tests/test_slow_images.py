@@ -302,7 +302,7 @@ def two_pictures(dtypes: tuple[str, str]) -> dict:
 @pytest.mark.deep
 @pytest.mark.parametrize("dtypes", [("int32", "float32"), deep(("uint8", "bool"))])
 def test_two_pictures_are_both_taken_as_they_are(dtypes):
-    """Each image has a scale of its own. The features of floats are computed in full, those of the other by changes."""
+    """Each image has its own scale. The features of floats are computed in full, those of the other by changes."""
     settings = LSTM(conv_filters=3, memory_width=4, head_width=4, scales=("first=3", "second=0.5"))
     usual, slow = (settings.build(of_two_pictures(dtypes, slowly), ACTIONS) for slowly in (False, True))
 

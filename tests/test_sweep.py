@@ -631,7 +631,7 @@ def test_one_trial_alone():
 
 @pytest.mark.deep
 def test_signals_save_the_trials_and_a_second_one_always_works(here):
-    # A process of its own, which signals itself as soon as a trial hangs: one start of Python for all cases.
+    # A separate process, which signals itself as soon as a trial hangs: one start of Python for all cases.
     driver = """
 import os, signal, sys, threading, time
 from pathlib import Path

@@ -104,7 +104,7 @@ def envs_of(envs: TaskVectorEnv, name: str) -> Any:
 
 
 def played(envs: Any, n_steps: int, seed: int = 0) -> list[Any]:
-    """What a trainer sees with random actions, and with resets of its own where nobody else does them."""
+    """What a trainer sees with random actions, and with its own resets where nobody else does them."""
     rng, seen = np.random.default_rng(seed), [envs.reset(seed=0)[0]]
     disabled = envs.metadata["autoreset_mode"] is AutoresetMode.DISABLED
     for _ in range(n_steps):

@@ -230,7 +230,7 @@ def test_every_part_and_every_parameter_counts(settings):
     for other in others:
         where = frozenset(np.flatnonzero((other != features).any(axis=(0, 1))))
         assert where
-        assert not changed & where  # each part has features of its own
+        assert not changed & where  # each part has its own features
         changed |= where
 
 

@@ -22,7 +22,7 @@ from minimax_lib.runners.build import runner_of
 from minimax_lib.runners.seeds import SeedRunner
 from minimax_lib.runners.training import Runner, RunnerState
 
-pytestmark = pytest.mark.deep  # runners of its own
+pytestmark = pytest.mark.deep  # its own runners
 ENV = AMaze(height=4, width=4, n_walls=2, max_steps=16)
 PPO_SETTINGS = PPO(lr=3e-3, n_epochs=2, n_minibatches=2, gamma=0.95)
 

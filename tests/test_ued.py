@@ -1,4 +1,4 @@
-"""A teacher's designs: who plays them, what they are paid, and environments that bring a teacher of their own."""
+"""A teacher's designs: who plays them, what they are paid, and environments that bring their own teacher."""
 
 import dataclasses
 import itertools

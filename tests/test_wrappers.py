@@ -449,7 +449,7 @@ def test_all_methods_take_a_wrapped_maze(name):
 
 @dataclasses.dataclass(frozen=True)
 class StackedMaze(FrameStack):
-    """A maze seen in several frames, with flags of its own."""
+    """A maze seen in several frames, with its own flags."""
 
     env: AMaze = AMaze()
     """The maze."""

@@ -1,7 +1,7 @@
 """Syllabus's curricula in the same loop. task_overhead.py runs it, in an environment with the PyPI package syllabus-rl.
 
 With PYTHONPATH set to a clone of its repository, that runs in the place of the release. `steps/plr` is its PLR with
-updates of every step from the environments. It asks a network of its own for values; a function that gives zeros
+updates of every step from the environments. It asks its own network for values; a function that gives zeros
 stands for that network here, so the network costs nothing. `central/plr` is its other PLR, which the training loop
 tells of each step: what its script for Procgen does. It replays always (`replay_prob=1`): once all tasks are seen, the
 release fails at the first draw that is no replay.

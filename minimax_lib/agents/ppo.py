@@ -109,7 +109,7 @@ class Batch(struct.PyTreeNode):
         return self.replace(steps=steps, carry=carry, advantage=advantage, target=target)
 
     def single_steps(self) -> "Batch":
-        """Every step as a sequence of its own, [1, T * R, ...]. For models without memory."""
+        """Every step as its own sequence, [1, T * R, ...]. For models without memory."""
         parts = (self.steps, self.advantage, self.target)
         steps, advantage, target = jax.tree.map(lambda x: x.reshape(1, -1, *x.shape[2:]), parts)
         return self.replace(steps=steps, advantage=advantage, target=target)
@@ -307,7 +307,7 @@ class PPOAgent:
         if self.config.normalize_advantages and self.config.advantages_over == "minibatch":
             batch = dataclasses.replace(batch, advantage=normalized(batch.advantage, batch.steps.valid))
         gradients, metrics = self._gradient(params, batch)
-        # Not inside `jax.grad`: a mean inside the loss would have a gradient of its own. Before the norm: all devices
+        # Not inside `jax.grad`: a mean inside the loss would have its own gradient. Before the norm: all devices
         # must scale the same gradient by the same norm.
         gradients = axes.device_mean(gradients)
         metrics["grad_norm"] = optax.tree.norm(gradients)
@@ -342,7 +342,7 @@ class PPOAgent:
         policy = self.model.distribution(parameters)
         log_ratio = policy.log_prob(steps.action) - steps.log_prob
         policy_loss = clipped_policy_loss(log_ratio, batch.advantage, c.clip_eps, valid)
-        # Every estimate of the value has a loss of its own, with the same target. With a loss of their mean, they would
+        # Every estimate of the value has its own loss, with the same target. With a loss of their mean, they would
         # not have to agree, and their disagreement (a score) would mean nothing.
         value_loss = clipped_value_loss(values, steps.value[..., None], batch.target[..., None], c.clip_eps, valid)
         entropy = mean_over(policy.entropy(), valid)

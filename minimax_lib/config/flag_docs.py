@@ -26,7 +26,7 @@ Every flag of every command, with its default. `minimax-train --help` shows the 
 * A flag is a setting of an experiment file: `--ppo.lr 3e-4` is `ppo: {lr: 3e-4}`. Underscores may stand for hyphens.
 * Without a value, `--x` means `--x true`. `--no-x` means `--x false`; in a group it is written `--env.no-x`.
 * Flags override files. Later files override earlier ones.
-* `--env`, `--model`, `--runner` and some others choose by name. Each name has settings of its own, which are listed
+* `--env`, `--model`, `--runner` and some others choose by name. Each name has its own settings, which are listed
   under that name.
 * Your own environments, models and curricula add flags: `minimax-train --plugins MODULE --help`.
 * `--help` is a flag of every command. `minimax-train` also has `--config FILE ...` (files of settings, or names of
@@ -55,7 +55,7 @@ CHOICES = (
         "Models",
         "model",
         MODELS,
-        "The students' network: `--model NAME`. A teacher has a network of its own, with the same settings under "
+        "The students' network: `--model NAME`. A teacher has its own network, with the same settings under "
         "`--runner.teacher.model` or `--runner.generator.model`.",
     ),
     Choice("Runners", "runner", RUNNERS, "The method: `--runner NAME`. [Methods](methods.md) explains them."),

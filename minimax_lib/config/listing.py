@@ -78,7 +78,7 @@ KINDS: dict[str, tuple[str, Callable[[], Names]]] = {
 
 
 def listing(kinds: Sequence[str]) -> list[str]:
-    """The lines about `kinds`, or about all; ValueError for one that there is not."""
+    """The lines about `kinds`, or about all; ValueError for an unknown one."""
     for kind in kinds:
         if kind not in KINDS:
             raise unknown_name("list", kind, KINDS)
@@ -95,7 +95,7 @@ def listing(kinds: Sequence[str]) -> list[str]:
 def first_line(thing: Any) -> str:
     """The first paragraph of the docstring of a class or function, in one line; empty if it has none."""
     text = inspect.getdoc(thing) or ""
-    # `dataclass` writes a docstring of its own where there is none: the signature, which explains nothing.
+    # `dataclass` writes its own docstring where there is none: the signature, which explains nothing.
     if inspect.isclass(thing) and text.startswith(f"{thing.__name__}("):
         return ""
     return " ".join(text.partition("\n\n")[0].split())

@@ -1,7 +1,7 @@
 """What travels with the package, by name.
 
 * configurations: `maze/dr` is minimax_lib/configs/maze/dr.yaml
-* sweeps, in a folder of their own: `accel` is minimax_lib/configs/sweeps/accel.yaml
+* sweeps, in their own folder: `accel` is minimax_lib/configs/sweeps/accel.yaml
 * trained agents: `maze/sfl` is the folder minimax_lib/trained/maze/sfl
 
 A configuration is what --config takes, and a trained agent is what --run takes. So the two may have the same name.

@@ -16,7 +16,7 @@ from minimax_lib.config.words import split_flags
 from minimax_lib.messages import shown
 from minimax_lib.registry import unknown_name
 
-USAGE = """Trains every trial that FILE asks for, each as a run of its own, and prints them sorted by validation score.
+USAGE = """Trains every trial that FILE asks for, each as a separate run, and prints them sorted by validation score.
 FILE is a sweep (YAML), or the name of a shipped one (minimax-train --list sweeps).
 * minimax-sweep FILE                  starts the sweep, or goes on with it
 * minimax-sweep FILE --dry-run        shows the trials

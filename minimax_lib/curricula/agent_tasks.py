@@ -1,4 +1,4 @@
-"""A task curriculum for environments in which each agent has a task of its own."""
+"""A task curriculum for environments in which each agent has its own task."""
 
 import dataclasses
 from typing import Any
@@ -38,7 +38,7 @@ class AgentTasks(Tasks):
 
     @property
     def n_queues(self) -> int:
-        """Who is given tasks, one after another: the agents of all environments."""
+        """The agents of all environments, which are given tasks one after another."""
         return self.n_rows * self.n_agents
 
     def _batch(self, key: jax.Array, tasks: jax.Array) -> LevelBatch:

@@ -33,7 +33,7 @@ from minimax_lib.rollout import Rollout, rollout
 
 @dataclasses.dataclass(frozen=True)
 class DesignedLevels(Curriculum):
-    """The teacher designs every level, in an MDP of its own. It begins each design with an empty memory.
+    """The teacher designs every level, in its own MDP. It begins each design with an empty memory.
 
     When the students have played a level, its `score` is paid on the last step of the design. Then the teacher learns,
     with its own settings. It learns nothing from a design that has no score, because no episode finished on it.

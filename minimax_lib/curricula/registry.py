@@ -69,7 +69,7 @@ def register_curriculum(name: str, settings: type[CurriculumSettings]) -> Any:
             "build(env, agent, n_rows)"
         )
     runner = RUNNERS.register(name, with_rollouts(settings))
-    if not issubclass(settings, RolloutSettings):  # else it has rows of its own, and cannot stand inside another
+    if not issubclass(settings, RolloutSettings):  # else it has its own rows, and cannot stand inside another
         GENERATORS.register(name, settings)
     return runner
 

@@ -73,7 +73,7 @@ class RolloutSettings:
     """Begin a rollout where the last one ended, so that no episode is cut off. None: do so if an episode may outlast a
     rollout. Only for curricula whose levels are always fresh (dr)."""
     n_evals: int = 1
-    """Rows that play each level side by side, each in an episode of its own. With 4, a batch has 4 * n_parallel rows. A
+    """Rows that play each level side by side, each in its own episode. With 4, a batch has 4 * n_parallel rows. A
     level's score and statistics are over all of its rows."""
     normalize_rewards: bool = False
     """Divide rewards by the running standard deviation of the discounted return, before anything is learnt or scored

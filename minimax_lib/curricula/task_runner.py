@@ -88,7 +88,7 @@ class TaskRunner(RolloutSettings, TaskSettings):
         return self._of_agents(tasks) if isinstance(env, HasAgentTasks) else tasks
 
     def _of_agents(self, tasks: Tasks) -> AgentTasks:
-        """The same for agents with tasks of their own; ValueError for a setting that means nothing there."""
+        """The same for agents with their own tasks; ValueError for a setting that means nothing there."""
         for name in ("share", "evaluate_where"):
             if getattr(self, name):
                 raise ValueError(

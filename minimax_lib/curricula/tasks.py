@@ -41,7 +41,7 @@ class TasksState(struct.PyTreeNode):
     """What is remembered from one rollout to the next. Of several devices, each has its own."""
 
     core: Any
-    current: jax.Array  # i32[R], the task that each environment is on; of agents with tasks of their own, each agent
+    current: jax.Array  # i32[R], the task that each environment is on; of agents with their own tasks, each agent
     unfinished: Unfinished  # the attempts that the rows are in the middle of
     evaluated: Any = ()  # `EvaluationState`; () for a core that needs no evaluations
     best: Any = ()  # f32[n_tasks], the highest return on each task, -inf: none; () if the score does not need it
@@ -91,7 +91,7 @@ class Tasks(Curriculum):
 
     @property
     def n_queues(self) -> int:
-        """Who is given tasks, one after another: the environments."""
+        """The environments, which are given tasks one after another."""
         return self.n_rows
 
     @property

@@ -68,7 +68,7 @@ def transition(
     """The time step that follows an action.
 
     Without `progress`, an episode counts as solved where it terminates with a positive return. Give `progress` wherever
-    "solved" means something else: with a cost for each step, a reward for survival, a draw, or a task of its own.
+    "solved" means something else: with a cost for each step, a reward for survival, a draw, or its own task.
     `facts` are other numbers about the episode (achievements, collisions). Metrics and tables show their last values.
     `attempt` is for an environment whose episodes hold several attempts at tasks (`HoldsAttempts`).
     """

@@ -276,7 +276,7 @@ class BatchEnv:
     def numbers(self, state: BatchState) -> jax.Array | None:
         """i32[A, R], which level of the queue's table each row is on; None without queues.
 
-        Where agents have tasks of their own, it is the number of the row's task.
+        Where agents have their own tasks, it is the number of the row's task.
         """
         stock = state.stock
         if not isinstance(stock, QueueInUse):

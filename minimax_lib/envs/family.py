@@ -74,7 +74,7 @@ class Family:
     def __post_init__(self) -> None:
         own = own_tasks(self.held_out)
         listed = dict.fromkeys((*own, *(task for group in self.groups.values() for task in group)))
-        # Without tasks of its own, an environment is evaluated on fresh levels.
+        # Without its own tasks, an environment is evaluated on fresh levels.
         named = tuple(task for task in listed if task != TRAINING_DISTRIBUTION) or (TRAINING_DISTRIBUTION,)
         everything = tuple(dict.fromkeys((*named, TRAINING_DISTRIBUTION)))
         missing = dict.fromkeys(GROUPS, named) | {"all": everything}

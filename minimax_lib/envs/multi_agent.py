@@ -31,7 +31,7 @@ class AgentTimeStep(struct.PyTreeNode):
     over: jax.Array  # bool[], the episode ended here for everybody, and the next step is in another one
     progress: jax.Array | None = None  # f32[G] in [0, 1], as `TimeStep.progress`: 1 at a life's end is solved (or won)
     facts: dict[str, jax.Array] = struct.field(default_factory=dict)  # f32[G] by name, of the life so far
-    attempt: Attempt | None = None  # with a leading G: where each agent has tasks of its own; None: a life is one task
+    attempt: Attempt | None = None  # with a leading G: where each agent has its own tasks; None: a life is one task
 
     @property
     def done(self) -> jax.Array:
@@ -156,7 +156,7 @@ class Relabels(Protocol):
 
 @runtime_checkable
 class HasAgentTasks(Protocol):
-    """A `MultiAgentEnvironment` in which each agent has a task of its own, which is a part of the level.
+    """A `MultiAgentEnvironment` in which each agent has its own task, which is a part of the level.
 
     A task is a number below `n_tasks`; the environment knows what it means. `sample_level` gives each agent some task.
     """
@@ -171,7 +171,7 @@ class HasAgentTasks(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class QueuedTasks(QueuedLevels):
-    """`QueuedLevels` for agents with tasks of their own: an entry of a queue is a level, and a task for each agent."""
+    """`QueuedLevels` for agents with their own tasks: an entry of a queue is a level, and a task for each agent."""
 
     env: HasAgentTasks
 

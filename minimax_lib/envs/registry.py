@@ -202,7 +202,7 @@ def make_held_out(env: Environment, names: Sequence[str], **options: Any) -> Hel
     if isinstance(env, Wrapper):
         return WrappedTasks(env, make_held_out(env.env, names, **options))
     suite = _made_held_out(env, names, options)
-    # A suite may bring players of its own for the other seat. If not, there is one that every game has.
+    # A suite may bring its own players for the other seat. If not, there is one that every game has.
     is_game = isinstance(suite.env, MultiAgentEnvironment) and suite.env.n_agents == 2
     return AgainstRandom(suite) if is_game else suite
 

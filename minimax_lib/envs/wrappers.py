@@ -225,7 +225,7 @@ class RewardWrapper(Wrapper):
         return env
 
     def _told(self, raw_return: jax.Array, ts: TimeStep) -> tuple[jax.Array, TimeStep]:
-        # An environment without progress of its own is solved by its return, which is about to change. Of several such
+        # An environment without its own progress is solved by its return, which is about to change. Of several such
         # wrappers, the innermost knows the return that counts, so that its facts stay.
         facts = {"raw_return": raw_return} | ts.facts
         return raw_return, ts.replace(progress=progress_of(ts, raw_return), facts=facts)

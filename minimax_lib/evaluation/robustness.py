@@ -94,7 +94,7 @@ class RobustRunner:
             index = np.arange(start, start + size) % n_levels  # the last dispatch is filled up with the first levels
             some = jax.tree.map(lambda x, index=index: x[index], levels)
             for evaluation in (0, 1):
-                # Every dispatch of either evaluation has a key of its own: their luck must be independent.
+                # Every dispatch of either evaluation has its own key: their luck must be independent.
                 own = jax.vmap(jax.random.fold_in, (0, None))(keys, 2 * start + evaluation)
                 rates[evaluation, :, start : start + size] = self._play(own, params, some)[:, : n_levels - start]
         return RobustResult(ranking=rates[0], reported=rates[1])

@@ -168,7 +168,7 @@ class Checkpoints:
         checkpoint = self.folder / str(update)
         handler = ocp.StandardCheckpointHandler()
         # If a process cannot read its part, all fail together: it must not go on alone to an older checkpoint. The
-        # manager is not used for reading, since it has a barrier of its own. There the other processes would wait for
+        # manager is not used for reading, since it has its own barrier. There the other processes would wait for
         # the one that failed, and would take its message from `all_or_none` for the barrier's.
         with hosts.all_or_none():
             words = words_of(checkpoint)

@@ -51,7 +51,7 @@ def reasons_fixed(config: Config) -> dict[str, str]:
 
 def schedules(config: Config) -> dict[str, float]:
     """Dotted names and values of the settings that are reached at the end of the run."""
-    # Found by the end of the name: teachers have schedules of their own.
+    # Found by the end of the name: teachers have their own schedules.
     settings = flat(to_dict(config)).items()
     return {name: value for name, value in settings if name.split(".")[-1] in SCHEDULES and value is not None}
 

@@ -1,4 +1,4 @@
-"""A whole run of a configuration, in a folder of its own, from the start or from the newest checkpoint."""
+"""A whole run of a configuration, in its own folder, from the start or from the newest checkpoint."""
 
 import contextlib
 import dataclasses
@@ -45,7 +45,7 @@ MOMENTARY: dict[str, Any] = {"resume": False, "distributed": False, "hosts": Hos
 
 
 class ExperimentRunner:
-    """Trains what a configuration describes, in a folder of its own.
+    """Trains what a configuration describes, in its own folder.
 
     Everything random is in the state, and everything that is written follows from the state. So a run that was killed
     and resumed ends with the same files as a run that was not, apart from the columns that measure time.
@@ -151,7 +151,7 @@ class ExperimentRunner:
             )
 
     def _check_devices(self, saved: dict[str, Any]) -> None:
-        """RunRefused if devices have levels of their own, and another number of devices would divide a batch now."""
+        """RunRefused if devices have their own levels, and another number of devices would divide a batch now."""
         counts = {name: saved.get(name, 1) for name in ("n_devices", "n_seed_devices")}
         for name, count in counts.items():
             if type(count) is not int or count < 1:
@@ -161,7 +161,7 @@ class ExperimentRunner:
         saved_rows = counts["n_devices"] // counts["n_seed_devices"]
         if saved_rows != self.mesh.n_rows and keeps_own(self.program.runner):
             raise RunRefused(
-                f"cannot resume {self.folder.path}: {saved_rows} devices divided a batch, each with levels of its own, "
+                f"cannot resume {self.folder.path}: {saved_rows} devices divided a batch, each with its own levels, "
                 f"and now {self.mesh.n_rows} would (choose n_devices={saved_rows * self.mesh.n_groups})"
             )
 

@@ -1,4 +1,4 @@
-"""The trials of a sweep as processes: the ordinary training command, several at a time, each in a run of its own."""
+"""The trials of a sweep as processes: the ordinary training command, several at a time, each in its own run."""
 
 import contextlib
 import dataclasses
@@ -183,7 +183,7 @@ class Workers:
             worker.process.kill()
 
     def _has_trained(self, worker: Worker) -> bool:
-        """Whether the process has made updates of its own."""
+        """Whether the process has made its own updates."""
         # Rows of an earlier process are there until this one has started.
         written = modified(self.folder.run(worker.trial).metrics) != worker.table
         return written and self._updates(worker.trial) > worker.update

@@ -22,7 +22,7 @@ class ActorCritic(Network):
     `torso` maps observations to `Features`. `memory` has `init_carry` and works on sequences (see `memory`).
 
     All biases start at zero. A discrete policy starts uniform. A Gaussian starts in the middle of its box, with half
-    the box's width as its standard deviation. Standard deviations are parameters of their own: they are the same for
+    the box's width as its standard deviation. Standard deviations are separate parameters: they are the same for
     every observation.
     """
 

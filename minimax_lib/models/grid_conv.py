@@ -61,7 +61,7 @@ class GridConv:
 
 
 class GridConvNet(Network):
-    """Policy and value from one image, each with a branch of its own after the convolutions.
+    """Policy and value from one image, each with its own branch after the convolutions.
 
     The image is not scaled. Everything else in the observation is a channel with the same number in every cell: a Box
     as it is, a discrete number as one 0 or 1 for each of its values.

@@ -65,7 +65,7 @@ class GRUCell:
     """Gated recurrent unit (Cho et al. 2014); columns: reset, update, candidate.
 
     As in cuDNN, the reset gate is applied after the product, so that one product serves all three columns. The
-    product's part of the candidate has a bias of its own, which the reset gate scales too: n = tanh(W_in x + b_in + r
+    product's part of the candidate has its own bias, which the reset gate scales too: n = tanh(W_in x + b_in + r
     (W_hn h + b_hn)).
     """
 

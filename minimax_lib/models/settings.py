@@ -86,7 +86,7 @@ class NetworkSettings:
         if self.image_scale != default.image_scale and all(part.name in self._scales for part in by_scale):
             raise ValueError(
                 f"model.image_scale is {self.image_scale}, but no part of the observation is an image of integers "
-                f"without a scale of its own: it must be left at {default.image_scale} (other parts: model.scales)"
+                f"without its own scale: it must be left at {default.image_scale} (other parts: model.scales)"
             )
         if self.vector_width != default.vector_width and not any(part.is_dense for part in parts):
             raise ValueError(

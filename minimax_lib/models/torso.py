@@ -21,7 +21,7 @@ class Torso(nn.Module):
 
     An image goes through convolutions. An image is a Box of rank 3, [height, width, channels], of any type. Any other
     Box is flattened and goes through dense layers. With a depth of 0, a Box is only flattened. Each number of a
-    Discrete or MultiDiscrete has an embedding of its own. Bools become 0 and 1.
+    Discrete or MultiDiscrete has its own embedding. Bools become 0 and 1.
     """
 
     parts: tuple[Part, ...]
@@ -65,7 +65,7 @@ KEPT = frozenset(dir(Torso)) | frozenset(field.name for field in dataclasses.fie
 
 
 class Embeddings(nn.Module):
-    """[n, k * width] of numbers [n, k]. Each number has a table of its own; number i is one of 0 .. sizes[i] - 1."""
+    """[n, k * width] of numbers [n, k]. Each number has its own table; number i is one of 0 .. sizes[i] - 1."""
 
     sizes: tuple[int, ...]
     width: int

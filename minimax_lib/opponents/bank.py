@@ -138,7 +138,7 @@ def book(record: Record, games: Games) -> Record:
     rank, total = ranked(slot, n_slots + 1)
     place = (record.n_games[games.slot] + rank) % window
     # A game that would be overwritten by a later one is left out, so that every place is written once. The others that
-    # are left out get places of their own, beyond the last.
+    # are left out get their own places, beyond the last.
     kept = counted & (rank >= total[slot] - window)
     beyond = n_slots * window + jnp.arange(len(slot), dtype=jnp.int32)
     place = jnp.where(kept, games.slot * window + place, beyond)

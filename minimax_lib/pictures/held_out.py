@@ -70,7 +70,7 @@ def _same(group: Scores) -> dict[str, Any]:
 
 
 def _share_limits(axes: Any, scores: Evaluated) -> None:
-    # A share has a scale of its own. On it, two figures can be compared.
+    # A share has its own scale. On it, two figures can be compared.
     if scores.measure == "solved_rate":
         axes.set_xlim(0.0, 1.0)
 
@@ -165,7 +165,7 @@ def aggregates(scores: Evaluated, optimum: float = 1.0) -> Picture:
 
 def _check_tasks(scores: Evaluated) -> None:
     if scores.are_levels:
-        raise NotDrawn("the evaluation is of shares of random levels, which are not tasks of their own")
+        raise NotDrawn("the evaluation is of shares of random levels, which are not separate tasks")
 
 
 def _few_ticks(axes: Any) -> None:

@@ -30,7 +30,7 @@ NO_INTERVAL = f"There is no interval with fewer than {MIN_SEEDS} seeds: it would
 
 
 def sentence(text: str) -> Html:
-    """A sentence in place of a part that there is not."""
+    """A sentence in place of a part that is missing."""
     return tag("p", text, class_="missing")
 
 

@@ -53,7 +53,7 @@ class Rows:
         return Seen(ts.obs, ts.reward, ts.terminated, ts.truncated, progress, ts.facts)
 
     def begin(self, seed: jax.Array, n_episodes: jax.Array) -> tuple[Row, Seen]:
-        """Episode number `n_episodes` of a seed, on a level of its own."""
+        """Episode number `n_episodes` of a seed, on its own level."""
         k_level, _ = self._keys(seed, n_episodes)
         return self.begin_on((self.sample_level or self.env.sample_level)(k_level), seed, n_episodes)
 

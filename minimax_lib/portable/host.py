@@ -237,7 +237,7 @@ class Host:
             self._hosted.tell(task, given | {"score": score})
 
     def _checked(self, task: Any) -> Any:
-        """The encodings as arrays. ValueError for a task that there is not."""
+        """The encodings as arrays. ValueError for an unknown task."""
         task = as_arrays(task, self.reads.encoding)
         task = np.atleast_1d(task) if isinstance(task, np.ndarray) else task
         if self.space.n is not None and task.size and not 0 <= task.min() <= task.max() < self.space.n:

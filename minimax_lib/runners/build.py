@@ -55,7 +55,7 @@ def runner_of(
 def check_in_turn(env: Environment, plan: Plan, s: RolloutSettings) -> None:
     """ValueError where rows cannot play several levels in turn."""
     reasons = (
-        (not isinstance(plan.restart, SameLevel), "each episode has a level of its own here anyway"),
+        (not isinstance(plan.restart, SameLevel), "each episode has its own level here anyway"),
         (s.n_evals > 1, f"runner.n_evals is {s.n_evals}, and the rows of a level would go on at different times"),
         (plan.n_opponents > 0, "each row has an opponent, who is chosen together with its level"),
         (isinstance(env, HoldsAttempts), f"an episode of {type(env).__name__} holds several attempts at its level"),
@@ -125,7 +125,7 @@ def trained_with(env: Environment, agent: AgentPop, settings: RolloutSettings) -
         if continues and s.n_evals > 1:
             raise ValueError(
                 f"runner.n_evals is {s.n_evals} with runner.continue_episodes: it must be 1, since rows that go on get "
-                "levels of their own, and none is played twice"
+                "their own levels, and none is played twice"
             )
         return runner_of(env, agent, curriculum, s.n_steps, continues=continues, n_evals=s.n_evals, rewards=rewards)
     if s.continue_episodes:
@@ -158,12 +158,12 @@ def trained_with(env: Environment, agent: AgentPop, settings: RolloutSettings) -
 
 
 def check_queued(s: RolloutSettings) -> None:
-    """ValueError for settings that do not suit episodes which go on, each on a task of its own."""
+    """ValueError for settings that do not suit episodes which go on, each on its own task."""
     asked = (("rollouts_per_batch", s.rollouts_per_batch or 1, 1), ("n_evals", s.n_evals, 1))
     for name, value, wanted in (*asked, ("continue_episodes", s.continue_episodes is not False, True)):
         if value != wanted:
             raise ValueError(
-                f"runner.{name} is {value}: it must be {wanted}, since each episode has a task of its own here and "
+                f"runner.{name} is {value}: it must be {wanted}, since each episode has its own task here and "
                 "goes on in the next rollout"
             )
 

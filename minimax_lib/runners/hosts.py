@@ -213,7 +213,7 @@ def last_words(line: str) -> Iterator[None]:
     the end and prints the line.
     """
     # The child reads until the pipe is closed. It reads some text if the block has ended, and nothing if this process
-    # has. A terminal sends Ctrl-C to a whole group of processes: the child has a session of its own to survive it.
+    # has. A terminal sends Ctrl-C to a whole group of processes: the child has its own session to survive it.
     code = "import sys; sys.stdin.read() or print(sys.argv[1], file=sys.stderr)"
     child = subprocess.Popen([sys.executable, "-c", code, line], stdin=subprocess.PIPE, start_new_session=True)
     try:

@@ -191,7 +191,7 @@ class Runner:
         Only the first rollout begins on the levels of its batch. Later ones may take a queue from it.
         """
         k_begin, k_steps = jax.random.split(k_rollout)
-        # The first rollout begins here and not in `init`, because each device needs a key of its own for it.
+        # The first rollout begins here and not in `init`, because each device needs its own key for it.
         start = jax.lax.cond(
             axes.common(state.clock) == 0,
             lambda: begin(k_begin, self.batch_env, self.agent, batch.levels),

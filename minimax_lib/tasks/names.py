@@ -13,7 +13,7 @@ def numbers_by_name(names: Sequence[str]) -> dict[str, int]:
     numbers = {name: i for i, name in enumerate(names)}
     for i, name in enumerate(names):
         if numbers[name] != i:
-            raise ValueError(f"tasks {i} and {numbers[name]} are both called {name!r}: each needs a name of its own")
+            raise ValueError(f"tasks {i} and {numbers[name]} are both called {name!r}: each needs its own name")
     return numbers
 
 

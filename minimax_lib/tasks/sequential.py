@@ -1,4 +1,4 @@
-"""Stages one after another, each with tasks of its own and a condition that ends it (Sullivan et al. 2025)."""
+"""Stages one after another, each with its own tasks and a condition that ends it (Sullivan et al. 2025)."""
 
 import dataclasses
 from collections.abc import Callable, Iterable

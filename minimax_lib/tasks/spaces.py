@@ -213,7 +213,7 @@ class Product(_Listed):
         object.__setattr__(self, "spaces", tuple(self.spaces))
         object.__setattr__(self, "names", tuple(self.names))
         if len(self.spaces) != len(self.names) or not self.spaces or len(set(self.names)) < len(self.names):
-            raise ValueError(f"names are {self.names}: each of the {len(self.spaces)} spaces needs a name of its own")
+            raise ValueError(f"names are {self.names}: each of the {len(self.spaces)} spaces needs its own name")
         if self.n is not None:
             check_count(self.n)
 

@@ -52,7 +52,7 @@ def insert(
     # be its writer: the slot held the level before, or an earlier copy brought it in.
     index = jnp.arange(len(scores), dtype=jnp.int32)
     written = (placed.homes >= 0) & (placed.writers[placed.homes] == index)
-    # The other rows point past the last slot, where writes are dropped, and each to a place of its own:
+    # The other rows point past the last slot, where writes are dropped, and each to its own place:
     # `unique_indices` promises that no two indices are equal.
     targets = jnp.where(written, placed.homes, len(buffer.filled) + index)
 

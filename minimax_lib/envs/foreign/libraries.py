@@ -23,5 +23,5 @@ def with_types_of(tree: Any, like: Any) -> Any:
 
 
 def _cast(x: Any, like: Any) -> jax.Array:
-    # Random keys have a dtype of their own, which is never weak.
+    # Random keys have their own dtype, which is never weak.
     return x if jax.dtypes.issubdtype(like.dtype, jax.dtypes.prng_key) else jnp.asarray(x, like.dtype)

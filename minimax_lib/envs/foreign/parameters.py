@@ -10,7 +10,7 @@ import numpy as np
 
 from minimax_lib.registry import unknown_name
 
-LIMIT = "max_steps_in_episode"  # the time limit is a setting of its own
+LIMIT = "max_steps_in_episode"  # the time limit is a separate setting
 
 
 @dataclasses.dataclass(frozen=True)

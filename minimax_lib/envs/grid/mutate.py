@@ -125,7 +125,7 @@ def _cells_for(which: jax.Array, level: Level, empty: jax.Array) -> jax.Array:
         ADD_KEY: is_closed & ~is_target_key,
         REMOVE_KEY: (kind == codes.KEY) & ~is_target,
     }
-    # Not a switch: under vmap, all branches would be computed, each with a grid of its own.
+    # Not a switch: under vmap, all branches would be computed, each with its own grid.
     wanted = jnp.zeros(grid.shape, bool)
     for number, here in where.items():
         wanted |= (which == number) & here

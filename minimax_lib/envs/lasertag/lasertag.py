@@ -185,7 +185,7 @@ class LaserTag(MultiAgentEnvironment):
         terminated = jnp.any(tags) if self.first_tag_ends else jnp.zeros((), bool)
         truncated = state.time >= self.max_steps
         over = terminated | truncated
-        # Who has tagged more often has the higher return, whether or not a tag costs the other one.
+        # The agent that has tagged more often has the higher return, whether or not a tag costs the other one.
         won = over & (state.tags > state.tags[::-1])
         everybody = jnp.ones(2, bool)
         return agents_transition(

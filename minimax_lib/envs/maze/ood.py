@@ -319,7 +319,7 @@ class MazeSuite:
     names: tuple[str, ...] = BENCHMARK
     protocol: str = "minimax"
 
-    draws_training: ClassVar[bool] = True  # its levels are larger than those of training, and have rules of their own
+    draws_training: ClassVar[bool] = True  # its levels are larger than those of training, and have their own rules
 
     def __post_init__(self) -> None:
         if self.protocol not in PROTOCOLS:

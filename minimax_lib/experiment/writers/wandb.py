@@ -51,7 +51,7 @@ class WandbWriter:
     on in the same W&B runs: the server, or W&B's files where the mode is offline, say which steps they have. Steps of
     the tables that W&B lacks come first. So a crash loses none, and none is there twice.
 
-    W&B works in a thread of its own. If it fails, one line says so, and the run goes on: where W&B cannot be reached,
+    W&B works in its own thread. If it fails, one line says so, and the run goes on: where W&B cannot be reached,
     what it should get is kept in the run's folder, as with the mode offline.
     """
 

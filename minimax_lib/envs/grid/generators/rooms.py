@@ -24,7 +24,7 @@ N_COLOURS = len(codes.COLOURS)
 class Rooms(FillsRooms):
     """All counts are uniform, from none to the most, and everything is anywhere. Many levels cannot be solved.
 
-    Each locked door has a colour of its own, and a key that is in a box or not. The tasks are to reach the goal, to
+    Each locked door has its own colour, and a key that is in a box or not. The tasks are to reach the goal, to
     pick up the blue ball, and to open one of the locked doors. The difficulty is the number of locked doors.
     """
 
