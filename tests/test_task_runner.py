@@ -383,7 +383,7 @@ def test_a_buffer_holds_the_latest_score_of_every_level_that_it_keeps(capacity, 
     runner = runner_of(env, agent, Spy(settings.build(env, agent, N_ROWS)), N_STEPS, continues=True)
     program = SeedRunner(runner, 1)
     state, parts, scores, n_replayed = program.init(0), [[] for _ in range(N_ROWS)], {}, 0
-    best, n_below = {}, 0
+    best, n_below, ages = {}, 0, {}
     for n in range(14):
         state, _ = program.run(state, n + 1)
         inner, _, steps = jax.tree.map(lambda x: np.asarray(x)[0], state.curriculum)
@@ -394,6 +394,8 @@ def test_a_buffer_holds_the_latest_score_of_every_level_that_it_keeps(capacity, 
                     level = int(steps["task"][t, row])
                     assert len(parts[row]) == length_of(level)  # the row has stayed on its level
                     n_replayed += level in scores
+                    follows = int(inner.current.number[row] if t + 1 == N_STEPS else steps["task"][t + 1, row])
+                    ages = {other: 0 if other == follows else age + 1 for other, age in ages.items()}
                     scores[level], parts[row] = np.mean(parts[row]), []
                     if score == "max_mc":
                         own = steps["episode_return"][t, row]
@@ -406,6 +408,8 @@ def test_a_buffer_holds_the_latest_score_of_every_level_that_it_keeps(capacity, 
         np.testing.assert_allclose(
             buffer.scores[buffer.filled], [scores[level] for level in kept], rtol=2e-5, atol=1e-6
         )
+        ages = {level: ages.get(level, 0) for level in kept.tolist()}  # by episodes that have begun; 0 when it comes
+        assert buffer.ages[buffer.filled].tolist() == list(ages.values())
         held = inner.slots >= 0
         np.testing.assert_array_equal(buffer.levels.number[inner.slots[held]], inner.current.number[held])
     assert n_replayed > 10

@@ -106,7 +106,7 @@ class EpisodeReplay(Curriculum):
         ages = aged(buffer.ages, buffer.filled, homes[begun.reshape(-1)], steps.done.reshape(-1))
         buffer = buffer.replace(ages=ages)
         buffer = rescored(buffer, homes[results.task], results)
-        buffer = self._joined(buffer, batch.queue.table, results)
+        buffer = self._joined(buffer, batch.queue.table, homes, results)
         levels = jax.tree.map(lambda x: x[current], batch.queue.table)
         after = EpisodeReplayState(buffer, levels, self._still_held(buffer, levels, homes[current]), unfinished)
         return after, self._metrics(after, results)
@@ -125,19 +125,25 @@ class EpisodeReplay(Curriculum):
         best = best_returns(jnp.concatenate([buffer.best_returns, unknown]), results.replace(task=tasks))
         return with_best_returns(results.replace(task=tasks), best).replace(task=results.task)
 
-    def _joined(self, buffer: LevelBuffer, table: Level, results: Results) -> LevelBuffer:
-        """The buffer after the levels that are not in it have come to it with their latest scores."""
+    def _joined(self, buffer: LevelBuffer, table: Level, homes: jax.Array, results: Results) -> LevelBuffer:
+        """The buffer after the levels that are not in it have come to it with their latest scores.
+
+        `homes` (i32[K]) are the slots that hold the levels of the table, -1 if none.
+        """
         capacity = self.settings.capacity
         outside = jax.tree.map(lambda x: x[capacity:], table)
         n = self.n_rows * (1 + self.n_fresh)
-        # Levels that the rows were on at the start may be in the buffer. `locate` finds them if levels are unique.
         last = last_entries(capacity + n, results.task, jnp.isfinite(results.score))[capacity:]
         order = jnp.argsort(last)  # the one that was scored first comes first
         last, outside = last[order], jax.tree.map(lambda x: x[order], outside)
-        found = last >= 0
+        # A level that its row was on at the start may be in the buffer. `rescored` has told it. Here it would count as
+        # new: its age would become 0 when its episode ends, and without `unique` it would come to a second slot.
+        found = (last >= 0) & (homes[capacity:][order] < 0)
         scores = jnp.where(found, results.score[last], -jnp.inf)
         returns = jnp.where(found & results.valid[last], results.returns[last], -jnp.inf)
         rows = level_buffer.locate(self.settings, buffer, outside, jnp.full(n, -1, jnp.int32), self.identity)
+        # Ages have changed already, when episodes began (`observe`). Most of these levels have never been played.
+        rows = rows.replace(begun=jnp.zeros(n, bool))
         best = level_buffer.best_returns(buffer, rows, returns)
         return level_buffer.insert(self.settings, buffer, rows, scores, best, jnp.zeros(n, jnp.int32))
 
