@@ -5,17 +5,19 @@ import os
 import platform
 import shutil
 import signal
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
 # A program of the tests runs once or twice: it pays to compile it fast, not to make it fast.
-# Not --xla_cpu_use_fusion_emitters=false: one computation would differ in its last bit from program to program, and
-# tests compare bits.
 COMPILE_FAST = (
     "--xla_backend_optimization_level=0",
     # Both copy loops within loops again and again, and take longer than all other passes together.
     "--xla_disable_hlo_passes=while-loop-invariant-code-motion,simplify-while-loops",
 )
+# This takes three quarters of the rest away. But one computation may differ in its last bit from program to program, so
+# tests of bits ask for the other compiler (`exact.py`). Many deep tests compare bits: they have it all the time.
+COMPILE_FASTEST = "--xla_cpu_use_fusion_emitters=false"
 # Whoever begins with a long file at the end works alone for as long as it takes.
 LONGEST_FIRST = """
     methods experiment load_run ppo grid_generators level_buffer wrappers batch_env level_host
@@ -56,7 +58,8 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 FLAGS = os.environ.get("XLA_FLAGS", "")
 if "host_platform_device_count" not in FLAGS:
     own = ("--xla_force_host_platform_device_count=4", *COMPILE_FAST)
-    os.environ["XLA_FLAGS"] = " ".join((FLAGS, *own)).strip()
+    fastest = () if any(word.startswith("-m") for word in sys.argv[1:]) else (COMPILE_FASTEST,)
+    os.environ["XLA_FLAGS"] = " ".join((FLAGS, *own, *fastest)).strip()  # which the workers of xdist find set
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # the workers of xdist find it set
     tidy_cache(cache_folder())
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(cache_folder())

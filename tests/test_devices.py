@@ -134,15 +134,17 @@ def test_all_runners_are_tried():
     assert set(RUNNERS_OF) == {name for name in RUNNERS.names() if RUNNERS[name].__module__.startswith("minimax_lib.")}
 
 
-def test_every_device_has_a_buffer_of_its_own():
-    several = program("plr")
+@pytest.mark.parametrize("runner", ["plr", pytest.param("accel", marks=pytest.mark.deep)])
+def test_every_device_has_its_own_buffer(runner):
+    several = program(runner)
     state, _ = several.run(several.init(0), 3)
-    buffer = state.curriculum.buffer
+    buffer = state.curriculum.inner.buffer if runner == "accel" else state.curriculum.buffer
     assert buffer.scores.shape == (1, 4, 8)
     levels = [set(map(bytes, rows)) for rows in of_devices(buffer.fingerprints)]
     assert all(a != b for i, a in enumerate(levels) for b in levels[:i])
     assert buffer.filled.all(axis=(0, 2)).any() or buffer.filled.any(axis=2).all()
-    assert len(set(np.asarray(state.curriculum.due).ravel().tolist())) == 1  # the decision is common
+    if runner == "accel":
+        assert len(set(np.asarray(state.curriculum.due).ravel().tolist())) == 1  # the decision is common
 
 
 @pytest.mark.deep

@@ -242,7 +242,7 @@ def test_every_curriculum_that_restarts_levels(name):
     [
         (
             DR(n_parallel=4, levels_per_row=2),
-            "runner.levels_per_row is 2: it must be 1, since each episode has a level",
+            "runner.levels_per_row is 2: it must be 1, since each episode has its own level",
         ),
         (EpisodePLR(n_parallel=4, levels_per_row=2), "it must be 1, since each episode has its own level here"),
         (PLR(n_parallel=4, levels_per_row=2, n_evals=2), "it must be 1, since runner.n_evals is 2"),

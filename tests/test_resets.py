@@ -16,6 +16,7 @@ from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.envs.restarts import FreshLevels, NoRestart, SameLevel
 from minimax_lib.envs.spaces import Box, Discrete
 from minimax_lib.rollout import scan_restocked
+from tests.exact import EXACT
 
 SIZE = 11  # of a world, a number that no other axis here has
 N_STEPS = 20
@@ -93,8 +94,7 @@ def levels_of(lengths):
     return WorldLevel(number=np.arange(lengths.size, dtype=np.int32).reshape(lengths.shape), length=lengths)
 
 
-@partial(jax.jit, static_argnums=(0, 3))
-def played(batch, key, levels, n_steps=N_STEPS):
+def play(batch, key, levels, n_steps=N_STEPS):
     """(first time step, all others, levels of all steps, the last state without its stock)."""
     k_reset, k_steps = jax.random.split(key)
     state, first = batch.reset(k_reset, levels)
@@ -106,6 +106,9 @@ def played(batch, key, levels, n_steps=N_STEPS):
     (state,), (steps, after) = scan_restocked(batch, one_step, (state,), jax.random.split(k_steps, n_steps))
     noise = jax.random.key_data(state.env.noise)
     return first, steps, after, state.stats, dataclasses.replace(state.env, noise=noise)
+
+
+played = jax.jit(play, static_argnums=(0, 3), compiler_options=EXACT)
 
 
 def assert_equal(one, other):
@@ -148,8 +151,11 @@ def test_seeds_of_a_vmap_that_end_different_numbers_of_rows(restart, env, groupe
     """In one seed no row ever ends, in one every row ends in every step."""
     one, other = (BatchEnv(e, restart=restart_of(restart, env)) for e in (env, grouped))
     levels, keys = levels_of([[1] * 7, [1, 2, 3, 4, 5, 6, 99], [99] * 7]), jax.random.split(jax.random.key(1), 3)
-    together = jax.jit(jax.vmap(partial(played, other), axis_name=SEED))(keys, levels)
-    assert_equal(together, jax.jit(jax.vmap(partial(played, one), axis_name=SEED))(keys, levels))
+    together, apart = (
+        jax.jit(jax.vmap(partial(play, batch), axis_name=SEED), compiler_options=EXACT)(keys, levels)
+        for batch in (other, one)
+    )
+    assert_equal(together, apart)
     ended = np.asarray(together[1].done).sum(axis=(2, 3))
     assert ended[2].max() == 0
     assert ended[0].min() < ended[0].max() if restart == "fresh" else (ended[0] == 7).all()
@@ -160,8 +166,8 @@ def test_without_the_name_of_the_axis_the_groups_are_those_of_each_seed_and_the_
     restart, _, env = CASES[2]
     batch, keys = BatchEnv(env, restart=restart_of(restart, env)), jax.random.split(jax.random.key(1), 3)
     levels = levels_of([[1] * 7, [1, 2, 3, 4, 5, 6, 99], [99] * 7])
-    together = jax.vmap(partial(played, batch), axis_name=SEED)(keys, levels)
-    assert_equal(together, jax.vmap(partial(played, batch))(keys, levels))
+    together = jax.vmap(partial(play, batch), axis_name=SEED)(keys, levels)
+    assert_equal(together, jax.vmap(partial(play, batch))(keys, levels))
 
 
 def test_levels_are_drawn_by_their_numbers_when_they_are_needed():
@@ -225,7 +231,7 @@ def test_seeds_take_as_many_groups_as_the_one_with_the_most():
     env = CountedWorld(resets_at_once=2)
     batch = BatchEnv(env, restart=FreshLevels(env.sample_level))
     levels, keys = levels_of([[1, 2, 3, 4, 99], [1, 1, 1, 2, 99]]), jax.random.split(jax.random.key(1))
-    run = jax.vmap(partial(played, batch), axis_name=SEED)
+    run = jax.vmap(partial(play, batch), axis_name=SEED)
     (_, steps, *_), n_resets, n_drawn = counted(run, keys, levels)
     ended = np.asarray(steps.done).sum(axis=(2, 3))
     expected = groups(ended.max(axis=0), 2)

@@ -96,7 +96,7 @@ def test_a_product_with_a_box_has_tuples():
         (lambda: Stratified(((0,), ())), r"each must have a task"),
         (lambda: Box((0.0,), (0.0,)), r"each low must be below its high"),
         (lambda: Box((0.0,), (float("inf"),)), r"it must be a list of finite numbers"),
-        (lambda: Product((Discrete(2),), ("a", "b")), r"each of the 1 spaces needs a name"),
+        (lambda: Product((Discrete(2),), ("a", "b")), r"each of the 1 spaces needs its own name"),
         (lambda: multi_discrete((2**16, 2**16)), r"the number of tasks is 4294967296"),
         (lambda: LISTED["product"].encode({"letter": "a"}), r"it must be a dict with letter, number"),
     ],

@@ -403,14 +403,14 @@ NO_IMAGE = Dict((("way", Discrete(4)), ("speed", Box(0.0, 1.0, (2,)))))
         (
             {"image_scale": 255.0},
             NO_IMAGE,
-            "model.image_scale is 255.0, but no part of the observation is an image of integers without a scale of "
-            "its own: it must be left at 10.0 (other parts: model.scales)",
+            "model.image_scale is 255.0, but no part of the observation is an image of integers without its own "
+            "scale: it must be left at 10.0 (other parts: model.scales)",
         ),
         (
             {"image_scale": 255.0, "scales": ("image=2",)},
             MAZE,
-            "model.image_scale is 255.0, but no part of the observation is an image of integers without a scale of "
-            "its own: it must be left at 10.0 (other parts: model.scales)",
+            "model.image_scale is 255.0, but no part of the observation is an image of integers without its own "
+            "scale: it must be left at 10.0 (other parts: model.scales)",
         ),
         (
             {},

@@ -44,6 +44,7 @@ from minimax_lib.evaluation.held_out import EvalRunner
 from minimax_lib.evaluation.report import record_episodes
 from minimax_lib.models.settings import FeedForward
 from minimax_lib.runners.build import make_runner, trained_with
+from tests.exact import EXACT
 
 MAZE = AMaze(height=4, width=4, n_walls=3, view_size=3, max_steps=12)
 GAMMA = 0.9
@@ -112,7 +113,7 @@ def episodes(envs, n=48, steps=14):
 
         return first, jax.lax.scan(step, state, jax.random.split(k_steps, steps))[1]
 
-    @jax.jit
+    @partial(jax.jit, compiler_options=EXACT)
     def played(key):
         keys = jax.random.split(key, n)
         return {name: jax.vmap(partial(one, env))(keys) for name, env in envs.items()}
