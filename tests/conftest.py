@@ -25,7 +25,7 @@ LONGEST_FIRST = """
     devices run_safety
 """
 # These use the programs of `zoo.py`. One worker runs them all, so each program is compiled once.
-ZOO = "methods curricula teacher joint experiment jaxlib"
+ZOO = ("methods", "curricula", "teacher", "joint", "experiment", "jaxlib")
 CACHES = Path(__file__).parents[1] / ".jax_cache" / "tests"
 CACHE_LIMIT = 2**30  # bytes
 MAPS_LIMIT = 30_000
@@ -72,6 +72,7 @@ jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 import pytest  # noqa: E402
+from xdist.scheduler import LoadFileScheduling  # noqa: E402
 
 from tests import budget  # noqa: E402
 
@@ -83,15 +84,22 @@ if hasattr(signal, "SIGHUP"):  # and nohup does so with a terminal that is close
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items):
-    """Both workers end together, and a file, or the files of the zoo, are run by one of them."""
+    """Both workers end together."""
     places = {f"test_{name}": place for place, name in enumerate(LONGEST_FIRST.split())}
     items.sort(key=lambda item: places.get(item.path.stem, len(places)))
-    zoo = {f"test_{name}" for name in ZOO.split()}
-    items.sort(key=lambda item: item.path.stem not in zoo)
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group("zoo" if item.path.stem in zoo else item.path.stem))
+
+
+class ByFile(LoadFileScheduling):
+    """A file is run by one worker, and so are the files of the zoo."""
+
+    def _split_scope(self, nodeid):
+        file = super()._split_scope(nodeid)
+        return "zoo" if Path(file).stem.removeprefix("test_") in ZOO else file
+
+
+def pytest_xdist_make_scheduler(config, log):
+    return ByFile(config, log)
 
 
 @pytest.fixture(autouse=True, scope="module")
