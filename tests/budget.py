@@ -24,7 +24,7 @@ LARGER = {
     "experiment": Cost(100, 300.0),  # a real run, with evaluation and report
     "gridworld": Cost(220, 150.0),  # one program a family of worlds
     "grid_generators": Cost(60, 300.0),
-    "joint": Cost(60, 300.0),  # the same
+    "joint": Cost(60, 300.0),  # programs of the zoo, if it runs alone
     "methods": Cost(120, 900.0),  # all programs of the zoo, if it runs alone
     "load_run": Cost(150, 300.0),  # runs of many kinds are opened
     "play": Cost(300, 150.0),  # small programs, each of a few milliseconds

@@ -15,8 +15,9 @@ COMPILE_FAST = (
     # Both copy loops within loops again and again, and take longer than all other passes together.
     "--xla_disable_hlo_passes=while-loop-invariant-code-motion,simplify-while-loops",
 )
-# This takes three quarters of the rest away. But one computation may differ in its last bit from program to program, so
-# tests of bits ask for the other compiler (`exact.py`). Many deep tests compare bits: they have it all the time.
+# Without the fusion emitters, compiling takes about a quarter of the time. But one computation may differ in its last
+# bit from program to program. Tests that compare the bits of two programs turn the emitters on again (`exact.py`). Many
+# deep tests do: with -m, the emitters are never turned off.
 COMPILE_FASTEST = "--xla_cpu_use_fusion_emitters=false"
 # Whoever begins with a long file at the end works alone for as long as it takes.
 LONGEST_FIRST = """

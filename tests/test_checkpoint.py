@@ -177,7 +177,7 @@ def flip_a_bit(path: Path) -> None:
     ],
 )
 def test_a_damaged_newest_checkpoint_is_noticed_whichever_file_it_is(two, tmp_path, damage, every):
-    """Each file of the newest in turn: the run comes back as saved, from it or from the one before; never otherwise."""
+    """One file at a time: the run comes back as saved, from it or from the one before; never otherwise."""
     folder, states = two
     fell_back = 0
     files = sorted(path for path in (folder / "2").rglob("*") if path.is_file())

@@ -24,7 +24,7 @@ from minimax_lib.envs.wrappers import Wrapper
 from minimax_lib.runners.build import make_program
 from minimax_lib.runners.seeds import SeedRunner, learnt_parameters
 from tests.test_methods import numbers, series, trained
-from tests.zoo import GAME, MAZE, METHODS, N_SEEDS, PENDULUM, VARIANTS, WORLDS, Step, config_of
+from tests.zoo import GAME, MAZE, METHODS, N_SEEDS, PENDULUM, VARIANTS, WORLDS, Step, config_of, stepped
 
 pytestmark = pytest.mark.deep
 
@@ -134,16 +134,9 @@ def program_of(method: str) -> SeedRunner:
 @functools.cache
 def steps_of(method: str) -> tuple[Step, ...]:
     """The first 16 steps of the runner: four episodes where they go on, else 16 batches."""
-    program, steps = program_of(method), []
-    state = program.init(0)
-    before = jax.device_get(state)
-    for _ in range(16):
-        state, report = program.run(state, 2**31 - 1, max_steps=1)
-        after = jax.device_get(state)
-        steps.append(Step(before, after, jax.device_get(report)))
-        before = after
-    assert program._run._cache_size() == 1
-    return tuple(steps)
+    steps = stepped(program_of(method), 16)
+    assert program_of(method)._run._cache_size() == 1
+    return steps
 
 
 def kinds_of(method: str, levels: Any) -> np.ndarray:

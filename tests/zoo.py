@@ -85,8 +85,12 @@ def program_of(method: str) -> SeedRunner:
 @functools.cache
 def steps_of(method: str, n: int = N_STEPS) -> tuple[Step, ...]:
     """The first `n` steps of the runner from seed 0, one at a time."""
-    program, steps = program_of(method), []
-    state = program.init(0)
+    return stepped(program_of(method), n)
+
+
+def stepped(program: SeedRunner, n: int) -> tuple[Step, ...]:
+    """The first `n` steps of a program from seed 0, one at a time."""
+    state, steps = program.init(0), []
     before = jax.device_get(state)
     for _ in range(n):  # few milliseconds each
         state, report = program.run(state, 2**31 - 1, max_steps=1)
