@@ -12,7 +12,7 @@ from minimax_lib.commands import carried_out, nothing_drawn, say, without_sweeps
 from minimax_lib.config.draw import ALL, LATEST, WHAT, Settings, parse
 from minimax_lib.config.shipped import located_run, shipped_agents
 from minimax_lib.config.train import import_plugins
-from minimax_lib.envs.base import Drawable, Environment
+from minimax_lib.envs.base import Environment
 from minimax_lib.envs.drawing import same_size, stacked
 from minimax_lib.evaluation.held_out import tasks_of_run
 from minimax_lib.experiment.compilation import keep_compiled_programs
@@ -90,7 +90,7 @@ def check_run(settings: Settings, run: Run) -> None:
     """ValueError where the run has not the seed, the student or the tasks, or where nothing draws its levels."""
     path = run.folder.path
     env: Environment = run.config.env
-    if not isinstance(env, Drawable):
+    if env.draw_episodes is None:
         raise ValueError(f"{path} cannot be drawn: {type(env).__name__} has no method to draw its episodes")
     if settings.seed is not None and settings.seed not in run.seeds:
         raise ValueError(f"seed is {settings.seed}: {path} has {', '.join(map(str, run.seeds))}")

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from minimax_lib.commands import carried_out
 from minimax_lib.config.play import Settings, parse
-from minimax_lib.envs.base import Environment, EnvState, Level, Playable, progress_of
+from minimax_lib.envs.base import Environment, EnvState, Level, progress_of
 from minimax_lib.envs.registry import make_held_out
 from minimax_lib.envs.terminal import Cell, painted, window
 from minimax_lib.envs.wrappers import unwrapped, unwrapped_state
@@ -71,7 +71,7 @@ class Game(Protocol):
 class Walk:
     """A person walks."""
 
-    env: Any  # a `Playable`
+    env: Any  # an environment that has `scene`
     draw_level: Callable[[int], tuple[str, Level]]  # (name, level) of the i-th level
     seed: int
     show_map: bool = True
@@ -207,7 +207,7 @@ class Watch:
 def screen(game: Game, columns: int, lines: int, colours: bool) -> str:
     """What a terminal of that size shows."""
     env, state = game.moment
-    assert isinstance(env, Playable)
+    assert env.scene
     scene = env.scene(state)
     blank = Cell("  ", "  ")
     keys = [scene.keys] if scene.keys and isinstance(game, Walk) else []
@@ -384,7 +384,7 @@ def watched(settings: Settings) -> Callable[[], Watch]:
 
 def check_playable(env: Environment) -> None:
     """ValueError for an environment that cannot be shown as text."""
-    if not isinstance(env, Playable):
+    if env.scene is None:
         raise ValueError(f"{type(env).__name__} cannot be shown in a terminal: minimax-draw writes pictures and films")
 
 

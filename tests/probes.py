@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from minimax_lib.envs.base import TimeStep
+from minimax_lib.envs.base import Environment, TimeStep
 from minimax_lib.envs.spaces import Discrete
 
 MAX_LENGTH = 4
@@ -40,7 +40,7 @@ class ProbeState:
 
 
 @dataclasses.dataclass(frozen=True)
-class Probe:
+class Probe(Environment):
     """Episodes of at most MAX_LENGTH steps, two actions, four different observations."""
 
     max_steps: int = MAX_LENGTH

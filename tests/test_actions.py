@@ -14,7 +14,7 @@ from minimax_lib.agents.ppo import PPO, PPOAgent
 from minimax_lib.curricula.conformance import small_agent
 from minimax_lib.curricula.dr import DR
 from minimax_lib.curricula.plr import PLR
-from minimax_lib.envs.base import opening, transition
+from minimax_lib.envs.base import Environment, opening, transition
 from minimax_lib.envs.conformance import check_environment
 from minimax_lib.envs.spaces import ACTION_MASK, Box, Dict, Discrete, MultiDiscrete, sample_allowed, within
 from minimax_lib.episodes import WholeEpisodes, mode
@@ -192,7 +192,7 @@ class TargetState:
 
 
 @dataclasses.dataclass(frozen=True)
-class Target:
+class Target(Environment):
     """Hit the number that is shown. The reward is 1 minus the squared distance. An episode has two steps."""
 
     action_space: Box = Box(-1.0, 3.0, (1,))
@@ -254,7 +254,7 @@ class LockState:
 
 
 @dataclasses.dataclass(frozen=True)
-class Locks:
+class Locks(Environment):
     """An action is two keys of four each. A mask allows two for each. A forbidden key makes the reward NaN."""
 
     max_steps: int = 3

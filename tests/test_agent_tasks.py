@@ -15,7 +15,6 @@ from minimax_lib.curricula.agent_tasks import AgentTasks
 from minimax_lib.curricula.task_cores import LearningProgressSettings
 from minimax_lib.curricula.task_runner import TaskRunner
 from minimax_lib.envs.conformance import check_multi_agent
-from minimax_lib.envs.multi_agent import HasAgentTasks
 from minimax_lib.models.settings import FeedForward
 from minimax_lib.runners.build import trained_with
 from minimax_lib.runners.devices import DeviceMesh, DeviceRunner
@@ -43,8 +42,8 @@ def trained(env, **settings):
 
 @pytest.mark.deep
 def test_environments_conform():
-    assert isinstance(FOUR, HasAgentTasks)
-    assert not isinstance(Islands(), HasAgentTasks)
+    assert FOUR.with_tasks is not None
+    assert Islands().with_tasks is None
     check_multi_agent(FOUR, KEY, 2)
 
 

@@ -10,7 +10,7 @@ import pytest
 from flax import struct
 
 from minimax_lib.axes import SEED
-from minimax_lib.envs.base import TimeStep
+from minimax_lib.envs.base import Environment, TimeStep
 from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.envs.conformance import check_environment
 from minimax_lib.envs.maze import AMaze
@@ -29,7 +29,7 @@ class CountState:
 
 
 @dataclasses.dataclass(frozen=True)
-class Countdown:
+class Countdown(Environment):
     """Episodes as long as their level says (1 .. 3), each step paying the level's number."""
 
     max_steps: int = 3

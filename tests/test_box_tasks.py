@@ -20,7 +20,7 @@ from minimax_lib.curricula.box_cores import (
 )
 from minimax_lib.curricula.box_tasks import BoxRunner
 from minimax_lib.curricula.conformance import check_curriculum, small_agent
-from minimax_lib.envs.base import opening, transition
+from minimax_lib.envs.base import Environment, opening, transition
 from minimax_lib.envs.conformance import check_environment
 from minimax_lib.envs.levels import level_of_list
 from minimax_lib.envs.maze.amaze import AMaze
@@ -63,7 +63,7 @@ def progress_at(width):
 
 
 @dataclasses.dataclass(frozen=True)
-class Rectangles:
+class Rectangles(Environment):
     """An episode has 1 to 8 steps, by its length, and ends with a progress that is higher, the smaller its width."""
 
     max_steps: int = 8

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 from flax import struct
 
-from minimax_lib.envs.base import TimeStep, transition
+from minimax_lib.envs.base import Environment, TimeStep, transition
 from minimax_lib.envs.conformance import check_environment
 from minimax_lib.envs.maze import AMaze
 from minimax_lib.envs.registry import make_env, make_held_out, register_env
@@ -25,7 +25,7 @@ class CounterState:
 
 
 @dataclasses.dataclass(frozen=True)
-class Counter:
+class Counter(Environment):
     """The smallest environment: adds up its actions, from a start that is its level."""
 
     max_steps: int = 4
@@ -245,9 +245,14 @@ def test_the_time_limit_must_be_a_positive_int(limit):
 
 
 def test_a_plain_class_is_refused():
-    class Plain:
+    class Stranger:
         pass
 
+    class Plain(Environment):
+        pass
+
+    with pytest.raises(AssertionError, match="Stranger does not derive from"):
+        check_environment(Stranger(), KEY)
     with pytest.raises(AssertionError, match="not a dataclass"):
         check_environment(Plain(), KEY)
 

@@ -23,7 +23,7 @@ from rich.console import Console
 
 from minimax_lib.config import Config, from_dict, save_yaml
 from minimax_lib.config.evaluate import parse
-from minimax_lib.envs.base import TimeStep
+from minimax_lib.envs.base import Environment, TimeStep
 from minimax_lib.envs.maze.render import draw_levels
 from minimax_lib.envs.spaces import Box, Discrete
 from minimax_lib.evaluate import check_comparable, main
@@ -632,7 +632,7 @@ def test_pooling_keeps_the_order_of_seeds():
 
 
 @dataclasses.dataclass(frozen=True)
-class Flip:
+class Flip(Environment):
     """One step: action 1 wins on levels of 1, action 0 on levels of 0."""
 
     max_steps: int = 1

@@ -11,7 +11,7 @@ import pytest
 from flax import struct
 
 from minimax_lib import axes
-from minimax_lib.envs.base import TimeStep
+from minimax_lib.envs.base import Environment, TimeStep
 from minimax_lib.envs.maze.amaze import AMaze
 from minimax_lib.envs.spaces import Box, Discrete
 from minimax_lib.episodes import WholeEpisodes, mode, smaller_batches
@@ -35,7 +35,7 @@ class CorridorState:
 
 
 @dataclasses.dataclass(frozen=True)
-class Corridor:
+class Corridor(Environment):
     """Pays 1 - time / 100 at the goal, and 5 on every step after the end, which nobody should ever see."""
 
     max_steps: int = 12
@@ -268,7 +268,7 @@ class CoinState:
 
 
 @dataclasses.dataclass(frozen=True)
-class Coin:
+class Coin(Environment):
     """One step: it wins with the level's probability, whatever the agent does. Levels below `least` are unsolvable."""
 
     least: float = 0.2

@@ -11,7 +11,7 @@ import pytest
 
 import minimax_lib
 from minimax_lib.envs import spaces as own
-from minimax_lib.envs.base import TimeStep, opening, transition
+from minimax_lib.envs.base import Environment, TimeStep, opening, transition
 from minimax_lib.envs.spaces import ACTION_MASK
 from minimax_lib.portable import export
 
@@ -25,7 +25,7 @@ from minimax_lib.portable.gymnasium_spaces import gymnasium_space  # noqa: E402
 
 
 @dataclasses.dataclass(frozen=True)
-class Countdown:
+class Countdown(Environment):
     """Ends after as many steps as the level says, or is cut off. An action of many parts, and a mask.
 
     The last step pays the level. At the limit it is cut off, with both at once where the level is the limit.

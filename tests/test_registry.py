@@ -7,6 +7,8 @@ import pytest
 
 from minimax_lib.config import Config, from_dict, parse, to_dict
 from minimax_lib.curricula.scores import SCORES, Score, register_score
+from minimax_lib.envs.base import Environment
+from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.envs.registry import ENVS, register_env
 from minimax_lib.models.registry import MODELS, register_model
 from minimax_lib.registry import Registry, unknown_name
@@ -155,8 +157,18 @@ class Mandatory:
 
 
 @dataclasses.dataclass(frozen=True)
-class Nothing:
+class Nothing(Environment):
     width: int = 3
+
+
+def test_a_class_that_is_no_environment_is_refused_in_one_line():
+    for enter in (lambda: register_env("Stranger", Mandatory), lambda: BatchEnv(Mandatory(3))):
+        with pytest.raises(
+            ValueError, match=r"^Mandatory must derive from minimax_lib\.envs\.base\.Environment"
+        ) as error:
+            enter()
+        assert "\n" not in str(error.value)
+    assert "Stranger" not in ENVS
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from flax import struct
 
 from minimax_lib.axes import SEED
-from minimax_lib.envs.base import ResetsInGroups, opening, transition
+from minimax_lib.envs.base import Environment, opening, transition
 from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.envs.restarts import FreshLevels, NoRestart, SameLevel
 from minimax_lib.envs.spaces import Box, Discrete
@@ -37,7 +37,7 @@ class WorldState:
 
 
 @dataclasses.dataclass(frozen=True)
-class World:
+class World(Environment):
     """Episodes as long as their level says, in a world generated from the level and the key of the reset."""
 
     max_steps: int = 99
@@ -299,8 +299,8 @@ def test_a_step_in_which_nothing_ends_makes_no_world(env, always):
 
 
 def test_only_environments_that_say_so_reset_in_groups():
-    assert isinstance(GroupedWorld(), ResetsInGroups)
-    assert not isinstance(World(), ResetsInGroups)
+    assert GroupedWorld().resets_at_once is not None
+    assert World().resets_at_once is None
 
 
 @pytest.mark.parametrize("resets_at_once", [0, -1, 2.0])

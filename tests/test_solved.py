@@ -14,7 +14,7 @@ from minimax_lib.curricula.conformance import small_agent
 from minimax_lib.curricula.dr import DR
 from minimax_lib.curricula.sfl import SFL, SFLCurriculum
 from minimax_lib.curricula.students import CurrentStudents
-from minimax_lib.envs.base import opening, transition
+from minimax_lib.envs.base import Environment, opening, transition
 from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.envs.conformance import check_environment
 from minimax_lib.envs.held_out import TrainingDistribution
@@ -36,7 +36,7 @@ class CoinState:
 
 
 @dataclasses.dataclass(frozen=True)
-class Coin:
+class Coin(Environment):
     """The level is the chance that an episode comes out well, whatever is done.
 
     What that means differs by `kind`. maze: it ends soon, with a reward. cost: it ends soon, and every step costs.

@@ -12,7 +12,7 @@ from flax import struct
 from minimax_lib.curricula.base import Curriculum
 from minimax_lib.curricula.conformance import small_agent
 from minimax_lib.curricula.task_runner import TaskRunner
-from minimax_lib.envs.base import Attempt, opening, transition
+from minimax_lib.envs.base import Attempt, Environment, opening, transition
 from minimax_lib.envs.conformance import check_environment
 from minimax_lib.envs.spaces import Box, Discrete
 from minimax_lib.runners.build import runner_of, trained_with
@@ -31,7 +31,7 @@ class Running:
 
 
 @dataclasses.dataclass(frozen=True)
-class Line:
+class Line(Environment):
     """Task i lasts i + 1 steps. It is solved if i is even."""
 
     max_steps: int = N_TASKS
@@ -224,7 +224,7 @@ class Errand(struct.PyTreeNode):
 
 
 @dataclasses.dataclass(frozen=True)
-class Errands:
+class Errands(Environment):
     """Task i takes i + 1 steps, each pays 1. Its attempt is solved at the end if i is even. An episode has 7 steps."""
 
     max_steps: int = 7

@@ -20,7 +20,7 @@ from minimax_lib.curricula.task_cores import (
     UniformSettings,
 )
 from minimax_lib.curricula.task_runner import TaskRunner
-from minimax_lib.envs.base import opening, transition
+from minimax_lib.envs.base import Environment, opening, transition
 from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.envs.maze.amaze import AMaze
 from minimax_lib.envs.restarts import LevelQueue, QueuedLevels
@@ -53,7 +53,7 @@ def length_of(number):
 
 
 @dataclasses.dataclass(frozen=True)
-class Line:
+class Line(Environment):
     """Level i lasts as long as `length_of` says. Each step of it pays i / 10."""
 
     max_steps: int = 11

@@ -14,7 +14,7 @@ from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, PPOAgent
 from minimax_lib.config import from_dict
 from minimax_lib.curricula.designed import mean_hamming_distance, paid
-from minimax_lib.envs.base import TimeStep
+from minimax_lib.envs.base import Environment, TimeStep
 from minimax_lib.envs.conformance import check_environment
 from minimax_lib.envs.maze.amaze import AMaze
 from minimax_lib.envs.maze.teacher import MazeDesign, MazeTeacher
@@ -227,7 +227,7 @@ class LightsState(struct.PyTreeNode):
 
 
 @dataclasses.dataclass(frozen=True)
-class Lights:
+class Lights(Environment):
     """One step. The level, an integer, is shown; naming it pays level / (N_LIGHTS - 1)."""
 
     max_steps: int = 1

@@ -18,7 +18,7 @@ from minimax_lib.config.values import MAX_INTEGER, convert
 from minimax_lib.config.wandb import Wandb
 from minimax_lib.curricula.designed import with_own_teacher
 from minimax_lib.curricula.registry import RUNNERS
-from minimax_lib.envs.base import Drawable
+from minimax_lib.envs.base import check_derives
 from minimax_lib.envs.registry import ENVS
 from minimax_lib.evaluation.held_out import Evaluation
 from minimax_lib.messages import shortened, shown
@@ -96,6 +96,7 @@ class Config:
         given = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         for name, value in checked(Config, given).items():
             object.__setattr__(self, name, value)
+        check_derives(type(self.env))
         # Here, where the environment is known: files and the help then name the teacher that is meant.
         object.__setattr__(self, "runner", with_own_teacher(self.runner, self.env))
         # Likewise, they name the list of levels that is meant.
@@ -107,7 +108,7 @@ class Config:
         for name in ("archive_every", "pictures_every"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be at least 0")
-        if self.pictures_every and not isinstance(self.env, Drawable):
+        if self.pictures_every and self.env.draw_episodes is None:
             raise ValueError(
                 f"pictures_every is {self.pictures_every}: it must be 0, as {type(self.env).__name__} has no method to "
                 "draw its episodes"

@@ -10,7 +10,7 @@ from minimax_lib import axes
 from minimax_lib.curricula.base import LevelBatch, Plan, level_batch
 from minimax_lib.curricula.tasks import Tasks, listed_levels
 from minimax_lib.envs.base import Level
-from minimax_lib.envs.multi_agent import HasAgentTasks, QueuedTasks
+from minimax_lib.envs.multi_agent import QueuedTasks
 from minimax_lib.envs.restarts import LevelQueue
 from minimax_lib.tasks import Steps
 
@@ -29,12 +29,7 @@ class AgentTasks(Tasks):
 
     @property
     def plan(self) -> Plan:
-        return dataclasses.replace(super().plan, restart=QueuedTasks(self._dresser))
-
-    @property
-    def _dresser(self) -> HasAgentTasks:
-        assert isinstance(self.env, HasAgentTasks)
-        return self.env
+        return dataclasses.replace(super().plan, restart=QueuedTasks(self.env))
 
     @property
     def n_queues(self) -> int:
@@ -61,7 +56,7 @@ class AgentTasks(Tasks):
 
     def _with_tasks(self, levels: Level, tasks: jax.Array) -> Level:
         """[N, ...], the levels with these tasks of their agents, i32[N, G]."""
-        return jax.vmap(self._dresser.with_tasks)(levels, tasks)
+        return jax.vmap(self.env.with_tasks)(levels, tasks)
 
     def _on_host(self) -> tuple[Level, dict[str, Any]]:
         env: Any = self.env

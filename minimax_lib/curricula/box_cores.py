@@ -12,7 +12,7 @@ from minimax_lib.registry import Registry, unknown_name
 from minimax_lib.tasks import BoxCurriculum, ExpandingBox, SimulatedAnnealing, UniformOver
 from minimax_lib.tasks.spaces import Box
 
-Bounds = Mapping[str, tuple[float, float]]  # lowest and highest value by dimension (`BoxLevels`)
+Bounds = Mapping[str, tuple[float, float]]  # lowest and highest value by dimension (`Environment.level_at`)
 
 
 @dataclasses.dataclass(frozen=True)

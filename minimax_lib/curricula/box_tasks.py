@@ -14,7 +14,7 @@ from minimax_lib.curricula.box_cores import BOX_CURRICULA, Placing, UniformBoxSe
 from minimax_lib.curricula.outcome import Outcome
 from minimax_lib.curricula.settings import RolloutSettings, check_one_agent
 from minimax_lib.curricula.tasks import begun_by
-from minimax_lib.envs.base import BoxLevels, Environment, Level
+from minimax_lib.envs.base import Environment, Level
 from minimax_lib.envs.restarts import LevelQueue, QueuedLevels
 from minimax_lib.tasks import BoxCurriculum, Results, Unfinished, results_of
 
@@ -42,7 +42,7 @@ class BoxTasks(Curriculum):
     All levels of a rollout are drawn before it, one for each step and row. So no row can come to the end of its queue.
     """
 
-    env: Any  # `BoxLevels`
+    env: Any  # `Environment.level_at`
     core: BoxCurriculum
     placing: Placing
     n_rows: int
@@ -113,7 +113,7 @@ class BoxRunner(RolloutSettings):
     """What decides where in the box the next levels are."""
 
     def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
-        if not isinstance(env, BoxLevels) or not env.level_box:
+        if not env.level_box:
             raise ValueError(
                 f"runner is box, and the levels of {type(env).__name__} are no points of a box: it must be an "
                 "environment with ranges of parameters, as Pendulum, or Gymnax with --env.vary gravity=5:15"

@@ -16,7 +16,6 @@ from minimax_lib.curricula.generators import GENERATORS
 from minimax_lib.curricula.outcome import Outcome
 from minimax_lib.curricula.settings import RolloutSettings
 from minimax_lib.envs.base import Environment
-from minimax_lib.envs.multi_agent import MultiAgentEnvironment
 from minimax_lib.envs.restarts import QueuedLevels
 from minimax_lib.opponents import bank as banks
 from minimax_lib.opponents.bank import Bank, Games, Keep
@@ -209,8 +208,8 @@ def first_params(key: jax.Array, env: Any, agent: AgentPop) -> Any:
 
 def check_game(env: Any) -> None:
     """ValueError where there is no other seat for an opponent."""
-    if not isinstance(env, MultiAgentEnvironment) or env.n_agents != 2:
-        n = env.n_agents if isinstance(env, MultiAgentEnvironment) else 1
+    if not env.multi_agent or env.n_agents != 2:
+        n = env.n_agents
         raise ValueError(
             f"{type(env).__name__} has {n} agent{'s' * (n != 1)}: opponents need a game for 2, as LaserTag"
         )

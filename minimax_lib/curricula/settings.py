@@ -7,7 +7,6 @@ from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.curricula.base import Curriculum
 from minimax_lib.envs.base import Environment
-from minimax_lib.envs.multi_agent import MultiAgentEnvironment
 
 Settings = TypeVar("Settings")
 
@@ -32,7 +31,7 @@ class Divisible(Protocol):
 
 def check_one_agent(runner: str, env: Any) -> None:
     """ValueError where a curriculum that knows one agent in an environment is given one with several."""
-    if isinstance(env, MultiAgentEnvironment):
+    if env.multi_agent:
         raise ValueError(
             f"runner is {runner!r}, and {type(env).__name__} has {env.n_agents} agents: it knows one agent in an "
             "environment; choose another, as dr, plr or tasks"

@@ -11,7 +11,7 @@ from minimax_lib import axes
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.curricula.base import Attempts, LevelBatch, Plan
 from minimax_lib.curricula.outcome import RolloutOutcome
-from minimax_lib.envs.base import HoldsAttempts, KnowsOptimum, Level
+from minimax_lib.envs.base import Level
 from minimax_lib.envs.batch import BatchEnv, Rows
 from minimax_lib.envs.multi_agent import BatchMultiEnv, batch_of
 from minimax_lib.envs.restarts import QueuedLevels, queue_of
@@ -37,7 +37,7 @@ def layout_of(rows: Rows, levels_per_row: int = 1) -> Layout:
 
 def optimal_returns(env: Any, levels: Level) -> Callable[[float], jax.Array] | None:
     """A function of gamma: f32[B], the highest discounted returns on `levels`; None where `env` does not know them."""
-    if not isinstance(env, KnowsOptimum):
+    if env.optimal_return is None:
         return None
     return lambda gamma: jax.vmap(lambda level: env.optimal_return(level, gamma))(levels)
 
@@ -95,7 +95,7 @@ class CurrentStudents:
     def _alone(self, key: jax.Array, levels: Level, n_episodes: int) -> Played:
         """Episodes of one agent each, [A, B * n_episodes]."""
         env = self.env.env
-        player = WholeEpisodes(env.single() if isinstance(env, HoldsAttempts) else env, self.agent.agent)
+        player = WholeEpisodes(env.single() if env.single else env, self.agent.agent)
         rows = jax.tree.map(lambda x: jnp.repeat(x, n_episodes, axis=0), levels)
         keys = jax.random.split(key, self.agent.n)
         return mapped(lambda key, params: player.play(key, params, rows))(keys, self.params)

@@ -18,7 +18,6 @@ from minimax_lib.curricula.task_evaluation import TaskEvaluation
 from minimax_lib.curricula.tasks import Tasks, listed_levels
 from minimax_lib.envs.base import Environment
 from minimax_lib.envs.levels import task_name
-from minimax_lib.envs.multi_agent import HasAgentTasks, MultiAgentEnvironment
 from minimax_lib.registry import unknown_name
 from minimax_lib.tasks.core import episodes_needed
 
@@ -61,7 +60,7 @@ class TaskSettings(AttemptScoring):
 class TaskRunner(RolloutSettings, TaskSettings):
     """A fixed list of levels. At the end of every episode, a task curriculum draws the next one.
 
-    Where each agent of the environment has a task of its own (`HasAgentTasks`), it draws those in place of levels.
+    Where each agent of the environment has a task of its own (`with_tasks`), it draws those in place of levels.
     """
 
     @property
@@ -70,7 +69,7 @@ class TaskRunner(RolloutSettings, TaskSettings):
         return self.n_levels
 
     def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
-        n_tasks = env.n_tasks if isinstance(env, HasAgentTasks) else self.n_levels
+        n_tasks = self._n_tasks(env)
         core = core_of(self.core, n_tasks, functools.partial(task_name, env))
         self._check_list(env)
         tasks = Tasks(
@@ -83,9 +82,12 @@ class TaskRunner(RolloutSettings, TaskSettings):
             share=self.share,
             divided=self.core.divides,
             evaluation=self._evaluation(env, n_tasks, n_rows, episodes_needed(core)) if episodes_needed(core) else None,
-            n_agents=env.n_agents if isinstance(env, MultiAgentEnvironment) else 1,
+            n_agents=env.n_agents,
         )
-        return self._of_agents(tasks) if isinstance(env, HasAgentTasks) else tasks
+        return self._of_agents(tasks) if env.with_tasks else tasks
+
+    def _n_tasks(self, env: Any) -> int:
+        return env.n_tasks if env.with_tasks else self.n_levels
 
     def _of_agents(self, tasks: Tasks) -> AgentTasks:
         """The same for agents with their own tasks; ValueError for a setting that means nothing there."""

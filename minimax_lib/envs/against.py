@@ -10,20 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from minimax_lib.envs.base import (
-    Animated,
-    Drawable,
-    Environment,
-    EnvState,
-    Level,
-    Observable,
-    Playable,
-    ResetsInGroups,
-    TimeStep,
-    opening,
-    transition,
-)
-from minimax_lib.envs.multi_agent import AgentTimeStep, MultiAgentEnvironment, Relabels
+from minimax_lib.envs.base import Environment, EnvState, Forwarded, Level, TimeStep, opening, transition
+from minimax_lib.envs.multi_agent import AgentTimeStep, MultiAgentEnvironment
 from minimax_lib.envs.spaces import Space
 from minimax_lib.envs.terminal import Scene
 
@@ -58,13 +46,18 @@ class Against(Environment):
     """The learner sits in one seat of `game`, and one of the `bots` in the other. The level says who and where.
 
     A game is solved if it is won: at the end, the learner's return is higher than the bot's. A game that is cut off is
-    compared in the same way. The facts "drawn" and "lost" are 1 where it ended so. `observe`, `draw_episodes`,
-    `draw_state` and `resets_at_once` are there exactly where the game has them. What a person needs to play (`keys`,
-    `scene`) is there if the game has it and `Relabels`: the game is then shown with the learner as its agent 0.
+    compared in the same way. The facts "drawn" and "lost" are 1 where it ended so. It observes, draws and
+    resets in groups where the game does. A person can play it (`keys`, `scene`) where the game has them and can put its
+    agents into another order (`relabelled`): the game is then shown with the learner as its agent 0.
     """
 
     game: Any  # a `MultiAgentEnvironment`
     bots: tuple[Bot, ...] = (random_bot,)
+
+    observe = Forwarded("_observe", inner="game")
+    draw_episodes = Forwarded("_draw_episodes", inner="game")
+    draw_state = Forwarded("_draw_state", inner="game")
+    resets_at_once = Forwarded(inner="game")
 
     def __post_init__(self) -> None:
         if self.game.n_agents != 2:
@@ -72,18 +65,14 @@ class Against(Environment):
         object.__setattr__(self, "bots", tuple(self.bots))
         if not self.bots:
             raise ValueError("bots=(): name at least one, as random_bot")
-        # These members are optional, and `isinstance` looks for them. It would always find a method of the class.
-        if isinstance(self.game, Observable):
-            object.__setattr__(self, "observe", self._observe)
-        if isinstance(self.game, Drawable):
-            object.__setattr__(self, "draw_episodes", self._draw_episodes)
-        if isinstance(self.game, Animated):
-            object.__setattr__(self, "draw_state", self._draw_state)
-        if isinstance(self.game, Playable) and isinstance(self.game, Relabels):
-            object.__setattr__(self, "keys", self.game.keys)
-            object.__setattr__(self, "scene", self._scene)
-        if isinstance(self.game, ResetsInGroups):
-            object.__setattr__(self, "resets_at_once", self.game.resets_at_once)
+
+    @property
+    def scene(self) -> Callable[[AgainstState], Scene] | None:  # type: ignore[override]
+        return self._scene if self.game.scene is not None and self.game.relabelled is not None else None
+
+    @property
+    def keys(self) -> Any:
+        return self.game.keys
 
     @property
     def max_steps(self) -> int:
@@ -162,7 +151,7 @@ class Against(Environment):
 
     def _from_learner(self, state: AgainstState) -> EnvState:
         """The state of the game in which the learner is agent 0, where the game can tell."""
-        if not isinstance(self.game, Relabels):
+        if self.game.relabelled is None:
             return state.game
         seat = jnp.asarray(state.seat)
         return self.game.relabelled(jax.tree.map(jnp.asarray, state.game), jnp.stack([seat, 1 - seat]))

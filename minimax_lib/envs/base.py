@@ -1,22 +1,21 @@
 """What an environment is: a UPOMDP (Dennis et al. 2020) whose free parameters, the `Level`, go into `reset`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import struct
 
 from minimax_lib.envs.spaces import Space
-from minimax_lib.envs.terminal import Scene
 
 Level = Any  # a pytree with fixed shapes: everything that varies between episodes
 EnvState = Any  # a pytree: everything that varies within an episode, and the level
+Ability = Any  # a method that an environment may have, or None
 
 
 class Attempt(struct.PyTreeNode):
-    """The attempt at a task that a step belongs to, in an environment whose episodes hold several (`HoldsAttempts`)."""
+    """The attempt at a task that a step belongs to, in an environment whose episodes hold several (`step_then`)."""
 
     progress: jax.Array  # f32[] in [0, 1], how far the task has come; 1 at the attempt's end is solved
     ended: jax.Array  # bool[], it ended with this step: solved, failed, out of time, or the episode ended
@@ -70,7 +69,7 @@ def transition(
     Without `progress`, an episode counts as solved where it terminates with a positive return. Give `progress` wherever
     "solved" means something else: with a cost for each step, a reward for survival, a draw, or its own task.
     `facts` are other numbers about the episode (achievements, collisions). Metrics and tables show their last values.
-    `attempt` is for an environment whose episodes hold several attempts at tasks (`HoldsAttempts`).
+    `attempt` is for an environment whose episodes hold several attempts at tasks (`Environment.step_then`).
     """
     return TimeStep(
         obs=obs,
@@ -90,37 +89,97 @@ def progress_of(ts: Any, episode_return: jax.Array) -> jax.Array:
     return (ts.terminated & (episode_return > 0)).astype(jnp.float32)
 
 
-class Environment(Protocol):
-    """One instance of the environment; `BatchEnv` vectorises it. Derive from this class.
+class BaseEnvironment:
+    """What every environment has, for one agent or several: what it *must* say, and what it *may* be able to do.
 
-    Static settings are fields of a frozen, hashable dataclass. All methods are pure and jittable. Only `reset` makes
-    states, and it keeps the level in the state *as it came*, the same arrays. So restarting a level copies nothing.
-    `get_level` and `level_metrics` have defaults, the other members have none.
-    Check your own with `envs.conformance.check_environment`.
+    An ability is a member that is None where an environment lacks it. Write the method, and the
+    environment has the ability. Ask `env.observe is not None`.
     """
+
+    multi_agent: ClassVar[bool] = False
+    """It has an axis of agents: see `MultiAgentEnvironment`."""
+
+    # Abilities: levels.
+    sample_listed: Ability = None
+    """`sample_listed(key, number)` is the random level that is number `number` (i32[]) of a fixed list. None: the
+    number says nothing about the level."""
+    task_name: Ability = None
+    """`task_name(number)` is what level `number` of a fixed list is called in files. All names differ. None: it is
+    called by its number. Runs on the host."""
+    level_at: Ability = None
+    """`level_at(key, point)` is the level at `point`, f32[D], of the box `level_box`. The key is for what
+    the dimensions leave open."""
+    optimal_return: Ability = None
+    """`optimal_return(level, gamma)` is the highest discounted return, f32[], of an episode on `level`, whose first
+    reward counts in full. The score exact_regret needs it."""
+    with_tasks: Ability = None
+    """`with_tasks(level, tasks)` is `level` with these tasks of its agents (i32[G]) in place of its own. For several
+    agents, each of which has a task that is a part of the level. A task is a number below `n_tasks`, which such an
+    environment also has. The environment knows what it means. `sample_level` gives each agent some task."""
+
+    # Abilities: episodes.
+    observe: Ability = None
+    """`observe(state)` is the observation, where it is a function of the state alone. `BatchEnv` then observes once,
+    after the restarts, instead of both the state that ended and the one that follows."""
+    resets_at_once: Any = None
+    """For expensive resets: `BatchEnv` resets only the rows whose episode has ended, so many at a time, and draws their
+    levels there too. Take about as many as end in a step: more of them waste resets, fewer take turns. None: all rows
+    are reset in every step, and rows that go on drop the result. That is cheaper where a reset costs no more than a
+    step. Levels and episodes are the same either way."""
+    reset_after: Ability = None
+    """`reset_after(key, level, ended)` is `reset` after an episode of the same row whose last state was `ended`, and
+    may take over something of it. First episodes and evaluations call `reset`."""
+    step_then: Ability = None
+    """`step_then(key, state, action, following)` makes an episode a sequence of attempts at tasks. It is `step`. But if
+    the attempt ends with it, the next one is at the task of the level `following`. A level says which task comes first.
+    Every time step has an `attempt`. When one ends and the episode does not, the world stays as it is, and the
+    observation already shows the next task. By `step` alone, that is the same task again."""
+    single: Ability = None
+    """`single()` is the environment, with levels of the same form, in which an episode is one attempt: for evaluations.
+    Needed beside `step_then`."""
+
+    # Abilities: on the host.
+    draw_episodes: Ability = None
+    """`draw_episodes(states, running, captions, columns)` is a picture u8[H, W, 3] of each of R episodes, in rows of
+    `columns`, each with its caption. `states` [T, R, ...] belong to the episodes where `running` (bool[T, R]) holds."""
+    draw_state: Ability = None
+    """`draw_state(state)` is one moment of an episode, u8[H, W, 3], and what the agent sees in it. All moments are of
+    one size. For moving pictures."""
+    scene: Ability = None
+    """`scene(state)` is one moment of an episode as text (`Scene`), so that a person can play it (`minimax-play`). Such
+    an environment also has `keys`: the action of each key (left, right, up, down, or a letter)."""
+    bot: Ability = None
+    """`bot(key, state, seat)` is the action of a written player for the agent `seat` (i32[]) of several. It sees the
+    whole game. Pure, and without a memory."""
+
+    @property
+    def level_box(self) -> Mapping[str, tuple[float, float]]:
+        """The lowest and the highest value of each dimension of a box of levels, by its name. By default, no box."""
+        return {}
+
+    @property
+    def n_agents(self) -> int:
+        """G, the agents that act at once."""
+        return 1
 
     @property
     def max_steps(self) -> int:
         """The longest episode, in steps; often a field."""
-        ...
+        raise NotImplementedError
 
     @property
-    def observation_space(self) -> Space: ...
+    def observation_space(self) -> Space:
+        """Of one agent."""
+        raise NotImplementedError
 
     @property
-    def action_space(self) -> Space: ...
+    def action_space(self) -> Space:
+        """Of one agent."""
+        raise NotImplementedError
 
     def sample_level(self, key: jax.Array) -> Level:
         """A random level of the training distribution."""
-        ...
-
-    def reset(self, key: jax.Array, level: Level) -> tuple[EnvState, TimeStep]:
-        """The state and time step (`opening`) in which an episode on `level` begins."""
-        ...
-
-    def step(self, key: jax.Array, state: EnvState, action: Any) -> tuple[EnvState, TimeStep]:
-        """The state and time step (`transition`) after `action`, which fits the action space (a dict for a Dict)."""
-        ...
+        raise NotImplementedError
 
     def get_level(self, state: EnvState) -> Level:
         """The level that `reset` was given. By default, `state.level`."""
@@ -131,136 +190,54 @@ class Environment(Protocol):
         return {}
 
 
+class Environment(BaseEnvironment):
+    """One instance of the environment; `BatchEnv` vectorises it. Derive from this class.
+
+    Static settings are fields of a frozen, hashable dataclass. All methods are pure and jittable. Only `reset` makes
+    states, and it keeps the level in the state *as it came*, the same arrays. So restarting a level copies nothing.
+    It must have `max_steps`, `observation_space`, `action_space`, `sample_level`, `reset` and `step`.
+    Check your own with `envs.conformance.check_environment`.
+    """
+
+    def reset(self, key: jax.Array, level: Level) -> tuple[EnvState, TimeStep]:
+        """The state and time step (`opening`) in which an episode on `level` begins."""
+        raise NotImplementedError
+
+    def step(self, key: jax.Array, state: EnvState, action: Any) -> tuple[EnvState, TimeStep]:
+        """The state and time step (`transition`) after `action`, which fits the action space (a dict for a Dict)."""
+        raise NotImplementedError
+
+
+def check_derives(cls: type) -> None:
+    """ValueError where `cls` is no environment: it could not say which abilities it has."""
+    if not issubclass(cls, BaseEnvironment):
+        raise ValueError(
+            f"{cls.__name__} must derive from minimax_lib.envs.base.Environment (or multi_agent.MultiAgentEnvironment)"
+        )
+
+
+class Forwarded:
+    """An ability of an environment round another one: there, if the inner one has it; None, if not.
+
+    `own` names the method of the outer class that carries it out. Without `own`, the inner member is taken as it is.
+    """
+
+    def __init__(self, own: str | None = None, inner: str = "env") -> None:
+        self.own, self.inner = own, inner
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, outer: Any, owner: type) -> Any:
+        if outer is None:  # asked of the class
+            return self
+        member = getattr(getattr(outer, self.inner), self.name)
+        return member if self.own is None or member is None else getattr(outer, self.own)
+
+
 def sample_levels(env: Environment, key: jax.Array, n: int) -> Level:
     """Random levels [n, ...] of the environment."""
     return jax.vmap(env.sample_level)(jax.random.split(key, n))
-
-
-@runtime_checkable
-class DrawsListed(Protocol):
-    """An environment with this one more method: the number of a level in a fixed list says something about it."""
-
-    def sample_listed(self, key: jax.Array, number: jax.Array) -> Level:
-        """The random level that is number `number` (i32[]) of a list."""
-        ...
-
-
-@runtime_checkable
-class NamesTasks(Protocol):
-    """An environment with this one more method: the levels of its fixed list have names, each another one."""
-
-    def task_name(self, number: int) -> str:
-        """What level `number` of a list is called in files. It runs on the host."""
-        ...
-
-
-@runtime_checkable
-class BoxLevels(Protocol):
-    """An environment with these two more members: a level can be made from a point of a box."""
-
-    @property
-    def level_box(self) -> Mapping[str, tuple[float, float]]:
-        """The lowest and the highest value of each dimension, by its name. Without dimensions, there is no box."""
-        ...
-
-    def level_at(self, key: jax.Array, point: jax.Array) -> Level:
-        """The level at `point`, f32[D] in the order of the dimensions. The key is for what they leave open."""
-        ...
-
-
-@runtime_checkable
-class HoldsAttempts(Protocol):
-    """An environment with these two more methods: an episode is a sequence of attempts at tasks.
-
-    A level says which task comes first. Every time step has an `attempt`. When one ends and the episode does not, the
-    world stays as it is, and the observation already shows the next task. By `step` alone, that is the same task again.
-    """
-
-    def step_then(self, key: jax.Array, state: EnvState, action: Any, following: Level) -> tuple[EnvState, TimeStep]:
-        """As `step`. If the attempt ends with it, the next one is at the task of the level `following`."""
-        ...
-
-    def single(self) -> Environment:
-        """The environment, with levels of the same form, in which an episode is one attempt: for evaluation."""
-        ...
-
-
-@runtime_checkable
-class Inherits(Protocol):
-    """An environment with this one more method: an episode may take over something of the one before it in its row."""
-
-    def reset_after(self, key: jax.Array, level: Level, ended: EnvState) -> tuple[EnvState, TimeStep]:
-        """As `reset`, after an episode whose last state was `ended`. First episodes and evaluations call `reset`."""
-        ...
-
-
-@runtime_checkable
-class Observable(Protocol):
-    """An environment with this one more method: its observation is a function of its state alone.
-
-    `BatchEnv` then observes once, after the restarts, instead of both the state that ended and the one that follows.
-    """
-
-    def observe(self, state: EnvState) -> Any: ...
-
-
-@runtime_checkable
-class ResetsInGroups(Protocol):
-    """An environment with this one more setting or property: its resets are expensive.
-
-    `BatchEnv` then resets only the rows whose episode has ended, a group at a time, and draws their levels there too.
-    Otherwise all rows are reset in every step, and rows that go on drop the result. That is cheaper where a reset costs
-    no more than a step. Levels and episodes are the same either way.
-    """
-
-    @property
-    def resets_at_once(self) -> int:
-        """Rows of a group, 1 or more: about as many as end in a step. More of them waste resets, fewer take turns."""
-        ...
-
-
-@runtime_checkable
-class Drawable(Protocol):
-    """An environment with this one more method, which draws pictures of episodes. It runs on the host."""
-
-    def draw_episodes(self, states: EnvState, running: np.ndarray, captions: Sequence[str], columns: int) -> np.ndarray:
-        """u8[H, W, 3]: a picture of each of R episodes, in rows of `columns`, each with its caption.
-
-        `states` [T, R, ...] belong to the episodes where `running` (bool[T, R]) is set.
-        """
-        ...
-
-
-@runtime_checkable
-class Animated(Protocol):
-    """An environment with this one more method, for moving pictures of episodes. It runs on the host."""
-
-    def draw_state(self, state: EnvState) -> np.ndarray:
-        """u8[H, W, 3]: one moment of an episode, and what the agent sees in it. All moments are of one size."""
-        ...
-
-
-@runtime_checkable
-class Playable(Protocol):
-    """An environment with these more members, for `minimax-play`: a person plays it in a terminal."""
-
-    @property
-    def keys(self) -> Mapping[str, Any]:
-        """The action of each key: left, right, up, down, or a letter."""
-        ...
-
-    def scene(self, state: EnvState) -> Scene:
-        """One moment of an episode as text. It runs on the host."""
-        ...
-
-
-@runtime_checkable
-class KnowsOptimum(Protocol):
-    """An environment with this one more method: it knows how much a level can pay. The score exact_regret needs it."""
-
-    def optimal_return(self, level: Level, gamma: float) -> jax.Array:
-        """f32[], the highest discounted return of an episode on `level`, whose first reward counts in full."""
-        ...
 
 
 class HeldOut(Protocol):

@@ -12,12 +12,9 @@ from minimax_lib.envs.base import (
     Attempt,
     Environment,
     EnvState,
-    HoldsAttempts,
-    Inherits,
     Level,
-    Observable,
-    ResetsInGroups,
     TimeStep,
+    check_derives,
     progress_of,
 )
 from minimax_lib.envs.restarts import FreshLevels, LevelQueue, NoRestart, QueuedLevels, QueueInUse, SameLevel
@@ -112,18 +109,18 @@ class BatchEnv:
     restart: SameLevel | FreshLevels | QueuedLevels | NoRestart = SameLevel()
 
     def __post_init__(self) -> None:
-        if isinstance(self.env, ResetsInGroups):
-            at_once = self.env.resets_at_once
-            if not isinstance(at_once, int) or at_once < 1:
-                name = type(self.env).__name__
-                raise ValueError(f"{name}.resets_at_once is {at_once!r}: it must be 1 row or more (try 1)")
+        check_derives(type(self.env))
+        at_once = self.env.resets_at_once
+        if at_once is not None and (not isinstance(at_once, int) or at_once < 1):
+            name = type(self.env).__name__
+            raise ValueError(f"{name}.resets_at_once is {at_once!r}: it must be 1 row or more (try 1)")
 
     @property
     def restock_every(self) -> int:
         """Steps that `step_stocked` may take between two calls of `restock`; 0 if it need not be called."""
         # An environment that resets in groups draws levels when they are needed. A stock would cost what the groups
         # save, and hold several large levels for each row.
-        if isinstance(self.restart, FreshLevels) and not isinstance(self.env, ResetsInGroups):
+        if isinstance(self.restart, FreshLevels) and self.env.resets_at_once is None:
             return self.restart.restock_every
         return 0
 
@@ -188,7 +185,7 @@ class BatchEnv:
         if isinstance(self.restart, NoRestart):
             return dataclasses.replace(state, env=stepped, stats=stats), self._emit(ts, ts.obs, stats)
 
-        restart = self._restart_in_groups if isinstance(self.env, ResetsInGroups) else self._restart
+        restart = self._restart if self.env.resets_at_once is None else self._restart_in_groups
         env_state, obs, stock = restart(k_reset, stock, stepped, ts)
         cleared = tree_where(ts.over, jax.tree.map(jnp.zeros_like, stats), stats)
         return BatchState(env=env_state, stats=cleared, stock=stock), self._emit(ts, obs, stats)
@@ -196,7 +193,7 @@ class BatchEnv:
     def _step_env(self, key: jax.Array, state: BatchState, action: Any) -> tuple[EnvState, TimeStep, Any]:
         """(states, time steps, stock) [N, ...] after a step, before any restart."""
         keys, stock = jax.random.split(key, tree_size(state.stats)), state.stock
-        if not isinstance(self.env, HoldsAttempts) or not isinstance(stock, QueueInUse):
+        if self.env.step_then is None or not isinstance(stock, QueueInUse):
             return *jax.vmap(self.env.step)(keys, state.env, action), stock
         following = stock.after(jnp.ones(stock.place.shape, bool)).levels()
         stepped, ts = jax.vmap(self.env.step_then)(keys, state.env, action, following)
@@ -211,7 +208,7 @@ class BatchEnv:
         # hands on the level's own arrays, and XLA drops a choice between an array and itself.
         fresh, first = self._next_episodes(jax.random.split(key, tree_size(ts.over)), levels, stepped)
         states = tree_where(ts.over, fresh, stepped)
-        if isinstance(self.env, Observable):
+        if self.env.observe is not None:
             # One observation for each row, and none of the ended state. XLA leaves out what nobody reads, and only
             # truncated episodes that bootstrap read `last_obs`.
             return states, jax.vmap(self.env.observe)(states), stock
@@ -219,7 +216,7 @@ class BatchEnv:
 
     def _next_episodes(self, keys: jax.Array, levels: Level, ended: EnvState) -> tuple[EnvState, TimeStep]:
         """(states, time steps) in which episodes on `levels` begin, after those that `ended` in these states."""
-        if isinstance(self.env, Inherits):
+        if self.env.reset_after is not None:
             return jax.vmap(self.env.reset_after)(keys, levels, ended)
         return jax.vmap(self.env.reset)(keys, levels)
 
@@ -227,7 +224,7 @@ class BatchEnv:
         self, key: jax.Array, stock: Any, stepped: EnvState, ts: TimeStep
     ) -> tuple[EnvState, Any, Any]:
         """The same numbers as `_restart`. But only rows that are done are reset, `resets_at_once` of them together."""
-        assert isinstance(self.env, ResetsInGroups)
+        assert self.env.resets_at_once is not None
         rule = self.restart
         assert not isinstance(rule, NoRestart)
         n, n_done = tree_size(ts.over), ts.over.sum(dtype=jnp.int32)
@@ -237,7 +234,7 @@ class BatchEnv:
         # longer than all rows: if all rows made one group, that group would be the same in every round. XLA would then
         # take its work out of the loop, and do it even when there is no round.
         rows = jnp.nonzero(ts.over, size=n + size, fill_value=n)[0]
-        observes = isinstance(self.env, Observable)
+        observes = self.env.observe is not None
 
         def has_more(loop: tuple) -> jax.Array:
             # All seeds do as many groups as the seed with the most. If each seed had its own answer, JAX would select
@@ -258,7 +255,7 @@ class BatchEnv:
 
         loop = jnp.zeros((), jnp.int32), stepped, () if observes else ts.obs
         _, states, obs = jax.lax.while_loop(has_more, one_group, loop)
-        if isinstance(self.env, Observable):
+        if self.env.observe is not None:
             obs = jax.vmap(self.env.observe)(states)
         return states, obs, rule.used(stock, ts.over)
 

@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from minimax_lib.envs.base import DrawsListed, Environment, Level, NamesTasks
+from minimax_lib.envs.base import Environment, Level
 from minimax_lib.envs.ued import describe
 
 LEVELS_SEED = 20210122  # a list is the same for every run
@@ -18,12 +18,13 @@ def level_of_list(env: Any, number: jax.Array, seed: int = LEVELS_SEED) -> Level
 
 def listed_level(env: Any, key: jax.Array, number: jax.Array) -> Level:
     """The random level of `env`, or of a family of levels, that is number `number` (i32[]) of a list."""
-    return env.sample_listed(key, number) if isinstance(env, DrawsListed) else env.sample_level(key)
+    draw = getattr(env, "sample_listed", None)  # a family of levels need not derive from any class
+    return draw(key, number) if draw else env.sample_level(key)
 
 
 def task_name(env: Any, number: int) -> str:
     """What level `number` of the fixed list is called: its number, if the environment has no names."""
-    return env.task_name(number) if isinstance(env, NamesTasks) else str(number)
+    return env.task_name(number) if env.task_name else str(number)
 
 
 def fitted_level(env: Environment, level: Level, n: int | None = None) -> Level:

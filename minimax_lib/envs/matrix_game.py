@@ -42,7 +42,7 @@ class MatrixGame(MultiAgentEnvironment):
 
     n_agents: ClassVar[int] = 2
     max_steps: ClassVar[int] = 1
-    zero_sum: ClassVar[bool] = True
+    zero_sum: ClassVar[bool] = True  # type: ignore[misc]
 
     def __post_init__(self) -> None:
         rows = tuple(tuple(map(float, row)) for row in self.payoff)
@@ -96,7 +96,7 @@ class MatrixGame(MultiAgentEnvironment):
         return jax.nn.one_hot(state.role, 2, dtype=jnp.float32)
 
     def relabelled(self, state: MatrixState, order: jax.Array) -> MatrixState:
-        """The agents have changed their roles; see `Relabels`."""
+        """The agents have changed their roles; see `MultiAgentEnvironment.relabelled`."""
         return state.replace(role=state.role[order])
 
 

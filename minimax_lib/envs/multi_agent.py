@@ -1,16 +1,15 @@
 """Environments in which several agents act at once, and their batch: `MultiAgentEnvironment` and `BatchMultiEnv`."""
 
 import dataclasses
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 
-from minimax_lib.envs.base import Attempt, EnvState, Level
+from minimax_lib.envs.base import Ability, Attempt, BaseEnvironment, EnvState, Level
 from minimax_lib.envs.batch import BatchEnv, BatchTimeStep, EpisodeStats
 from minimax_lib.envs.restarts import QueuedLevels, QueueInUse, SameLevel
-from minimax_lib.envs.spaces import Space
 
 SAME_LEVEL = SameLevel()
 LIFETIME = "lifetime"  # the fact that says how many steps an agent has lived
@@ -82,98 +81,42 @@ def agents_transition(
     )
 
 
-@runtime_checkable
-class MultiAgentEnvironment(Protocol):
+class MultiAgentEnvironment(BaseEnvironment):
     """As `Environment`, for G agents with one observation space and one action space. Derive from this class.
 
     `BatchMultiEnv` vectorises it: each agent is a row. Arrays have a leading G and no names: a program with 128 agents
-    is then as short as one with two. What differs from agent to agent (a role) belongs in the observation.
-    Check your own with `envs.conformance.check_multi_agent`.
+    is then as short as one with two. What differs from agent to agent (a role) belongs in the observation. The level is
+    shared by all agents. It must also have `n_agents`. Check your own with `envs.conformance.check_multi_agent`.
     """
+
+    multi_agent: ClassVar[bool] = True
+
+    zero_sum: bool = False
+    """The rewards of every step add up to 0."""
+    relabelled: Ability = None
+    """`relabelled(state, order)` is the state in which agent i is the one that was `order[i]` (i32[G]) before, where it
+    does not matter which agent is which. A step with the same key and the actions in that order then gives the same, in
+    that order."""
 
     @property
     def n_agents(self) -> int:
         """G."""
-        ...
-
-    @property
-    def max_steps(self) -> int:
-        """The longest episode, in steps."""
-        ...
-
-    @property
-    def observation_space(self) -> Space:
-        """Of one agent."""
-        ...
-
-    @property
-    def action_space(self) -> Space:
-        """Of one agent."""
-        ...
-
-    def sample_level(self, key: jax.Array) -> Level:
-        """A random level of the training distribution. All agents share it."""
-        ...
+        raise NotImplementedError
 
     def reset(self, key: jax.Array, level: Level) -> tuple[EnvState, AgentTimeStep]:
         """The state and time step (`agents_opening`) in which an episode on `level` begins."""
-        ...
+        raise NotImplementedError
 
     def step(self, key: jax.Array, state: EnvState, action: Any) -> tuple[EnvState, AgentTimeStep]:
         """The state and time step (`agents_transition`) after `action` [G, ...]. That of a dead agent is ignored."""
-        ...
-
-    def get_level(self, state: EnvState) -> Level:
-        """The level that `reset` was given. By default, `state.level`."""
-        return state.level
-
-    def level_metrics(self, level: Level) -> dict[str, jax.Array]:
-        """Named f32[] facts about a level. By default, none."""
-        return {}
-
-
-@runtime_checkable
-class ZeroSum(Protocol):
-    """A multi-agent environment with this one more setting or property: the rewards of a step may add up to 0."""
-
-    @property
-    def zero_sum(self) -> bool:
-        """They always do."""
-        ...
-
-
-@runtime_checkable
-class Relabels(Protocol):
-    """A multi-agent environment with this one more method: it does not matter which agent is which."""
-
-    def relabelled(self, state: EnvState, order: jax.Array) -> EnvState:
-        """The state in which agent i is the one that was `order[i]` (i32[G]) before.
-
-        A step with the same key and the actions in that order then gives the same, in that order.
-        """
-        ...
-
-
-@runtime_checkable
-class HasAgentTasks(Protocol):
-    """A `MultiAgentEnvironment` in which each agent has its own task, which is a part of the level.
-
-    A task is a number below `n_tasks`; the environment knows what it means. `sample_level` gives each agent some task.
-    """
-
-    @property
-    def n_tasks(self) -> int: ...
-
-    def with_tasks(self, level: Level, tasks: jax.Array) -> Level:
-        """`level` with these tasks of its agents (i32[G]) in place of its own."""
-        ...
+        raise NotImplementedError
 
 
 @dataclasses.dataclass(frozen=True)
 class QueuedTasks(QueuedLevels):
     """`QueuedLevels` for agents with their own tasks: an entry of a queue is a level, and a task for each agent."""
 
-    env: HasAgentTasks
+    env: Any  # a `MultiAgentEnvironment` that has `with_tasks`
 
     def levels(self, stock: QueueInUse, rows: jax.Array | None = None) -> Level:
         return jax.vmap(self.env.with_tasks)(stock.levels(rows), stock.tasks(rows))
@@ -218,5 +161,5 @@ class BatchMultiEnv(BatchEnv):
 
 def batch_of(env: Any, n_students: int = 1, n_evals: int = 1, restart: Any = SAME_LEVEL) -> BatchEnv:
     """`BatchMultiEnv` for an environment of several agents, `BatchEnv` for any other."""
-    kind = BatchMultiEnv if isinstance(env, MultiAgentEnvironment) else BatchEnv
+    kind = BatchMultiEnv if env.multi_agent else BatchEnv
     return kind(env, n_students, n_evals, restart)

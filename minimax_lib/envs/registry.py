@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from minimax_lib.envs.against import AgainstRandom
-from minimax_lib.envs.base import DrawsTraining, Environment, HeldOut, Level
+from minimax_lib.envs.base import DrawsTraining, Environment, HeldOut, Level, check_derives
 from minimax_lib.envs.family import (
     Editing,
     EditingMaker,
@@ -34,7 +34,6 @@ from minimax_lib.envs.held_out import (
 )
 from minimax_lib.envs.lasertag.family import FAMILY as LASERTAG
 from minimax_lib.envs.maze.family import FAMILY as MAZE
-from minimax_lib.envs.multi_agent import MultiAgentEnvironment
 from minimax_lib.envs.pendulum.family import FAMILY as PENDULUM
 from minimax_lib.envs.ued import UEDEnvironment, describe
 from minimax_lib.envs.wrappers import WrappedTasks, Wrapper, has_own_levels, unwrapped
@@ -115,6 +114,8 @@ def _check_parts(name: str, cls: Any, held_out: Any, groups: Any, teacher: Any, 
     what = f"environment {name!r} has"
     if not callable(cls):
         raise ValueError(f"{what} cls={shown(cls)}: it must be a class, whose fields are the settings")
+    if isinstance(cls, type):
+        check_derives(cls)
     if held_out is not None and not callable(held_out):
         raise ValueError(f"{what} held_out={shown(held_out)}: it must be a class, called as held_out(env, names)")
     if groups is not None and not (
@@ -203,7 +204,7 @@ def make_held_out(env: Environment, names: Sequence[str], **options: Any) -> Hel
         return WrappedTasks(env, make_held_out(env.env, names, **options))
     suite = _made_held_out(env, names, options)
     # A suite may bring its own players for the other seat. If not, there is one that every game has.
-    is_game = isinstance(suite.env, MultiAgentEnvironment) and suite.env.n_agents == 2
+    is_game = suite.env.multi_agent and suite.env.n_agents == 2
     return AgainstRandom(suite) if is_game else suite
 
 

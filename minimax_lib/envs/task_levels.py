@@ -36,9 +36,6 @@ class WithTask(Wrapper):
     shown: tuple[tuple[float, ...], ...] = ()
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        # The base class has put the inner environment's method here. Levels of this one are others.
-        object.__setattr__(self, "sample_listed", self._sample_listed)
         if self.n_tasks < 1:
             raise ValueError(f"n_tasks={self.n_tasks}: it must be at least 1")
         widths = {len(row) for row in self.shown}
@@ -60,7 +57,7 @@ class WithTask(Wrapper):
         number = jax.random.randint(key, (), 0, self.n_tasks, jnp.int32)
         return TaskLevel(task=number, level=level_of_list(self.env, number))
 
-    def _sample_listed(self, key: jax.Array, number: jax.Array) -> TaskLevel:
+    def sample_listed(self, key: jax.Array, number: jax.Array) -> TaskLevel:
         return TaskLevel(task=jnp.asarray(number, jnp.int32), level=listed_level(self.env, key, number))
 
     def inner_level(self, level: TaskLevel) -> Level:

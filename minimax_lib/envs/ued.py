@@ -1,7 +1,7 @@
 """A student's environment and the MDP in which a teacher designs its levels, as one underspecified environment."""
 
 import dataclasses
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 
@@ -10,7 +10,7 @@ from minimax_lib.envs.batch import BatchEnv, BatchState, BatchTimeStep
 from minimax_lib.envs.restarts import FreshLevels, NoRestart, SameLevel
 
 
-class TeacherEnvironment(Environment, Protocol):
+class TeacherEnvironment(Environment):
     """An environment whose episodes design a level of another one (a teacher MDP, Dennis et al. 2020).
 
     It pays nothing, since nobody knows what a design is worth before students have played it. A finished episode stays

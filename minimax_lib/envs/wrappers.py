@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax
@@ -10,23 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from minimax_lib.envs.base import (
-    Animated,
-    BoxLevels,
-    Drawable,
-    DrawsListed,
-    Environment,
-    EnvState,
-    HeldOut,
-    HoldsAttempts,
-    Inherits,
-    Level,
-    NamesTasks,
-    Observable,
-    ResetsInGroups,
-    TimeStep,
-    progress_of,
-)
+from minimax_lib.envs.base import Environment, EnvState, Forwarded, HeldOut, Level, TimeStep, progress_of
 from minimax_lib.envs.spaces import ACTION_MASK, Box, Dict, Discrete, MultiDiscrete, Space
 
 
@@ -38,12 +22,11 @@ class Wrapped(struct.PyTreeNode):
 
 
 @dataclasses.dataclass(frozen=True)
-class Wrapper:
+class Wrapper(Environment):
     """The base of wrappers: an environment round `env` that changes nothing by itself.
 
     A wrapper of your own overrides `opened` and `stepped`, and `seen` if it changes observations. Its levels, their
-    mutations, its teacher and its held-out tasks are those of what it wraps. `observe`, `draw_episodes` and
-    `resets_at_once` are there exactly where `env` has them.
+    mutations, its teacher and its held-out tasks are those of what it wraps. Its abilities are those of `env`.
     """
 
     env: Environment
@@ -51,28 +34,24 @@ class Wrapper:
     has_own_levels: ClassVar[bool] = False
     """Its levels are others than those of what it wraps. Then nobody can mutate or design them."""
 
+    observe = Forwarded("_observe")
+    draw_episodes = Forwarded("_draw_episodes")
+    draw_state = Forwarded("_draw_state")
+    reset_after = Forwarded("_reset_after")
+    step_then = Forwarded("_step_then")
+    single = Forwarded("_single")
+    resets_at_once = Forwarded()
+    sample_listed = Forwarded()
+    task_name = Forwarded()
+
     def __post_init__(self) -> None:
-        # These members are optional, and `isinstance` looks for them. It would always find a method of the class.
-        if isinstance(self.env, Observable):
-            object.__setattr__(self, "observe", self._observe)
-        if isinstance(self.env, Drawable):
-            object.__setattr__(self, "draw_episodes", self._draw_episodes)
-        if isinstance(self.env, Animated):
-            object.__setattr__(self, "draw_state", self._draw_state)
-        if isinstance(self.env, ResetsInGroups):
-            object.__setattr__(self, "resets_at_once", self.env.resets_at_once)
-        if isinstance(self.env, DrawsListed):
-            object.__setattr__(self, "sample_listed", self.env.sample_listed)
-        if isinstance(self.env, NamesTasks):
-            object.__setattr__(self, "task_name", self.env.task_name)
-        if isinstance(self.env, BoxLevels) and not self.has_own_levels:
-            object.__setattr__(self, "level_box", self.env.level_box)
-            object.__setattr__(self, "level_at", self.env.level_at)
-        if isinstance(self.env, HoldsAttempts):
-            object.__setattr__(self, "step_then", self._step_then)
-            object.__setattr__(self, "single", self._single)
-        if isinstance(self.env, Inherits):
-            object.__setattr__(self, "reset_after", self._reset_after)
+        """Nothing to do: a subclass may call it."""
+
+    level_at = Forwarded()
+
+    @property
+    def level_box(self) -> Mapping[str, tuple[float, float]]:
+        return {} if self.has_own_levels else self.env.level_box
 
     def opened(self, state: EnvState, ts: TimeStep) -> tuple[Any, TimeStep]:
         """(what the wrapper remembers, the time step) after a reset of `env`, in the same form as after a step."""
@@ -113,7 +92,6 @@ class Wrapper:
         return self._begun(level, *self.env.reset(key, self.inner_level(level)))
 
     def _reset_after(self, key: jax.Array, level: Level, ended: Wrapped) -> tuple[Wrapped, TimeStep]:
-        assert isinstance(self.env, Inherits)
         return self._begun(level, *self.env.reset_after(key, self.inner_level(level), ended.env))
 
     def inner_level(self, level: Level) -> Level:
@@ -138,23 +116,18 @@ class Wrapper:
         return self.env.level_metrics(level)
 
     def _step_then(self, key: jax.Array, state: Wrapped, action: Any, following: Level) -> tuple[Wrapped, TimeStep]:
-        assert isinstance(self.env, HoldsAttempts)
         return self._after(state, *self.env.step_then(key, state.env, action, following))
 
     def _single(self) -> Environment:
-        assert isinstance(self.env, HoldsAttempts)
         return dataclasses.replace(self, env=self.env.single())
 
     def _observe(self, state: Wrapped) -> Any:
-        assert isinstance(self.env, Observable)
         return self.seen(state.own, self.env.observe(state.env))
 
     def _draw_episodes(self, states: Wrapped, running: np.ndarray, captions: Sequence[str], columns: int) -> np.ndarray:
-        assert isinstance(self.env, Drawable)
         return self.env.draw_episodes(states.env, running, captions, columns)
 
     def _draw_state(self, state: Wrapped) -> np.ndarray:
-        assert isinstance(self.env, Animated)
         return self.env.draw_state(state.env)
 
 
@@ -273,7 +246,6 @@ class StepCost(RewardWrapper):
     cost: float
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if not (self.cost >= 0 and math.isfinite(self.cost)):
             raise ValueError(f"cost={self.cost}: it must be at least 0 and finite")
 
@@ -288,7 +260,6 @@ class TimeLimit(Wrapper):
     limit: int
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         _check_count("limit", self.limit)
 
     @property
@@ -315,7 +286,6 @@ class FrameStack(Wrapper):
     n: int
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         _check_count("n", self.n)
 
     @property

@@ -14,7 +14,7 @@ from minimax_lib.agents.base import Agent
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.curricula.students import CurrentStudents
 from minimax_lib.envs.base import Environment, HeldOut, Level
-from minimax_lib.envs.multi_agent import MultiAgentEnvironment, batch_of
+from minimax_lib.envs.multi_agent import batch_of
 from minimax_lib.envs.registry import make_held_out
 from minimax_lib.envs.training_list import OF_RUN, list_called
 from minimax_lib.episodes import Choose, Played, WholeEpisodes, mode, sample
@@ -59,7 +59,7 @@ class Evaluation:
         # Only environments with several protocols accept the option.
         options = {} if self.protocol is None else {"protocol": self.protocol}
         held_out = make_held_out(env, self.tasks, **options)
-        if self.greedy and isinstance(held_out.env, MultiAgentEnvironment):
+        if self.greedy and held_out.env.multi_agent:
             raise ValueError(
                 f"eval.greedy is True: it must be False, as {type(held_out.env).__name__} has "
                 f"{held_out.env.n_agents} agents that share the policy, and they sample their actions"
@@ -139,7 +139,7 @@ class EvalRunner:
         """`evaluate`, on the levels that `draw` gives for this key. Pure, likewise."""
         k_play = jax.random.split(key)[1]
         # One episode a row. If rows played for a number of steps instead, short episodes would count more often.
-        several = isinstance(self.held_out.env, MultiAgentEnvironment)
+        several = self.held_out.env.multi_agent
         played = self._all_agents(k_play, params, levels) if several else self.episodes.play(k_play, params, levels)
         found = EvalResult(returns=played.returns, solved=played.solved, lengths=played.lengths, facts=played.facts)
         return jax.tree.map(self.by_task, found)

@@ -1,7 +1,7 @@
 """Players of a game who do not learn: a trained agent, a random one, a bot that somebody wrote."""
 
 import dataclasses
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import jax
 from flax import struct
@@ -79,22 +79,13 @@ class Scripted:
         ), carry
 
 
-@runtime_checkable
-class HasBot(Protocol):
-    """A multi-agent environment with this one more method: somebody has written a player for it."""
-
-    def bot(self, key: jax.Array, state: Any, seat: jax.Array) -> Any:
-        """The action of the agent `seat` (i32[]) in `state`, the whole game. Pure, and without a memory."""
-        ...
-
-
 def bot_of(env: Any) -> Bot | None:
     """The bot of an environment: its own, or the first of `Against` that is not random; None where it has none."""
     if isinstance(env, Against):
         return next((bot for bot in env.bots if bot is not random_bot), None) or bot_of(env.game)
-    return own_bot if isinstance(env, HasBot) else None
+    return own_bot if env.bot else None
 
 
 def own_bot(key: jax.Array, env: Any, state: Any, seat: jax.Array) -> Any:
-    """The `Bot` of an environment that `HasBot`."""
+    """The `Bot` of a game that has a written player."""
     return env.bot(key, state, seat)

@@ -12,7 +12,7 @@ from PIL import Image
 from rich.console import Console
 
 from minimax_lib import axes
-from minimax_lib.envs.base import Drawable, Level
+from minimax_lib.envs.base import Level
 from minimax_lib.envs.held_out import TRAINING_DISTRIBUTION
 from minimax_lib.episodes import Played, Recording
 from minimax_lib.evaluation.held_out import EvalResult, EvalRunner, evaluation_keys
@@ -64,7 +64,7 @@ def draw_episodes(runner: EvalRunner, params: Any, path: Path, n_episodes: int =
     There are at most as many episodes of a task as `runner` plays. `n_seeds`: see `record_episodes`.
     """
     env, n_tasks = runner.held_out.env, len(runner.names)
-    if not isinstance(env, Drawable):
+    if env.draw_episodes is None:
         return f"no picture: {type(env).__name__} has no method to draw its episodes"
     n_episodes = min(n_episodes, runner.n_episodes)
     recording = jax.device_get(record_episodes(runner, n_episodes, params, n_seeds))

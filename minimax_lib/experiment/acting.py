@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from minimax_lib.agents.base import Agent
-from minimax_lib.envs.base import Drawable, Environment, EnvState, Level
+from minimax_lib.envs.base import Environment, EnvState, Level
 from minimax_lib.envs.spaces import within
 from minimax_lib.episodes import Choose, Recording, WholeEpisodes
 
@@ -39,7 +39,7 @@ class Episode:
 
     def _repr_png_(self) -> bytes | None:
         """What a notebook shows."""
-        if not isinstance(self.env, Drawable):
+        if self.env.draw_episodes is None:
             return None
         from PIL import Image
 
@@ -89,7 +89,7 @@ def episode_of(env: Environment, recording: Recording, levels: Level, row: int) 
 
 def drawn(env: Environment, states: EnvState, captions: Sequence[str], columns: int) -> np.ndarray:
     """The picture of episodes that are all as long as `states` [T, R, ...]."""
-    if not isinstance(env, Drawable):
+    if env.draw_episodes is None:
         raise ValueError(f"no picture: {type(env).__name__} has no method to draw its episodes")
     running = np.ones(jax.tree.leaves(states)[0].shape[:2], bool)
     return env.draw_episodes(states, running, captions, columns)

@@ -23,7 +23,6 @@ from minimax_lib.curricula.sfl import SFLState
 from minimax_lib.envs.against import Against, AgainstLevel, random_seat
 from minimax_lib.envs.base import Environment, HeldOut, Level
 from minimax_lib.envs.levels import fitted_level
-from minimax_lib.envs.multi_agent import MultiAgentEnvironment
 from minimax_lib.envs.registry import make_held_out
 from minimax_lib.episodes import WholeEpisodes, mode, sample
 from minimax_lib.evaluation.held_out import tasks_of_run
@@ -301,7 +300,7 @@ class LoadedRun:
     def _opening_obs(self, key: jax.Array) -> Any:
         """What one agent sees first."""
         obs = self.env.reset(key, self.env.sample_level(key))[1].obs
-        return jax.tree.map(lambda x: x[0], obs) if isinstance(self.env, MultiAgentEnvironment) else obs
+        return jax.tree.map(lambda x: x[0], obs) if self.env.multi_agent else obs
 
     def play(self, level: Level | str | None = None, key: jax.Array | None = None, greedy: bool = False) -> Episode:
         """An episode of the agent on `level`: one of the environment, the name of a held-out task, or a random one.
@@ -327,7 +326,7 @@ class LoadedRun:
 
     def _env_for_one(self) -> Environment:
         """The environment, with a random player in the other seat of a game; ValueError where there are more seats."""
-        if not isinstance(self.env, MultiAgentEnvironment):
+        if not self.env.multi_agent:
             return self.env
         check_game(self.env)
         return Against(self.env)

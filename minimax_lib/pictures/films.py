@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from PIL import Image
 
-from minimax_lib.envs.base import Animated, Drawable, Environment
+from minimax_lib.envs.base import Environment
 from minimax_lib.envs.drawing import arranged, shrunk
 from minimax_lib.envs.registry import make_held_out
 from minimax_lib.experiment.loaded import Episode
@@ -56,7 +56,7 @@ def film(
     where an environment draws no pictures.
     """
     for episode in episodes:
-        if not isinstance(episode.env, Animated | Drawable):
+        if episode.env.draw_state is None and episode.env.draw_episodes is None:
             raise ValueError(f"no picture: {type(episode.env).__name__} has no method to draw its episodes")
     texts = [captions[i] if i < len(captions) else "" for i in range(len(episodes))]
     columns = min(columns, len(episodes))
@@ -74,7 +74,7 @@ def scaled(picture: np.ndarray, scale: float) -> np.ndarray:
 def moment(episode: Episode, time: int) -> np.ndarray:
     """u8[H, W, 3]: the episode after `time` steps."""
     env = episode.env
-    if isinstance(env, Animated):
+    if env.draw_state:
         return env.draw_state(jax.tree.map(lambda x: x[time], episode.states))
     # The environment draws only ways.
     return moment_of_way(episode, time)
@@ -83,7 +83,7 @@ def moment(episode: Episode, time: int) -> np.ndarray:
 def moment_of_way(episode: Episode, time: int) -> np.ndarray:
     """u8[H, W, 3]: the agent's way after `time` steps."""
     env = episode.env
-    if not isinstance(env, Drawable):
+    if env.draw_episodes is None:
         raise ValueError(f"no picture: {type(env).__name__} has no method to draw its episodes")
     states = jax.tree.map(lambda x: x[: time + 1, None], episode.states)
     return env.draw_episodes(states, np.ones((time + 1, 1), bool), [""], columns=1)

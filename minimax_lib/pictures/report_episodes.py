@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from minimax_lib.envs.base import Animated, Drawable
 from minimax_lib.envs.drawing import PAPER
 from minimax_lib.evaluation.held_out import tasks_of_run
 from minimax_lib.experiment.loaded import Episode, LoadedRun
@@ -153,7 +152,7 @@ def newest_of(group: Group, plugins: Sequence[str] | None) -> LoadedRun:
 def tasks_of(loaded: LoadedRun, tasks: Sequence[str]) -> tuple[str, ...]:
     """The names of the tasks; ValueError for one that is not known, and where the environment draws nothing."""
     env = loaded.env
-    if not isinstance(env, Animated | Drawable):
+    if env.draw_state is None and env.draw_episodes is None:
         raise ValueError(f"{type(env).__name__} has no method to draw its episodes")
     protocol = loaded.config.eval.protocol
     tasks = tasks_of_run(tasks, loaded.config.runner)

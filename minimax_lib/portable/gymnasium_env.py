@@ -12,7 +12,7 @@ import numpy as np
 from flax import struct
 from gymnasium.utils import seeding
 
-from minimax_lib.envs.base import Drawable, Environment, EnvState, Level, progress_of
+from minimax_lib.envs.base import Environment, EnvState, Level, progress_of
 from minimax_lib.envs.levels import fitted_level
 from minimax_lib.envs.spaces import within
 from minimax_lib.portable.gymnasium_spaces import from_gymnasium, gymnasium_space, to_gymnasium
@@ -104,7 +104,7 @@ class GymnasiumEnv(gymnasium.Env):
     def __init__(
         self, env: Environment, sample_level: Callable[[jax.Array], Level] | None = None, render_mode: str | None = None
     ):
-        modes = ["rgb_array"] if isinstance(env, Drawable) else []
+        modes = ["rgb_array"] if env.draw_episodes else []
         if render_mode is not None and render_mode not in modes:
             raise unknown_name(f"render_mode of {type(env).__name__}", render_mode, modes)
         self.env = env
@@ -151,7 +151,7 @@ class GymnasiumEnv(gymnasium.Env):
         if not self._states:
             raise gymnasium.error.ResetNeeded("call reset before render")
         states = jax.tree.map(lambda *xs: np.stack(xs)[:, None], *self._states)
-        assert isinstance(self.env, Drawable)
+        assert self.env.draw_episodes
         return self.env.draw_episodes(states, np.ones((len(self._states), 1), bool), [""], 1)
 
     def _told(self, seen: Seen) -> tuple[Any, float, bool, bool, dict[str, Any]]:

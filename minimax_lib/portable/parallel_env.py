@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.utils import seeding
 from pettingzoo import ParallelEnv
 
-from minimax_lib.envs.base import Drawable, EnvState, Level
+from minimax_lib.envs.base import EnvState, Level
 from minimax_lib.envs.levels import fitted_level
 from minimax_lib.envs.multi_agent import MultiAgentEnvironment
 from minimax_lib.portable.gymnasium_env import Row, Rows, Seen, begin_row, begin_row_on, step_row, word
@@ -49,7 +49,7 @@ class MultiAgentParallelEnv(ParallelEnv):
         render_mode: str | None = None,
     ):
         name = type(env).__name__
-        modes = ["rgb_array"] if isinstance(env, Drawable) else []
+        modes = ["rgb_array"] if env.draw_episodes else []
         if render_mode is not None and render_mode not in modes:
             raise unknown_name(f"render_mode of {name}", render_mode, modes)
         self.env = env
@@ -119,7 +119,7 @@ class MultiAgentParallelEnv(ParallelEnv):
         if not self._states:
             raise gymnasium.error.ResetNeeded("call reset before render")
         states = jax.tree.map(lambda *xs: np.stack(xs)[:, None], *self._states)
-        assert isinstance(self.env, Drawable)
+        assert self.env.draw_episodes
         return self.env.draw_episodes(states, np.ones((len(self._states), 1), bool), [""], 1)
 
     def close(self) -> None: ...

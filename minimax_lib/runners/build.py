@@ -18,8 +18,7 @@ from minimax_lib.curricula.plr import PLR
 from minimax_lib.curricula.scores import SCORES, Score
 from minimax_lib.curricula.settings import RolloutSettings
 from minimax_lib.curricula.students import batch_for
-from minimax_lib.envs.base import Environment, HoldsAttempts, KnowsOptimum
-from minimax_lib.envs.multi_agent import MultiAgentEnvironment
+from minimax_lib.envs.base import Environment
 from minimax_lib.envs.restarts import FreshLevels, QueuedLevels, SameLevel
 from minimax_lib.models.network import check_network
 from minimax_lib.reward_normalization import RewardNormalization
@@ -58,7 +57,7 @@ def check_in_turn(env: Environment, plan: Plan, s: RolloutSettings) -> None:
         (not isinstance(plan.restart, SameLevel), "each episode has its own level here anyway"),
         (s.n_evals > 1, f"runner.n_evals is {s.n_evals}, and the rows of a level would go on at different times"),
         (plan.n_opponents > 0, "each row has an opponent, who is chosen together with its level"),
-        (isinstance(env, HoldsAttempts), f"an episode of {type(env).__name__} holds several attempts at its level"),
+        (env.step_then is not None, f"an episode of {type(env).__name__} holds several attempts at its level"),
         (any(score.needs_update for score in plan.scores), "the score looks at updates on one level alone"),
     )
     for applies, reason in reasons:
@@ -77,7 +76,7 @@ def check_scores(
                 f"runner.n_evals is {n_evals}: it must be at least {score.n_evals}, since the score {name!r} compares "
                 "several episodes on the same level (the runner sfl plays whole episodes for it)"
             )
-        if score.needs_optimum and not isinstance(env, KnowsOptimum):
+        if score.needs_optimum and env.optimal_return is None:
             raise ValueError(
                 f"the score {name!r} needs an environment with the method optimal_return, which {type(env).__name__} "
                 "has not: write it, or choose another score, such as max_mc"
@@ -96,7 +95,7 @@ def check_scores(
 
 def check_agents(env: Any, plan: Plan) -> None:
     """ValueError where a score cannot do with several agents that share the policy."""
-    several = isinstance(env, MultiAgentEnvironment) and not plan.n_opponents
+    several = env.multi_agent and not plan.n_opponents
     if several and any(score.needs_update for score in plan.scores):
         raise ValueError(
             f"{type(env).__name__} has {env.n_agents} agents: the score 'parameter_change' looks at updates in which "

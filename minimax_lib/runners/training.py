@@ -16,7 +16,7 @@ from minimax_lib.curricula.experience import comparable, with_unfinished
 from minimax_lib.curricula.outcome import RolloutOutcome
 from minimax_lib.curricula.scores import population_regret, relative_regret
 from minimax_lib.curricula.students import CurrentStudents, layout_of, opened, optimal_returns, prepared
-from minimax_lib.envs.base import Environment, ResetsInGroups
+from minimax_lib.envs.base import Environment
 from minimax_lib.envs.batch import Rows
 from minimax_lib.envs.restarts import FreshLevels, QueuedLevels
 from minimax_lib.reward_normalization import RewardNormalization, RewardState
@@ -290,7 +290,7 @@ class Runner:
 
     def _handed_out_metrics(self, start: Start, runs: Rollout) -> dict[str, jax.Array]:
         """Metrics of the levels whose episodes began in a rollout, at most of the first B of them."""
-        if isinstance(self.env, ResetsInGroups):
+        if self.env.resets_at_once is not None:
             return {}  # to describe levels, they are drawn a second time: too costly for these environments
         restart, final = self.batch_env.restart, runs.final
         assert isinstance(restart, FreshLevels)

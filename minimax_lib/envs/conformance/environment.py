@@ -12,14 +12,10 @@ import numpy as np
 from flax import struct
 
 from minimax_lib.envs.base import (
-    BoxLevels,
+    BaseEnvironment,
     Environment,
     EnvState,
-    HoldsAttempts,
-    Inherits,
     Level,
-    Observable,
-    ResetsInGroups,
     TimeStep,
 )
 from minimax_lib.envs.conformance.parts import (
@@ -78,7 +74,7 @@ def play_one(env: Environment, key: jax.Array) -> Play:
         action = sample_allowed(env.action_space, k_action, obs)
         state, ts = env.step(k_step, state, action)
         # An environment without `observe` is compared with itself.
-        return (state, ts.obs), (ts, env.observe(state) if isinstance(env, Observable) else ts.obs)
+        return (state, ts.obs), (ts, env.observe(state) if env.observe is not None else ts.obs)
 
     loop = (state, first.obs)
     (state, _), (steps, observed) = jax.lax.scan(one_step, loop, jax.random.split(k_steps, env.max_steps))
@@ -102,6 +98,7 @@ def play_of(env: Any, key: jax.Array, n_rows: int, one: Callable[[Any, jax.Array
 def check_settings(env: Any) -> None:
     """Settings are static: frozen, hashable, and equal where their values are."""
     name = type(env).__name__
+    require(isinstance(env, BaseEnvironment), f"{name} does not derive from minimax_lib.envs.base.Environment")
     require(dataclasses.is_dataclass(env), f"{name} is not a dataclass: its settings must be its fields")
     require(is_frozen(env), f"{name} can be changed: make it a dataclass(frozen=True)")
     for what, value in (("", env), (".observation_space", env.observation_space), (".action_space", env.action_space)):
@@ -110,8 +107,8 @@ def check_settings(env: Any) -> None:
         except TypeError as error:
             raise AssertionError(f"{name}{what} cannot be hashed, so it cannot be static under jit: {error}") from None
         require(copy.deepcopy(value) == value, f"{name}{what} is not equal to a copy of itself: jit would retrace")
-    if isinstance(env, ResetsInGroups):
-        n = env.resets_at_once
+    n = env.resets_at_once
+    if n is not None:
         require(isinstance(n, int) and n > 0, f"{name}.resets_at_once is {n!r}: it must be a positive int")
     limit = env.max_steps
     require(isinstance(limit, int) and limit > 0, f"{name}.max_steps is {limit!r}: it must be a positive int")
@@ -128,7 +125,7 @@ def check_types(env: Environment, key: jax.Array) -> None:
     check_same_types("the state", state, next_state)
     check_same_types("the time step", first, ts)
     check_same_types("the level", level, jax.eval_shape(env.get_level, state))
-    if isinstance(env, Inherits):
+    if env.reset_after is not None:
         after, opened = jax.eval_shape(env.reset_after, key, level, state)
         check_same_types("the state after an episode before it", state, after)
         check_same_types("the time step after an episode before it", first, opened)
@@ -144,7 +141,7 @@ def check_types(env: Environment, key: jax.Array) -> None:
 
 def check_box(env: Environment, key: jax.Array, level: Level) -> None:
     """If there is a box of levels, each dimension has a width, and its points are levels like the random ones."""
-    if not isinstance(env, BoxLevels) or not env.level_box:
+    if not env.level_box:
         return
     for name, (low, high) in env.level_box.items():
         good = bool(np.isfinite([low, high]).all()) and low < high
@@ -158,8 +155,8 @@ def check_box(env: Environment, key: jax.Array, level: Level) -> None:
 def check_attempts(env: Environment, play: Play) -> None:
     """Attempts end with the episode at the latest, and a single one ends it."""
     name, attempt, opened = type(env).__name__, play.steps.attempt, play.first.attempt
-    if not isinstance(env, HoldsAttempts):
-        require(attempt is None, f"{name} emits attempts: then it must have step_then and single, as `HoldsAttempts`")
+    if env.step_then is None:
+        require(attempt is None, f"{name} emits attempts: then it must have step_then and single (see `Environment`)")
         return
     if attempt is None or opened is None:
         raise AssertionError(f"{name} emits no attempts: give one to `opening` and `transition`")

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from minimax_lib.envs.base import EnvState, Level, Observable
+from minimax_lib.envs.base import EnvState, Level
 from minimax_lib.envs.conformance.environment import (
     check_level_metrics,
     check_levels,
@@ -16,7 +16,7 @@ from minimax_lib.envs.conformance.environment import (
     play_of,
 )
 from minimax_lib.envs.conformance.parts import at, check_fits, check_same_types, check_strong, kind_of, require
-from minimax_lib.envs.multi_agent import AgentTimeStep, HasAgentTasks, MultiAgentEnvironment, Relabels, ZeroSum
+from minimax_lib.envs.multi_agent import AgentTimeStep, MultiAgentEnvironment
 from minimax_lib.envs.spaces import sample_allowed
 
 
@@ -67,11 +67,11 @@ def play_one(env: MultiAgentEnvironment, key: jax.Array) -> Play:
         other = jax.tree.map(lambda x, y: chosen(alive, x, y), action, actions_of(env, k_other, obs))
         deaf = equal((after, ts), env.step(k_step, state, other))
         ordered = jnp.ones((), bool)
-        if isinstance(env, Relabels):
+        if env.relabelled is not None:
             order = jax.random.permutation(k_order, env.n_agents).astype(jnp.int32)
             moved = env.step(k_step, env.relabelled(state, order), jax.tree.map(lambda x: x[order], action))
             ordered = equal((env.relabelled(after, order), in_order(ts, order)), moved)
-        observed = env.observe(after) if isinstance(env, Observable) else ts.obs
+        observed = env.observe(after) if env.observe is not None else ts.obs
         return (after, ts.obs, alive & ~ts.done), (ts, observed, deaf, ordered)
 
     loop = (state, first.obs, first.playing)
@@ -191,7 +191,7 @@ def check_rewards(env: MultiAgentEnvironment, play: Play) -> None:
     running = np.cumsum(steps.over, axis=1) - steps.over == 0
     require(bool(np.isfinite(steps.reward).all()), "a reward is not finite")
     require(not steps.reward[running][~steps.playing[running]].any(), "a dead agent gets a reward: it must be 0")
-    if isinstance(env, ZeroSum) and env.zero_sum:
+    if env.zero_sum:
         total = np.abs(steps.reward.sum(axis=2)[running]).max()
         require(bool(total < 1e-5), f"the rewards of a step add up to {total}: in a zero-sum game it must be 0")
 
@@ -201,13 +201,13 @@ def check_relabelling(env: MultiAgentEnvironment, play: Play) -> None:
     running = np.cumsum(play.steps.over, axis=1) - play.steps.over == 0
     require(
         bool(play.relabelled[running].all()),
-        "with the agents in another order, a step gives something else: see `Relabels`",
+        "with the agents in another order, a step gives something else: see `MultiAgentEnvironment.relabelled`",
     )
 
 
-def check_tasks(env: MultiAgentEnvironment, key: jax.Array) -> None:
+def check_tasks(env: Any, key: jax.Array) -> None:
     """Tasks of agents fit into a level, take the place of others, and a state tells them again."""
-    if not isinstance(env, HasAgentTasks):
+    if env.with_tasks is None:
         return
     n, name = env.n_tasks, type(env).__name__
     require(isinstance(n, int) and n > 0, f"{name}.n_tasks is {n!r}: it must be a positive int")

@@ -92,7 +92,7 @@ class Functional(Environment):
 
     @property
     def level_box(self) -> dict[str, tuple[float, float]]:
-        """The ranges of the parameters that differ from level to level; see `BoxLevels`."""
+        """The ranges of the parameters that differ from level to level; see `Environment.level_at`."""
         return {range_.name: (range_.low, range_.high) for range_ in self._ranges if range_.low < range_.high}
 
     def level_at(self, key: jax.Array, point: jax.Array) -> FunctionalLevel:

@@ -94,7 +94,7 @@ class GridWorld(Environment):
         return self.family.sample_level(key)
 
     def sample_listed(self, key: jax.Array, number: jax.Array) -> Level:
-        """See `DrawsListed`."""
+        """See `Environment.sample_listed`."""
         return listed_level(self.family, key, number)
 
     def reset(self, key: jax.Array, level: Level) -> tuple[EnvState, TimeStep]:
@@ -127,26 +127,26 @@ class GridWorld(Environment):
         return level_metrics(level)
 
     def draw_episodes(self, states: EnvState, running: np.ndarray, captions: Sequence[str], columns: int) -> np.ndarray:
-        """See `Drawable`."""
+        """See `Environment.draw_episodes`."""
         from minimax_lib.envs.grid.render import draw_episodes  # needs pillow, which only pictures use
 
         return draw_episodes(states, running, captions, columns)
 
     def draw_state(self, state: EnvState) -> np.ndarray:
-        """See `Animated`."""
+        """See `Environment.draw_state`."""
         from minimax_lib.envs.grid.render import draw_state
 
         return draw_state(state, self._seen(state))
 
     @property
     def keys(self) -> Mapping[str, int]:
-        """See `Playable`."""
+        """See `Environment.scene`."""
         from minimax_lib.envs.grid.text import KEYS
 
         return KEYS
 
     def scene(self, state: EnvState) -> Scene:
-        """See `Playable`."""
+        """See `Environment.scene`."""
         from minimax_lib.envs.grid.text import scene
 
         return scene(state, self._seen(state))

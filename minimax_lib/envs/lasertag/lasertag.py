@@ -205,7 +205,7 @@ class LaserTag(MultiAgentEnvironment):
         return {"image": planes_ahead(walls, state.position, state.facing, self.view, self.show_facing)}
 
     def relabelled(self, state: EnvState, order: jax.Array) -> EnvState:
-        """See `Relabels`."""
+        """See `MultiAgentEnvironment.relabelled`."""
         return state.replace(
             position=state.position[order],
             facing=state.facing[order],
@@ -218,26 +218,26 @@ class LaserTag(MultiAgentEnvironment):
         return level_metrics(level)
 
     def draw_episodes(self, states: EnvState, running: np.ndarray, captions: Sequence[str], columns: int) -> np.ndarray:
-        """See `Drawable`."""
+        """See `Environment.draw_episodes`."""
         from minimax_lib.envs.lasertag.render import draw_episodes  # needs pillow, which only pictures use
 
         return draw_episodes(states, running, captions, columns)
 
     def draw_state(self, state: EnvState) -> np.ndarray:
-        """See `Animated`."""
+        """See `Environment.draw_state`."""
         from minimax_lib.envs.lasertag.render import draw_state
 
         return draw_state(state, seen_image(self, state)[0])
 
     @property
     def keys(self) -> Mapping[str, int]:
-        """Of a person who plays agent 0: see `Playable`. The other agent is somebody else's (`Against`)."""
+        """Of a person who plays agent 0: see `Environment.scene`. The other agent is somebody else's (`Against`)."""
         from minimax_lib.envs.lasertag.text import keys
 
         return keys(self.actions)
 
     def scene(self, state: EnvState) -> Scene:
-        """One moment as agent 0 sees it: see `Playable`."""
+        """One moment as agent 0 sees it: see `Environment.scene`."""
         from minimax_lib.envs.lasertag.text import scene
 
         return scene(state, seen_image(self, state)[0], self.actions)

@@ -152,26 +152,26 @@ class AMaze(Environment):
         return {**obs, "agent_pos": pos} if self.obs_agent_pos else obs
 
     def draw_episodes(self, states: EnvState, running: np.ndarray, captions: Sequence[str], columns: int) -> np.ndarray:
-        """See `Drawable`."""
+        """See `Environment.draw_episodes`."""
         from minimax_lib.envs.maze.render import draw_episodes  # needs pillow, which only pictures use
 
         return draw_episodes(states, running, captions, columns)
 
     def draw_state(self, state: EnvState) -> np.ndarray:
-        """See `Animated`."""
+        """See `Environment.draw_state`."""
         from minimax_lib.envs.maze.render import draw_state
 
         return draw_state(state, seen_image(self, state))
 
     @property
     def keys(self) -> Mapping[str, int]:
-        """See `Playable`."""
+        """See `Environment.scene`."""
         from minimax_lib.envs.maze.text import KEYS
 
         return KEYS
 
     def scene(self, state: EnvState) -> Scene:
-        """See `Playable`."""
+        """See `Environment.scene`."""
         from minimax_lib.envs.maze.text import scene
 
         return scene(state, seen_image(self, state))
@@ -186,7 +186,7 @@ class AMaze(Environment):
         }
 
     def optimal_return(self, level: Level, gamma: float) -> jax.Array:
-        """See `KnowsOptimum`: that of the shortest way, turns included; 0 if the goal is out of reach."""
+        """See `Environment.optimal_return`: that of the shortest way, turns included; 0 if the goal is out of reach."""
         n_actions, solvable = fewest_actions(level)
         paid = (1.0 - 0.9 * n_actions / self.max_steps) * gamma ** (n_actions - 1.0)
         return jnp.where(solvable & (n_actions <= self.max_steps), paid, 0.0)

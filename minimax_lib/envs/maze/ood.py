@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from minimax_lib.envs.base import TimeStep, opening, transition
+from minimax_lib.envs.base import Environment, TimeStep, opening, transition
 from minimax_lib.envs.cells.settings import seen_image
 from minimax_lib.envs.held_out import TRAINING_DISTRIBUTION, is_of_training, key_of, training_sampler
 from minimax_lib.envs.maze import generators, layouts
@@ -206,7 +206,7 @@ class SuiteState(struct.PyTreeNode):
 
 
 @dataclasses.dataclass(frozen=True)
-class SuiteEnv:
+class SuiteEnv(Environment):
     """The maze of `training`, on levels that have their own time limit and visibility."""
 
     training: AMaze
@@ -282,22 +282,22 @@ class SuiteEnv:
     def draw_episodes(
         self, states: SuiteState, running: np.ndarray, captions: Sequence[str], columns: int
     ) -> np.ndarray:
-        """See `Drawable`."""
+        """See `Environment.draw_episodes`."""
         return self.training.draw_episodes(states.maze, running, captions, columns)
 
     def draw_state(self, state: SuiteState) -> np.ndarray:
-        """See `Animated`."""
+        """See `Environment.draw_state`."""
         from minimax_lib.envs.maze.render import draw_state
 
         return draw_state(state.maze, seen_image(self, state))
 
     @property
     def keys(self) -> Mapping[str, int]:
-        """See `Playable`."""
+        """See `Environment.scene`."""
         return self.training.keys
 
     def scene(self, state: SuiteState) -> Scene:
-        """See `Playable`."""
+        """See `Environment.scene`."""
         from minimax_lib.envs.maze.text import scene
 
         return scene(state.maze, seen_image(self, state))

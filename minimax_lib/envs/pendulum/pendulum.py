@@ -114,7 +114,7 @@ class Pendulum(Environment):
 
     @property
     def level_box(self) -> dict[str, Range]:
-        """The ranges of the parameters that differ from level to level; see `BoxLevels`."""
+        """The ranges of the parameters that differ from level to level; see `Environment.level_at`."""
         ranges = {name: getattr(self, name) for name in PARAMETERS}
         return {name: (least, most) for name, (least, most) in ranges.items() if least < most}
 
@@ -169,13 +169,13 @@ class Pendulum(Environment):
     def draw_episodes(
         self, states: PendulumState, running: np.ndarray, captions: Sequence[str], columns: int
     ) -> np.ndarray:
-        """The pole's angle over time; see `Drawable`."""
+        """The pole's angle over time; see `Environment.draw_episodes`."""
         from minimax_lib.envs.pendulum.render import draw_episodes  # needs pillow, which only pictures use
 
         return draw_episodes(states, running, captions, columns, self.tolerance, self.max_steps)
 
     def draw_state(self, state: PendulumState) -> np.ndarray:
-        """The pole; see `Animated`."""
+        """The pole; see `Environment.draw_state`."""
         from minimax_lib.envs.pendulum.render import draw_state
 
         return draw_state(state, self.tolerance)

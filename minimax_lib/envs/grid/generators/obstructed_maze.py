@@ -120,7 +120,7 @@ class Mazes(FillsRooms):
         return self.sample_of(k_level, jnp.array(self.difficulties, jnp.int32)[place])
 
     def sample_listed(self, key: jax.Array, number: jax.Array) -> Level:
-        """See `DrawsListed`. The kinds take turns, so that a list has equally many of each, as published."""
+        """The kinds take turns, so that a list has equally many of each, as published."""
         kinds = jnp.array(self.difficulties, jnp.int32)
         return self.sample_of(key, kinds[number % len(self.difficulties)])
 
