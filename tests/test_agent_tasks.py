@@ -13,6 +13,7 @@ from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, PPOAgent
 from minimax_lib.curricula.agent_tasks import AgentTasks
 from minimax_lib.curricula.task_cores import LearningProgressSettings
+from minimax_lib.curricula.task_evaluation import LifeEvaluation
 from minimax_lib.curricula.task_runner import TaskRunner
 from minimax_lib.envs.conformance import check_multi_agent
 from minimax_lib.models.settings import FeedForward
@@ -141,16 +142,18 @@ def test_one_agent_draws_tasks_as_from_a_list():
 
 
 @pytest.mark.deep
-def test_an_evaluation_is_of_agents_that_all_have_the_task():
-    """Each agent solves it as often as a single one does: of n episodes, within four standard errors."""
+def test_an_evaluation_fills_worlds_with_different_tasks_and_finds_the_rates_of_single_agents():
+    """Agents that do not meet solve a task as often as a single one does: of n lives, within four standard errors."""
     island, n = FromTheMiddle(max_steps=5), 200
     settings = {"core": LearningProgressSettings(), "evaluate_episodes": n}
     rates = []
     for env, n_levels in ((IslandsWithGoals(island=island), 2), (island, 7)):
         runner = trained(env, n_levels=n_levels, **settings)
-        rates.append(first_rates(runner, KEY))
-    several, alone = map(np.asarray, rates)
-    error = np.sqrt(alone * (1 - alone) / n * 1.25)
+        rate, steps = first_rates(runner, KEY)
+        assert n * 7 <= int(steps) <= n * 7 * 5 * 1.1  # n lives of at most 5 steps on each task, and few to fill up
+        rates.append(np.asarray(rate))
+    several, alone = rates
+    error = np.sqrt(alone * (1 - alone) / n * 2)
     assert (np.abs(several - alone) <= 4 * error + 1e-6).all()
     assert alone.max() - alone.min() > 0.3
 
@@ -159,7 +162,21 @@ def test_an_evaluation_is_of_agents_that_all_have_the_task():
 def first_rates(runner, key):
     """How often the students solve each task before they have learnt anything."""
     tasks, students = runner.curriculum, runner.students(runner.init(key))
-    return tasks.evaluation.rates(key, tasks._measured(), students)[0]
+    rates, steps = tasks.evaluation.rates(key, tasks._measured(), students)
+    return rates, steps
+
+
+def test_lives_on_different_tasks_share_a_world():
+    evaluation = LifeEvaluation(1, 5, tuple(range(7)), 2, FOUR)
+    tasks = evaluation._tasks_of_worlds()
+    assert tasks.shape == (1, 5, 2, 4)  # 35 lives in chunks of two worlds of four agents
+    assert np.bincount(tasks.ravel()).min() >= 5
+    for world in tasks.reshape(-1, 4):
+        assert len(set(world)) == 4
+    seats = [
+        {int(np.where(world == task)[0][0]) for world in tasks.reshape(-1, 4) if task in world} for task in range(7)
+    ]
+    assert min(map(len, seats)) >= 2  # a task is tried from several seats
 
 
 @pytest.mark.deep

@@ -26,12 +26,14 @@ from minimax_lib.envs.matrix_game import MATCHING_PENNIES, UNEVEN_ROCK_PAPER_SCI
 from minimax_lib.envs.multi_agent import BatchMultiEnv, MultiAgentEnvironment, batch_of
 from minimax_lib.envs.registry import make_held_out
 from minimax_lib.envs.restarts import FreshLevels, SameLevel
+from minimax_lib.envs.spaces import Box, Dict
+from minimax_lib.envs.wrappers import FrameStack, StepCost, TimeLimit
 from minimax_lib.evaluation.held_out import EvalRunner, Evaluation
 from minimax_lib.models.settings import LSTM, FeedForward
 from minimax_lib.reward_normalization import RewardNormalization
 from minimax_lib.rollout import Layout, Rollout, rollout
 from minimax_lib.runners.build import trained_with
-from tests.islands import Islands, Walk
+from tests.islands import Islands, IslandsWithGoals, Walk
 
 KEY = jax.random.key(3)
 WALK, ALONE, FOUR = Walk(), Islands(n_agents=1), Islands()
@@ -416,8 +418,65 @@ def test_an_evaluation_is_of_the_lives_of_all_agents():
     n_won = (result.returns + 0.1) / 1.1 * 4
     np.testing.assert_allclose(n_won, np.round(n_won), atol=1e-4)
     assert len(set(np.round(n_won).ravel().tolist())) > 1
-    np.testing.assert_array_equal(result.solved, np.round(n_won) == 4)
+    np.testing.assert_allclose(result.solved, n_won / 4, atol=1e-6)  # the share of the agents
     assert (result.lengths == 1).all()
+
+
+@pytest.mark.parametrize("shape", [(6, 5), (2,), (3, 4)])
+def test_an_observation_without_the_axis_of_the_agents_is_refused_in_one_line(shape):
+    """A part [6, 5] of a world of three agents was once reshaped into other numbers, without an error."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Shared(Islands):
+        observation_space = Dict((("map", Box(0.0, 1.0, (5,))), ("own", Box(-7.0, 9.0, (3,)))))
+
+        def reset(self, key, level):
+            state, ts = super().reset(key, level)
+            return state, ts.replace(obs={"own": ts.obs, "map": jnp.zeros(shape, jnp.float32)})
+
+    message = rf"^Shared: the observation\['map'\] has the shape \({shape[0]}, ?.*: with 3 agents it must be \(3, 5\)"
+    with pytest.raises(ValueError, match=message) as error:
+        batch_of(Shared(n_agents=3))
+    assert "\n" not in str(error.value)
+
+
+STACKED = FrameStack(IslandsWithGoals(), 2)
+WRAPPED = {
+    "stacked": STACKED,
+    "costly": StepCost(IslandsWithGoals(), 0.1),
+    "short": TimeLimit(Islands(), 4),
+    "all": TimeLimit(StepCost(STACKED, 0.1), 5),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.deep) for name in WRAPPED if name != "all"] + ["all"]
+)
+def test_a_wrapper_of_several_agents_is_an_environment_of_several_agents(name):
+    env = WRAPPED[name]
+    assert env.multi_agent
+    assert env.n_agents == 4
+    check_multi_agent(env, KEY, 2)
+
+
+def test_agents_in_a_wrapper_are_each_as_alone_in_it():
+    """On islands that do not touch, an agent's observations and rewards are those of a wrapper round its island."""
+    wrap = lambda env: TimeLimit(StepCost(FrameStack(env, 2), 0.25), 5)  # noqa: E731
+    four, one = wrap(Islands(island=Walk(wolf=0.0))), wrap(Walk(wolf=0.0))
+    levels = jnp.array([[0, 6], [1, 2], [3, 3], [6, 4]], jnp.int32)
+    state, ts = four.reset(KEY, levels)
+    alone = [one.reset(KEY, level) for level in levels]
+    for time in range(5):
+        for g, (_, own) in enumerate(alone):
+            if time == 0 or ts.playing[g] & ~ts.done[g]:
+                np.testing.assert_array_equal(ts.obs[g], own.obs)
+                np.testing.assert_allclose([ts.reward[g], ts.done[g]], [own.reward, own.done], atol=1e-6)
+            else:
+                assert not np.asarray(ts.obs[g]).any() or ts.over
+        actions = jnp.full(4, 2, jnp.int32)
+        state, ts = four.step(KEY, state, actions)
+        alone = [one.step(KEY, own, 2) for own, _ in alone]
+    assert ts.over
 
 
 def test_agents_are_not_evaluated_greedily():

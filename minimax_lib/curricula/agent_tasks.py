@@ -47,13 +47,6 @@ class AgentTasks(Tasks):
     def _drawn(self, queue: LevelQueue) -> jax.Array:
         return queue.tasks.swapaxes(1, 2).reshape(self.n_queues, -1)
 
-    def _measured(self) -> Level:
-        """The level on which each task is evaluated: all of its agents have that task."""
-        table, _ = self._list()
-        tasks = jnp.arange(self.core.n_tasks, dtype=jnp.int32)
-        levels = jax.tree.map(lambda x: x[tasks % len(x)], table)
-        return self._with_tasks(levels, jnp.repeat(tasks[:, None], self.n_agents, axis=1))
-
     def _with_tasks(self, levels: Level, tasks: jax.Array) -> Level:
         """[N, ...], the levels with these tasks of their agents, i32[N, G]."""
         return jax.vmap(self.env.with_tasks)(levels, tasks)

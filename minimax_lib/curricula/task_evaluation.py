@@ -1,6 +1,7 @@
 """How often each task of a list is solved: whole episodes of the current students, inside the compiled program."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -65,3 +66,47 @@ class TaskEvaluation:
         known = np.zeros(n_tasks, bool)
         known[list(self.measured)] = True
         return jnp.zeros(n_tasks, jnp.float32).at[places].set(rates), jnp.asarray(known)
+
+
+@dataclasses.dataclass(frozen=True)
+class LifeEvaluation(TaskEvaluation):
+    """The same for agents with their own tasks. A world is filled with agents that have different tasks.
+
+    So `n_episodes` lives on each of N tasks cost N * n_episodes / G worlds. Where agents meet, a life depends on the
+    others, as in training.
+    """
+
+    env: Any = None  # a `MultiAgentEnvironment` that has `with_tasks`
+
+    def rates(self, key: jax.Array, table: Level, students: Students) -> tuple[jax.Array, jax.Array]:
+        """As `TaskEvaluation.rates`; the worlds are the levels of `table` in turn. `n_at_once` counts worlds."""
+        tasks = self._tasks_of_worlds()
+        _, n_chunks, _, n_agents = tasks.shape
+        n_levels = jax.tree.leaves(table)[0].shape[0]
+        worlds = np.arange(tasks.size // n_agents, dtype=np.int32).reshape(tasks.shape[:3]) % n_levels
+
+        def played(keyed: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            key, numbers, tasks = keyed
+            levels = jax.vmap(self.env.with_tasks)(jax.tree.map(lambda x: x[numbers], table), tasks)
+            attempts = students.attempts(key, levels, 1)
+            return attempts.episodes.solved.mean(axis=0, dtype=jnp.float32), attempts.env_steps
+
+        mine = axes.device_index()
+        keyed = jax.random.split(key, n_chunks), jnp.asarray(worlds)[mine], jnp.asarray(tasks)[mine]
+        solved, env_steps = jax.lax.map(played, keyed)
+        n_tasks = max(self.measured) + 1
+        sums = axes.device_sum(jnp.zeros(n_tasks, jnp.float32).at[keyed[2].reshape(-1)].add(solved.reshape(-1)))
+        counts = np.bincount(tasks.reshape(-1), minlength=n_tasks)  # some tasks fill up the last worlds
+        measured = np.array(self.measured)
+        return sums[measured] / counts[measured], env_steps.sum(dtype=jnp.uint32)
+
+    def _tasks_of_worlds(self) -> np.ndarray:
+        """i32[devices, chunks, n_at_once, G], the task of each agent."""
+        n_agents, n_lives = self.env.n_agents, len(self.measured) * self.n_episodes
+        n_chunks = -(-n_lives // (n_agents * self.n_at_once * axes.n_devices()))
+        n_worlds = axes.n_devices() * n_chunks * self.n_at_once
+        lives = np.resize(np.repeat(self.measured, self.n_episodes), n_agents * n_worlds).astype(np.int32)
+        # Lives on one task go to different worlds. Each world shifts them by one seat, as a seat may be a better place.
+        apart = lives.reshape(n_agents, n_worlds).T
+        shifted = np.stack([np.roll(world, shift) for shift, world in enumerate(apart)])
+        return shifted.reshape(axes.n_devices(), n_chunks, self.n_at_once, n_agents)

@@ -14,7 +14,7 @@ from minimax_lib.curricula.base import Curriculum
 from minimax_lib.curricula.scores import SCORES, Score, check_score
 from minimax_lib.curricula.settings import RolloutSettings
 from minimax_lib.curricula.task_cores import TASK_CURRICULA, ListedPLRSettings, core_of
-from minimax_lib.curricula.task_evaluation import TaskEvaluation
+from minimax_lib.curricula.task_evaluation import LifeEvaluation, TaskEvaluation
 from minimax_lib.curricula.tasks import Tasks, listed_levels
 from minimax_lib.envs.base import Environment
 from minimax_lib.envs.levels import task_name
@@ -113,6 +113,9 @@ class TaskRunner(RolloutSettings, TaskSettings):
             if not measured:
                 where = f"runner.evaluate_where is {self.evaluate_where}"
                 raise ValueError(f"{where}: it is above 0 on none of the {self.n_levels} levels")
+        if env.with_tasks:
+            at_once = min(n_rows, -(-len(measured) * self.evaluate_episodes // env.n_agents))
+            return LifeEvaluation(self.evaluate_every, self.evaluate_episodes, measured, at_once, env)
         return TaskEvaluation(self.evaluate_every, self.evaluate_episodes, measured, min(n_rows, len(measured)))
 
     def _check_list(self, env: Environment) -> None:

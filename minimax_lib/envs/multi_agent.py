@@ -1,6 +1,7 @@
 """Environments in which several agents act at once, and their batch: `MultiAgentEnvironment` and `BatchMultiEnv`."""
 
 import dataclasses
+import functools
 from typing import Any, ClassVar
 
 import jax
@@ -133,6 +134,10 @@ class BatchMultiEnv(BatchEnv):
 
     env: MultiAgentEnvironment  # type: ignore[assignment]
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_agents_axis(self.env)
+
     @property
     def rows_per_level(self) -> int:
         return self.n_evals * self.env.n_agents
@@ -157,6 +162,26 @@ class BatchMultiEnv(BatchEnv):
         ts = ts.replace(facts=ts.facts | {LIFETIME: stats.lengths.astype(jnp.float32)})
         opens = jnp.broadcast_to(ts.over[:, None], ts.reward.shape)
         return self._rows_of(ts, obs, stats, opens, valid=ts.playing)
+
+
+@functools.cache
+def check_agents_axis(env: MultiAgentEnvironment) -> None:
+    """ValueError where an observation has a part that is not [G, ...], as the space says of one agent.
+
+    What belongs to the world and not to an agent must be handed to each: rows are made by a reshape, which would mix
+    the agents of such a part without an error.
+    """
+    key = jax.eval_shape(jax.random.key, 0)
+    _, ts = jax.eval_shape(lambda key: env.reset(key, env.sample_level(key)), key)
+    of_one = jax.tree_util.tree_leaves_with_path(jax.eval_shape(env.observation_space.sample, key))
+    shapes = {jax.tree_util.keystr(path): (env.n_agents, *leaf.shape) for path, leaf in of_one}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(ts.obs):
+        wanted = shapes.get(jax.tree_util.keystr(path))
+        if leaf.shape != wanted:
+            raise ValueError(
+                f"{type(env).__name__}: the observation{jax.tree_util.keystr(path)} has the shape {leaf.shape}: with "
+                f"{env.n_agents} agents it must be {wanted}, one part for each agent"
+            )
 
 
 def batch_of(env: Any, n_students: int = 1, n_evals: int = 1, restart: Any = SAME_LEVEL) -> BatchEnv:

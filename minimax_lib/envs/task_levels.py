@@ -32,10 +32,13 @@ class WithTask(Wrapper):
 
     has_own_levels: ClassVar[bool] = True
 
-    n_tasks: int
+    n_tasks: int = dataclasses.field()  # no default, although the base class has a member of this name
     shown: tuple[tuple[float, ...], ...] = ()
 
     def __post_init__(self) -> None:
+        if self.env.multi_agent:
+            name = type(self.env).__name__
+            raise ValueError(f"{name} has several agents: WithTask is for one (see `with_tasks`)")
         if self.n_tasks < 1:
             raise ValueError(f"n_tasks={self.n_tasks}: it must be at least 1")
         widths = {len(row) for row in self.shown}

@@ -23,7 +23,7 @@ class Wrapped(struct.PyTreeNode):
 
 @dataclasses.dataclass(frozen=True)
 class Wrapper(Environment):
-    """The base of wrappers: an environment round `env` that changes nothing by itself.
+    """The base of wrappers: an environment round `env`, of one agent or several, that changes nothing.
 
     A wrapper of your own overrides `opened` and `stepped`, and `seen` if it changes observations. Its levels, their
     mutations, its teacher and its held-out tasks are those of what it wraps. Its abilities are those of `env`.
@@ -43,6 +43,13 @@ class Wrapper(Environment):
     resets_at_once = Forwarded()
     sample_listed = Forwarded()
     task_name = Forwarded()
+    with_tasks = Forwarded()
+    n_tasks = Forwarded()
+    bot = Forwarded("_bot")
+    # The other members of a `MultiAgentEnvironment`. What a wrapper remembers need not be in the order of the agents.
+    multi_agent = Forwarded()  # type: ignore[assignment]
+    zero_sum = False
+    relabelled = None
 
     def __post_init__(self) -> None:
         """Nothing to do: a subclass may call it."""
@@ -72,6 +79,10 @@ class Wrapper(Environment):
     def around(self, env: Environment) -> Environment:
         """`env`, an environment of held-out tasks, as it is played by agents that were trained in this one."""
         return dataclasses.replace(self, env=env)
+
+    @property
+    def n_agents(self) -> int:
+        return self.env.n_agents
 
     @property
     def max_steps(self) -> int:
@@ -126,6 +137,9 @@ class Wrapper(Environment):
 
     def _draw_episodes(self, states: Wrapped, running: np.ndarray, captions: Sequence[str], columns: int) -> np.ndarray:
         return self.env.draw_episodes(states.env, running, captions, columns)
+
+    def _bot(self, key: jax.Array, state: Wrapped, seat: jax.Array) -> Any:
+        return self.env.bot(key, state.env, seat)
 
     def _draw_state(self, state: Wrapped) -> np.ndarray:
         return self.env.draw_state(state.env)
@@ -184,15 +198,18 @@ class RewardWrapper(Wrapper):
     """
 
     def bonus(self, before: EnvState, state: EnvState, ts: TimeStep) -> jax.Array:
-        """f32[], what the step from `before` to `state` earns beside its reward."""
+        """f32[], or of several agents f32[G]: what the step from `before` to `state` earns beside its reward."""
         raise NotImplementedError
 
     def opened(self, state: EnvState, ts: TimeStep) -> tuple[jax.Array, TimeStep]:
-        return self._told(jnp.zeros((), jnp.float32), ts)
+        return self._told(jnp.zeros_like(ts.reward), ts)
 
-    def stepped(self, own: jax.Array, before: EnvState, state: EnvState, ts: TimeStep) -> tuple[jax.Array, TimeStep]:
+    def stepped(self, own: jax.Array, before: EnvState, state: EnvState, ts: Any) -> tuple[jax.Array, Any]:
         raw_return, ts = self._told(own + ts.reward, ts)
-        return raw_return, ts.replace(reward=ts.reward + jnp.asarray(self.bonus(before, state, ts), jnp.float32))
+        bonus = jnp.asarray(self.bonus(before, state, ts), jnp.float32)
+        if self.multi_agent:  # the dead earn nothing
+            bonus = jnp.where(ts.playing, bonus, 0.0)
+        return raw_return, ts.replace(reward=ts.reward + bonus)
 
     def around(self, env: Environment) -> Environment:
         return env
@@ -269,9 +286,12 @@ class TimeLimit(Wrapper):
     def opened(self, state: EnvState, ts: TimeStep) -> tuple[jax.Array, TimeStep]:
         return jnp.zeros((), jnp.int32), ts
 
-    def stepped(self, own: jax.Array, before: EnvState, state: EnvState, ts: TimeStep) -> tuple[jax.Array, TimeStep]:
+    def stepped(self, own: jax.Array, before: EnvState, state: EnvState, ts: Any) -> tuple[jax.Array, Any]:
         time = own + 1
-        return time, ts.replace(truncated=ts.truncated | (time >= self.limit))
+        late = time >= self.limit
+        if not self.multi_agent:
+            return time, ts.replace(truncated=ts.truncated | late)
+        return time, ts.replace(truncated=ts.truncated | (ts.playing & ~ts.terminated & late), over=ts.over | late)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -298,10 +318,23 @@ class FrameStack(Wrapper):
         )
 
     def opened(self, state: EnvState, ts: TimeStep) -> tuple[Any, TimeStep]:
-        return _over_parts(lambda x: jnp.concatenate([jnp.atleast_1d(x)] * self.n, axis=-1), ts.obs), ts
+        def copies(obs: Any) -> Any:
+            return _over_parts(lambda x: jnp.concatenate([jnp.atleast_1d(x)] * self.n, axis=-1), obs)
 
-    def stepped(self, own: Any, before: EnvState, state: EnvState, ts: TimeStep) -> tuple[Any, TimeStep]:
-        return _over_parts(_pushed, ts.obs, own), ts
+        return (jax.vmap(copies) if self.multi_agent else copies)(ts.obs), ts
+
+    def stepped(self, own: Any, before: EnvState, state: EnvState, ts: Any) -> tuple[Any, Any]:
+        def pushed(obs: Any, frames: Any) -> Any:
+            return _over_parts(_pushed, obs, frames)
+
+        if not self.multi_agent:
+            return pushed(ts.obs, own), ts
+        # A dead agent sees nothing, not even what it saw when it lived.
+        sees = ts.over | (ts.playing & ~ts.done)
+        frames = jax.vmap(pushed)(ts.obs, own)
+        return jax.tree.map(
+            lambda x: jnp.where(sees.reshape(-1, *(1,) * (x.ndim - 1)), x, 0).astype(x.dtype), frames
+        ), ts
 
     def seen(self, own: Any, obs: Any) -> Any:
         return own

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
@@ -81,7 +82,7 @@ class EvalResult(struct.PyTreeNode):
     """Results on M tasks with E episodes each. Every leaf is [M, E], and [S, M, E] under a vmap over seeds."""
 
     returns: jax.Array  # f32, undiscounted
-    solved: jax.Array  # bool, the episode ended with its task done
+    solved: jax.Array  # bool, the episode ended with its task done; of several agents f32, the share that has done it
     lengths: jax.Array  # i32, steps
     facts: dict[str, jax.Array] = struct.field(default_factory=dict)  # f32 each, see `TimeStep.facts`
 
@@ -109,11 +110,16 @@ class EvalRunner:
         levels = self.held_out.sample(key, n_episodes)
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), levels)
 
-    def _all_agents(self, key: jax.Array, params: Any, levels: Level) -> Played:
-        """One episode on each level, in which all agents have this policy."""
+    def _all_agents(self, key: jax.Array, params: Any, levels: Level) -> EvalResult:
+        """One episode on each level [R, ...], in which all agents have this policy. The leaves are [R]."""
         one = jax.tree.map(lambda x: x[None], params)
         students = CurrentStudents(batch_of(self.held_out.env), AgentPop(self.agent), one, 0)
         return mean_lives(students.attempts(key, levels, 1).episodes)
+
+    def _one_agent(self, key: jax.Array, params: Any, levels: Level) -> EvalResult:
+        """One episode on each level [R, ...]. The leaves are [R]."""
+        played = self.episodes.play(key, params, levels)
+        return EvalResult(played.returns, played.solved, played.lengths, played.facts)
 
     @functools.cached_property
     def draw(self) -> jax.stages.Wrapped:
@@ -139,20 +145,24 @@ class EvalRunner:
         """`evaluate`, on the levels that `draw` gives for this key. Pure, likewise."""
         k_play = jax.random.split(key)[1]
         # One episode a row. If rows played for a number of steps instead, short episodes would count more often.
-        several = self.held_out.env.multi_agent
-        played = self._all_agents(k_play, params, levels) if several else self.episodes.play(k_play, params, levels)
-        found = EvalResult(returns=played.returns, solved=played.solved, lengths=played.lengths, facts=played.facts)
-        return jax.tree.map(self.by_task, found)
+        results = self._all_agents if self.held_out.env.multi_agent else self._one_agent
+        return jax.tree.map(self.by_task, results(k_play, params, levels))
 
     def by_task(self, x: jax.Array) -> jax.Array:
         """[M, E, ...] of rows [M * E, ...]."""
         return x.reshape(len(self.names), self.n_episodes, *x.shape[1:])
 
 
-def mean_lives(lives: Played) -> Played:
-    """Of lives [1, R, G], the means over the agents [R]; solved where all have solved it, and the longest life."""
-    means = jax.tree.map(lambda x: x[0].mean(axis=-1), lives)
-    return means.replace(lengths=lives.lengths[0].max(axis=-1), progress=lives.progress[0].min(axis=-1))
+def mean_lives(lives: Played) -> EvalResult:
+    """Of lives [1, R, G], the means over the agents [R], and the longest life.
+
+    All G agents are in a mean, those that died early too. Seats that nobody has taken count as not solved.
+    """
+    returns, solved, facts = (
+        jax.tree.map(lambda x: x[0].mean(axis=-1, dtype=jnp.float32), of_agents)
+        for of_agents in (lives.returns, lives.solved, lives.facts)
+    )
+    return EvalResult(returns, solved, lives.lengths[0].max(axis=-1), facts)
 
 
 def evaluation_keys(seeds: Sequence[int], evaluation_seed: int | jax.Array = 0) -> jax.Array:
