@@ -62,7 +62,7 @@ CORES = (
 )
 BOXES = {
     "uniform": "",
-    "annealing": "--runner.core.start damping=0",
+    "annealing": "--runner.core.start damping=0 --runner.core.end damping=0.1",
     "expanding_box": "--runner.core.dimension mass",
 }
 OPPONENTS = ("sp", "fsp", "delta", "pfsp", "mix")

@@ -31,6 +31,7 @@ from minimax_lib.envs.task_levels import WithTask
 from minimax_lib.envs.wrappers import TimeLimit
 from minimax_lib.runners.build import runner_of, trained_with
 from minimax_lib.runners.devices import DeviceMesh, DeviceRunner
+from minimax_lib.runners.schedule import Flowing
 from minimax_lib.runners.seeds import SeedRunner
 from minimax_lib.tasks import ExpandingBox, Results, SimulatedAnnealing
 from tests.still_agent import still_agent
@@ -139,7 +140,7 @@ def program_of(core, n_devices=1, n_seeds=1):
     settings = BoxRunner(n_parallel=N_ROWS, n_steps=N_STEPS, core=core).per_device(n_devices)
     agent = still_agent(env)
     curriculum = Spy(settings.build(env, agent, settings.n_parallel))
-    runner = runner_of(env, agent, curriculum, N_STEPS, continues=True)
+    runner = runner_of(env, agent, curriculum, N_STEPS, Flowing())
     return (
         SeedRunner(runner, n_seeds) if n_devices == 1 else DeviceRunner(runner, n_seeds, DeviceMesh(n_rows=n_devices))
     )

@@ -17,6 +17,7 @@ from minimax_lib.envs.conformance import check_environment
 from minimax_lib.envs.spaces import Box, Discrete
 from minimax_lib.runners.build import runner_of, trained_with
 from minimax_lib.runners.devices import DeviceMesh, DeviceRunner
+from minimax_lib.runners.schedule import Flowing
 from minimax_lib.runners.seeds import SeedRunner
 from minimax_lib.tasks import Results
 from tests.still_agent import still_agent
@@ -116,7 +117,7 @@ def program_of(n_devices: int = 1, n_seeds: int = 1, **changes: Any) -> Any:
     settings = TaskRunner(n_parallel=N_ROWS, n_steps=N_STEPS, n_levels=N_TASKS, core=AskingSettings(), **changes)
     settings = settings.per_device(n_devices)
     agent = still_agent(env)
-    runner = runner_of(env, agent, settings.build(env, agent, settings.n_parallel), N_STEPS, continues=True)
+    runner = runner_of(env, agent, settings.build(env, agent, settings.n_parallel), N_STEPS, Flowing())
     mesh = DeviceMesh(n_rows=n_devices)
     return SeedRunner(runner, n_seeds) if n_devices == 1 else DeviceRunner(runner, n_seeds, mesh)
 
@@ -334,7 +335,7 @@ def test_an_episode_holds_several_attempts():
     settings = TaskRunner(n_parallel=N_ROWS, n_steps=N_STEPS, n_levels=N_TASKS, core=KeepingSettings())
     agent = still_agent(env)
     curriculum = settings.build(env, agent, N_ROWS)
-    runner = runner_of(env, agent, Handing(curriculum), N_STEPS, continues=True)
+    runner = runner_of(env, agent, Handing(curriculum), N_STEPS, Flowing())
     program = SeedRunner(runner, 1)
     state = program.init(0)
     begun = np.asarray(state.curriculum[0].current)[0]

@@ -28,6 +28,7 @@ from minimax_lib.envs.spaces import Box, Discrete
 from minimax_lib.envs.wrappers import TimeLimit
 from minimax_lib.runners.build import runner_of, trained_with
 from minimax_lib.runners.devices import DeviceMesh, DeviceRunner
+from minimax_lib.runners.schedule import Flowing
 from minimax_lib.runners.seeds import SeedRunner
 from minimax_lib.tasks import Results
 from tests.still_agent import still_agent
@@ -142,7 +143,7 @@ def spied(core, n_devices=1, tail="stitch"):
     settings = settings.per_device(n_devices)
     agent = still_agent(env)
     curriculum = Spy(settings.build(env, agent, settings.n_parallel))
-    runner = runner_of(env, agent, curriculum, N_STEPS, continues=True)
+    runner = runner_of(env, agent, curriculum, N_STEPS, Flowing())
     return SeedRunner(runner, 1) if n_devices == 1 else DeviceRunner(runner, 1, DeviceMesh(n_rows=n_devices))
 
 
@@ -380,7 +381,7 @@ def test_a_buffer_holds_the_latest_score_of_every_level_that_it_keeps(capacity, 
     size = {"n_parallel": N_ROWS, "n_steps": N_STEPS, "capacity": capacity, "n_fresh": N_STEPS}
     settings = EpisodePLR(**size, score=score, min_fill=0.0)
     agent = still_agent(env)
-    runner = runner_of(env, agent, Spy(settings.build(env, agent, N_ROWS)), N_STEPS, continues=True)
+    runner = runner_of(env, agent, Spy(settings.build(env, agent, N_ROWS)), N_STEPS, Flowing())
     program = SeedRunner(runner, 1)
     state, parts, scores, n_replayed = program.init(0), [[] for _ in range(N_ROWS)], {}, 0
     best, n_below, ages = {}, 0, {}

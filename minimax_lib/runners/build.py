@@ -23,6 +23,7 @@ from minimax_lib.envs.restarts import FreshLevels, QueuedLevels, SameLevel
 from minimax_lib.models.network import check_network
 from minimax_lib.reward_normalization import RewardNormalization
 from minimax_lib.runners.devices import DeviceMesh, DeviceRunner
+from minimax_lib.runners.schedule import Flowing, Restarted, Schedule
 from minimax_lib.runners.seeds import Program, SeedRunner
 from minimax_lib.runners.training import Runner
 
@@ -32,23 +33,16 @@ def runner_of(
     agent: AgentPop,
     curriculum: Curriculum,
     n_steps: int,
-    continues: bool = False,
-    n_rollouts: int = 1,
-    n_evals: int = 1,
+    schedule: Schedule = Restarted(),  # noqa: B008, it is frozen
     rewards: RewardNormalization | None = None,
-    levels_per_row: int = 1,
 ) -> Runner:
-    """The runner that trains `agent` with `curriculum`. ValueError if the agent cannot learn from such batches.
-
-    `continues` and `n_rollouts` are for episodes that may be longer than a rollout (see `Runner`). `n_evals` is the
-    number of rows of each level (see `BatchEnv`). Each row plays `levels_per_row` levels in turn.
-    """
-    plan = curriculum.plan
-    check_scores(plan.scores, env, agent.agent, n_evals, rewards)
+    """The runner that trains `agent` with `curriculum`. ValueError if the agent cannot learn from such batches."""
+    plan, n_in_turn = curriculum.plan, schedule.levels_per_row
+    check_scores(plan.scores, env, agent.agent, schedule.n_evals, rewards)
     check_agents(env, plan)
-    batch_env = batch_for(env, agent, plan, n_evals, levels_per_row)
-    agent.check_batch((plan.n_train_rows or plan.n_rows) // levels_per_row * batch_env.rows_per_level, n_steps)
-    return Runner(batch_env, agent, curriculum, n_steps, continues, n_rollouts, rewards, levels_per_row)
+    batch_env = batch_for(env, agent, plan, schedule.n_evals, n_in_turn)
+    agent.check_batch((plan.n_train_rows or plan.n_rows) // n_in_turn * batch_env.rows_per_level, n_steps)
+    return Runner(batch_env, agent, curriculum, n_steps, schedule, rewards)
 
 
 def check_in_turn(env: Environment, plan: Plan, s: RolloutSettings) -> None:
@@ -106,33 +100,27 @@ def check_agents(env: Any, plan: Plan) -> None:
 
 def trained_with(env: Environment, agent: AgentPop, settings: RolloutSettings) -> Runner:
     """The runner of a method's settings. ValueError if they do not suit the length of episodes."""
-    s = settings
-    curriculum = s.build(env, agent, s.levels_per_batch)  # type: ignore[attr-defined]
-    check_in_turn(env, curriculum.plan, s)
-    rewards = RewardNormalization() if s.normalize_rewards else None
-    if isinstance(curriculum.plan.restart, QueuedLevels):
+    curriculum = settings.build(env, agent, settings.levels_per_batch)  # type: ignore[attr-defined]
+    schedule = schedule_of(env, agent, curriculum.plan, settings)
+    rewards = RewardNormalization() if settings.normalize_rewards else None
+    return runner_of(env, agent, curriculum, settings.n_steps, schedule, rewards)
+
+
+def schedule_of(env: Environment, agent: AgentPop, plan: Plan, s: RolloutSettings) -> Schedule:
+    """The schedule that a curriculum with this plan needs; ValueError where the settings ask for another one."""
+    check_in_turn(env, plan, s)
+    if isinstance(plan.restart, QueuedLevels):
         check_queued(s)
-        return runner_of(env, agent, curriculum, s.n_steps, continues=True, rewards=rewards)
+        return Flowing()
     # With opponents, all games of a batch begin together, on fresh levels too: each is against one opponent.
-    if isinstance(curriculum.plan.restart, FreshLevels) and not curriculum.plan.n_opponents:
-        if (s.rollouts_per_batch or 1) > 1:
-            raise ValueError(
-                f"runner.rollouts_per_batch is {s.rollouts_per_batch}: it must be 1, since levels are always fresh "
-                "here (runner.continue_episodes lets episodes go on in the next rollout)"
-            )
-        continues = env.max_steps > s.n_steps if s.continue_episodes is None else s.continue_episodes
-        if continues and s.n_evals > 1:
-            raise ValueError(
-                f"runner.n_evals is {s.n_evals} with runner.continue_episodes: it must be 1, since rows that go on get "
-                "their own levels, and none is played twice"
-            )
-        return runner_of(env, agent, curriculum, s.n_steps, continues=continues, n_evals=s.n_evals, rewards=rewards)
+    if isinstance(plan.restart, FreshLevels) and not plan.n_opponents:
+        return schedule_of_fresh(env, s)
     if s.continue_episodes:
         raise ValueError(
             "runner.continue_episodes is True: it must be False, since this curriculum restarts its episodes in every "
             "batch (runner.rollouts_per_batch says for how many rollouts it keeps them)"
         )
-    n_rollouts = s.n_rollouts(env.max_steps, scored=bool(curriculum.plan.scores))
+    n_rollouts = s.n_rollouts(env.max_steps, scored=bool(plan.scores))
     if s.n_steps * n_rollouts == 1 < env.max_steps:
         raise ValueError(
             f"runner.n_steps is 1 with runner.rollouts_per_batch=1: no episode of {env.max_steps} steps would ever end"
@@ -144,16 +132,23 @@ def trained_with(env: Environment, agent: AgentPop, settings: RolloutSettings) -
             f"n_updates is {n_updates}: it must be a multiple of {n_rollouts}, the rollouts of a batch, each of which "
             f"is followed by an update (try {nearest})"
         )
-    return runner_of(
-        env,
-        agent,
-        curriculum,
-        s.n_steps,
-        n_rollouts=n_rollouts,
-        n_evals=s.n_evals,
-        rewards=rewards,
-        levels_per_row=s.levels_per_row,
-    )
+    return Restarted(n_rollouts, s.levels_per_row, s.n_evals)
+
+
+def schedule_of_fresh(env: Environment, s: RolloutSettings) -> Schedule:
+    """The schedule where levels are always fresh; ValueError likewise."""
+    if (s.rollouts_per_batch or 1) > 1:
+        raise ValueError(
+            f"runner.rollouts_per_batch is {s.rollouts_per_batch}: it must be 1, since levels are always fresh "
+            "here (runner.continue_episodes lets episodes go on in the next rollout)"
+        )
+    continues = env.max_steps > s.n_steps if s.continue_episodes is None else s.continue_episodes
+    if continues and s.n_evals > 1:
+        raise ValueError(
+            f"runner.n_evals is {s.n_evals} with runner.continue_episodes: it must be 1, since rows that go on get "
+            "their own levels, and none is played twice"
+        )
+    return Flowing() if continues else Restarted(n_evals=s.n_evals)
 
 
 def check_queued(s: RolloutSettings) -> None:

@@ -30,6 +30,7 @@ from minimax_lib.rollout import (
     go_on,
     joined_in_time,
 )
+from minimax_lib.runners.schedule import Restarted, Schedule
 from minimax_lib.trees import assert_same_form, zeros
 
 SHARED_SEED = 20230713  # for decisions that all seeds and devices share; a run's own seed is never used for them
@@ -68,10 +69,23 @@ class Runner:
     agent: AgentPop
     curriculum: Curriculum
     n_steps: int
-    continues: bool = False  # episodes go on in the next batch; only if levels are always fresh, or come from queues
-    n_rollouts: int = 1  # rollouts of a batch, each followed by an update; for episodes longer than a rollout
+    schedule: Schedule = Restarted()
     rewards: RewardNormalization | None = None
-    levels_per_row: int = 1  # that a row plays in turn, if its curriculum restarts levels
+
+    @property
+    def continues(self) -> bool:
+        """Whether episodes go on in the next batch."""
+        return self.schedule.continues
+
+    @property
+    def n_rollouts(self) -> int:
+        """The rollouts of a batch, each followed by an update."""
+        return self.schedule.n_rollouts
+
+    @property
+    def levels_per_row(self) -> int:
+        """The levels that a row plays in turn."""
+        return self.schedule.levels_per_row
 
     @property
     def env(self) -> Environment:
@@ -132,8 +146,7 @@ class Runner:
         asks_once = self.continues and isinstance(self.batch_env.restart, FreshLevels)
         curriculum, batch = jax.lax.cond(clock == 0, propose, unplayed) if asks_once else propose()
         batch.check_shapes(self.curriculum.plan.n_rows)
-        play = self._play_on if self.continues else self._play if self.n_rollouts == 1 else self._play_several
-        played = play(k_rollout, k_update, state, batch)
+        played = self.play(k_rollout, k_update, state, batch)
         # The outcome has the parameters that played, not the updated ones. Scores that use the network must use the
         # policy of the rollout.
         curriculum, report = self.curriculum.observe(k_observe, clock, curriculum, batch, played.outcome)
@@ -151,60 +164,58 @@ class Runner:
         # Some metrics are already sums over all devices. These are equal on all devices, and the mean keeps them.
         return next_state, axes.device_mean(metrics)
 
-    def _play(self, k_rollout: jax.Array, k_update: jax.Array, state: RunnerState, batch: LevelBatch) -> "Played":
-        """A rollout from a reset on the batch, then an update."""
-        k_begin, k_steps = jax.random.split(k_rollout)
-        params = state.students.params
-        start = opened(k_begin, self.batch_env, self.agent, batch, self.levels_per_row)
-        runs = self._go_on(k_steps, state.students, start)
-        rewards, runs = self._normalized(self._opening(state.rewards), runs)
-        outcome = self._outcome(params, runs, levels=batch.levels)
-        students, losses = self._update(k_update, state.students, runs, batch.train)
-        metrics = self._level_game_metrics(batch, outcome)
-        return Played(outcome, students, losses, metrics, self._closing(rewards))
+    def play(self, k_rollout: jax.Array, k_update: jax.Array, state: RunnerState, batch: LevelBatch) -> "Played":
+        """The rollouts of a batch, each followed by an update of the students."""
+        k_begin, k_rollouts = jax.random.split(k_rollout)
+        start = self._opened(k_begin, state, batch)
+        opening = state.rewards if self.continues else self._opening(state.rewards)
+        loop, outcome, losses = self._rollouts(k_rollouts, k_update, (state.students, start, opening), batch)
+        students, _, rewards = loop
+        if not self.continues:
+            metrics = self._level_game_metrics(batch, outcome)
+            return Played(outcome, students, losses, metrics, self._closing(rewards))
+        metrics = ended_metrics(outcome.episodes)
+        if isinstance(self.batch_env.restart, FreshLevels):  # others are described by their curriculum
+            metrics |= self._handed_out_metrics(start, outcome.runs)
+        return Played(outcome, students, losses, metrics, rewards)
 
-    def _play_several(
-        self, k_rollouts: jax.Array, k_updates: jax.Array, state: RunnerState, batch: LevelBatch
-    ) -> "Played":
-        """Several rollouts on the batch, each followed by an update. Each goes on where the one before ended."""
-        k_begin, k_rest = jax.random.split(k_rollouts)
-        start = opened(k_begin, self.batch_env, self.agent, batch, self.levels_per_row)
+    def _opened(self, key: jax.Array, state: RunnerState, batch: LevelBatch) -> Start:
+        """Where the first rollout of a batch begins: after a reset, or where the batch before has ended."""
+        if not self.continues:
+            return opened(key, self.batch_env, self.agent, batch, self.levels_per_row)
+        # Only the first batch is begun on its own levels; later ones may hand out a queue. It begins here and not in
+        # `init`, because each device needs its own key for it.
+        start = jax.lax.cond(
+            axes.common(state.clock) == 0,
+            lambda: begin(key, self.batch_env, self.agent, batch.levels),
+            lambda: state.start,
+        )
+        return prepared(self.batch_env, start, batch)
+
+    def _rollouts(
+        self, k_rollouts: jax.Array, k_updates: jax.Array, loop: tuple[TrainState, Start, Any], batch: LevelBatch
+    ) -> tuple[tuple[TrainState, Start, Any], RolloutOutcome, dict[str, jax.Array]]:
+        """((students, where the last rollout ended, rewards), the outcome of all rollouts, mean losses)."""
 
         def one(loop: tuple[TrainState, Start, Any], keys: tuple[jax.Array, jax.Array]) -> tuple[tuple, tuple]:
             students, start, rewards = loop
             k_rollout, k_update = keys
             rewards, runs = self._normalized(rewards, self._go_on(k_rollout, students, start))
             learnt, losses = self._update(k_update, students, runs, batch.train)
-            return (learnt, runs.final, rewards), (runs.replace(final=None), students.params, losses)
+            return (learnt, runs.final, rewards), (runs, students.params, losses)
 
-        keys = jax.random.split(k_rest, self.n_rollouts), jax.random.split(k_updates, self.n_rollouts)
-        loop = (state.students, start, self._opening(state.rewards))
-        (students, _, rewards), (parts, params, losses) = jax.lax.scan(one, loop, keys)
-        outcome = self._outcome(params, joined_in_time(parts), parts, batch.levels)
-        losses = jax.tree.map(lambda x: x.mean(axis=0), losses)
-        metrics = self._level_game_metrics(batch, outcome)
-        return Played(outcome, students, losses, metrics, self._closing(rewards))
+        def one_of_several(loop: tuple, keys: tuple) -> tuple[tuple, tuple]:
+            after, (runs, params, losses) = one(loop, keys)
+            return after, (runs.replace(final=None), params, losses)
 
-    def _play_on(self, k_rollout: jax.Array, k_update: jax.Array, state: RunnerState, batch: LevelBatch) -> "Played":
-        """A rollout that goes on where the one before ended, then an update.
-
-        Only the first rollout begins on the levels of its batch. Later ones may take a queue from it.
-        """
-        k_begin, k_steps = jax.random.split(k_rollout)
-        # The first rollout begins here and not in `init`, because each device needs its own key for it.
-        start = jax.lax.cond(
-            axes.common(state.clock) == 0,
-            lambda: begin(k_begin, self.batch_env, self.agent, batch.levels),
-            lambda: state.start,
-        )
-        start = prepared(self.batch_env, start, batch)
-        rewards, runs = self._normalized(state.rewards, self._go_on(k_steps, state.students, start))
-        students, losses = self._update(k_update, state.students, runs, batch.train)
-        outcome = self._outcome(state.students.params, runs)
-        metrics = ended_metrics(outcome.episodes)
-        if isinstance(self.batch_env.restart, FreshLevels):  # others are described by their curriculum
-            metrics |= self._handed_out_metrics(start, runs)
-        return Played(outcome, students, losses, metrics, rewards)
+        levels = () if self.continues else batch.levels
+        if self.n_rollouts == 1:
+            loop, (runs, params, losses) = one(loop, (k_rollouts, k_updates))
+            return loop, self._outcome(params, runs, levels=levels), losses
+        keys = jax.random.split(k_rollouts, self.n_rollouts), jax.random.split(k_updates, self.n_rollouts)
+        loop, (parts, params, losses) = jax.lax.scan(one_of_several, loop, keys)
+        outcome = self._outcome(params, joined_in_time(parts), parts, levels)
+        return loop, outcome, jax.tree.map(lambda x: x.mean(axis=0), losses)
 
     def _outcome(self, params: Any, runs: Rollout, parts: Rollout | None = None, levels: Any = ()) -> RolloutOutcome:
         layout = layout_of(self.batch_env, self.levels_per_row)
