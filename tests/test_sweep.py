@@ -1,12 +1,14 @@
 """Sweeps: which runs a file asks for, how they are started, skipped, resumed and compared. Nothing is compiled."""
 
 import csv
+import importlib.util
 import itertools
 import json
 import math
 import os
 import re
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -16,21 +18,23 @@ from types import SimpleNamespace
 
 import filelock
 import numpy as np
+import optuna
 import pytest
 import yaml
 
 from minimax_lib.config import to_dict
 from minimax_lib.config.files import read_yaml
-from minimax_lib.config.ranges import Range
 from minimax_lib.config.shipped import shipped, shipped_sweeps
-from minimax_lib.config.sweep import Plan, ScoreSettings, read_sweep, sweep_of
+from minimax_lib.config.sweep import Between, ScoreSettings, SweepKeys, read_sweep, sweep_of
 from minimax_lib.config.sweep_command import Command, parse
 from minimax_lib.config.train import load_yaml
 from minimax_lib.config.tree import flat, setting_hints
-from minimax_lib.config.trials import trials
-from minimax_lib.experiment.sweeps import FINISHED, SweepFolder, caption, folder_name, last_rows, short_names
-from minimax_lib.experiment.workers import Worker, Workers, environment, pin
-from minimax_lib.sweep import checker, main
+from minimax_lib.sweep import main
+from minimax_lib.sweeps import work
+from minimax_lib.sweeps.runs import check_of, short_names
+from minimax_lib.sweeps.study import FINISHED, SweepStudy, combinations_of
+from minimax_lib.sweeps.table import caption, last_rows
+from minimax_lib.sweeps.work import Worker, environment, pin
 
 ROOT = Path(__file__).parent.parent
 TASKS = ("MiniMaze", "TrainingDistribution")
@@ -47,7 +51,7 @@ BASE = {
 }
 # A training command of a few milliseconds. behave.json says what becomes of a learning rate; starts.txt records.
 STUB = """
-import json, os, signal, sys, time
+import fcntl, json, os, signal, sys, time
 from pathlib import Path
 import yaml
 
@@ -55,10 +59,12 @@ words = sys.argv[1:]
 config = yaml.safe_load(Path(words[words.index("--config") + 1]).read_text())
 assert "--resume" in words
 lr, seeds, n = config["ppo"]["lr"], range(config["seed"], config["seed"] + config["n_seeds"]), config["n_updates"]
-how = json.loads(Path("behave.json").read_text()).get(str(lr), "")
+behaviours = json.loads(Path("behave.json").read_text())
+how = behaviours.get(str(lr), behaviours.get("any", ""))
 folder = Path(config["log_dir"]) / config["name"]
 checkpoints = folder / "checkpoints"
 checkpoints.mkdir(parents=True, exist_ok=True)
+fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
 begin = max((int(p.name) for p in checkpoints.iterdir()), default=0)
 with open("starts.txt", "a") as file:
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
@@ -112,7 +118,7 @@ with open("starts.txt", "a") as file:
 def here(tmp_path, monkeypatch):
     """An empty current folder, with a training command that does nothing in particular."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("minimax_lib.experiment.workers.POLL", 0.02)
+    monkeypatch.setattr(work, "POLL", 0.02)
     (tmp_path / "stub.py").write_text(STUB)
     behave()
     return tmp_path
@@ -148,9 +154,21 @@ def rows() -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def runs_of(asked) -> list:
+    """The runs of all trials, unchecked but for their settings."""
+    study = SweepStudy(asked, lambda config: None)
+    return [study.run(number) for number in study.numbers]
+
+
 def made(**keys) -> list:
-    """The trials of a sweep, unchecked but for their settings."""
-    return trials(sweep_of(BASE | keys), lambda config: None)
+    return runs_of(sweep_of(BASE | keys))
+
+
+def journal(folder: str = "runs/sweeps/toy") -> list[list]:
+    """What Optuna itself reads in the journal of the only study: [state, values, score] of each trial."""
+    backend = optuna.storages.journal.JournalFileBackend(f"{folder}/journal.log")
+    study = optuna.load_study(study_name=None, storage=optuna.storages.JournalStorage(backend))
+    return [[trial.state.name, trial.params, trial.value] for trial in study.trials]
 
 
 LRS = {"ppo.lr": [0.01, 0.02, 0.03]}
@@ -196,7 +214,7 @@ def test_several_configurations_each_with_everything_that_varies():
     ]  # fmt: skip
     assert [type(trial.config.runner).__name__ for trial in found] == ["DR", "DR", "PLR", "PLR"]
     assert [trial.label for trial in made(config=["maze/dr", "maze/plr"])] == ["dr", "plr"]
-    assert len({folder_name(trial) for trial in found}) == 4
+    assert len({trial.name for trial in found}) == 4
 
 
 def test_nothing_that_varies_is_one_trial():
@@ -212,11 +230,11 @@ def test_trials_have_no_report_unless_it_is_asked_for():
 
 
 def test_ranges_of_a_grid_are_spaced_evenly():
-    assert Range(0.0, 1.0, n=5).spaced() == [0.0, 0.25, 0.5, 0.75, 1.0]
-    assert Range(1e-5, 1e-2, log=True, n=4).spaced() == pytest.approx([1e-5, 1e-4, 1e-3, 1e-2], rel=1e-9)
-    assert Range(1, 9, n=3).spaced() == [1, 5, 9]
-    assert Range(1, 100, log=True, n=3).spaced() == [1, 10, 100]
-    assert Range(0.123456, 0.987654, n=2).spaced() == [0.123456, 0.987654]  # the ends are kept as they are
+    assert Between(0.0, 1.0, n=5).spaced() == [0.0, 0.25, 0.5, 0.75, 1.0]
+    assert Between(1e-5, 1e-2, log=True, n=4).spaced() == pytest.approx([1e-5, 1e-4, 1e-3, 1e-2], rel=1e-9)
+    assert Between(1, 9, n=3).spaced() == [1, 5, 9]
+    assert Between(1, 100, log=True, n=3).spaced() == [1, 10, 100]
+    assert Between(0.123456, 0.987654, n=2).spaced() == [0.123456, 0.987654]  # the ends are kept as they are
     vary = {"ppo.lr": {"low": "1e-4", "high": "1e-2", "log": True, "n": 3}}
     assert [trial.config.ppo.lr for trial in made(vary=vary)] == [1e-4, 1e-3, 1e-2]
 
@@ -230,13 +248,13 @@ def test_random_values_fill_their_range():
         "seed": {"low": 1, "high": 1000, "log": True},
         "ppo.n_epochs": [1, 2, 5],
     }
-    asked = sweep_of(BASE | {"search": "random", "n_trials": n, "vary": vary})
-    lrs, gammas, parallel, seeds, epochs = zip(*values_of(asked), strict=True)
+    asked = sweep_of(BASE | {"sampler": "random", "n_trials": n, "vary": vary})
+    lrs, gammas, parallel, seeds, epochs = zip(*[values for _, *values in combinations_of(asked)], strict=True)
     # The 20% points of 2,000 uniform draws lie within 0.045 of 0.2, 0.4, ... (five standard deviations).
     for shares in (
         [(math.log10(lr) + 5) / 4 for lr in lrs],
         [(gamma - 0.5) / 0.4 for gamma in gammas],
-        [math.log(s) / math.log(1001) for s in seeds],
+        [math.log(2 * s) / math.log(2001) for s in seeds],  # Optuna draws from 0.5 to 1000.5 and rounds
     ):
         assert min(shares) >= 0
         assert max(shares) <= 1
@@ -248,19 +266,12 @@ def test_random_values_fill_their_range():
         assert all(abs(count / n - 1 / len(known)) < 0.055 for count in counts)
 
 
-def values_of(asked):
-    """The drawn values, without the trials, which take longer."""
-    from minimax_lib.config.trials import _combinations
-
-    return list(_combinations(asked))
-
-
 def test_random_trials_stay_when_there_are_more_of_them_or_the_file_is_in_another_order():
     vary = {"ppo.lr": {"low": 1e-4, "high": 1e-2, "log": True}, "ppo.gamma": [0.5, 0.9, 0.99]}
-    few = made(search="random", n_trials=4, vary=vary)
-    more = made(search="random", n_trials=9, vary=vary)
-    turned = made(search="random", n_trials=4, vary=dict(reversed(vary.items())))
-    other = made(search="random", n_trials=4, vary=vary, seed=1)
+    few = made(sampler="random", n_trials=4, vary=vary)
+    more = made(sampler="random", n_trials=9, vary=vary)
+    turned = made(sampler="random", n_trials=4, vary=dict(reversed(vary.items())))
+    other = made(sampler="random", n_trials=4, vary=vary, seed=1)
     assert [trial.config for trial in more[:4]] == [trial.config for trial in few]
     assert [trial.config for trial in turned] == [trial.config for trial in few]
     assert not {trial.config for trial in other} & {trial.config for trial in few}
@@ -269,7 +280,7 @@ def test_random_trials_stay_when_there_are_more_of_them_or_the_file_is_in_anothe
 
 
 def test_a_random_search_over_few_values_finds_each_once():
-    found = made(search="random", n_trials=6, vary={"ppo.gamma": [0.5, 0.9], "ppo.n_epochs": {"low": 1, "high": 3}})
+    found = made(sampler="random", n_trials=6, vary={"ppo.gamma": [0.5, 0.9], "ppo.n_epochs": {"low": 1, "high": 3}})
     assert len({trial.config for trial in found}) == 6
 
 
@@ -281,14 +292,19 @@ def test_a_random_search_over_few_values_finds_each_once():
         ({"config": ["maze/dr", "maze/dr"]}, "config is .*: it must be a name"),
         ({"config": {"a b": "maze/dr", "c": "maze/plr"}}, "config has the label 'a b': it must be a word"),
         ({"varies": LRS}, r"unknown key 'varies'.*did you mean 'vary'"),
-        ({"search": "gird"}, "unknown search 'gird'.*did you mean 'grid'"),
-        ({"n_trials": 3}, "n_trials is 3, which is for search: random only"),
-        ({"search": "random"}, "n_trials is missing"),
-        ({"search": "random", "n_trials": 0, "vary": LRS}, "n_trials is 0: it must be between 1 and"),
-        ({"search": "random", "n_trials": 4, "vary": LRS}, "n_trials is 4: vary has only 3 different trials"),
-        ({"search": "random", "n_trials": 4}, "vary is empty"),
+        ({"sampler": "gird"}, "unknown sampler 'gird'.*did you mean 'grid'"),
+        ({"sampler": "tpe", "search": "tpe"}, "search and sampler are one key"),
+        ({"prunner": "median"}, "unknown key 'prunner'.*did you mean 'pruner'"),
+        ({"pruner": "mediam"}, "unknown pruner 'mediam'.*did you mean 'median'"),
+        ({"seed": -1}, "seed is -1: it must be between 0 and"),
+        ({"sampler": "tpe", "n_trials": 3}, "vary is empty: tpe needs something to choose"),
+        ({"n_trials": 3}, "n_trials is 3, which is for random and tpe only"),
+        ({"sampler": "random"}, "n_trials is missing"),
+        ({"sampler": "random", "n_trials": 0, "vary": LRS}, "n_trials is 0: it must be between 1 and"),
+        ({"sampler": "random", "n_trials": 4, "vary": LRS}, "n_trials is 4: vary has only 3 different trials"),
+        ({"sampler": "random", "n_trials": 4}, "vary is empty"),
         (
-            {"search": "random", "n_trials": 20, "vary": {"ppo.gamma": {"low": 0.99, "high": 0.991}}},
+            {"sampler": "random", "n_trials": 20, "vary": {"ppo.gamma": {"low": 0.99, "high": 0.991}}},
             r"n_trials is 20: 2,000 draws had only 11 different ones \(drawn numbers have 4 digits\): ask for fewer",
         ),
         ({"settings": {"name": "x"}}, "settings.name cannot be set"),
@@ -374,24 +390,24 @@ def test_the_file_may_stand_anywhere_and_its_keys_are_flags():
     words = ["--settings.n-updates", "7", "--vary.ppo.lr", "1e-1", "--score.evaluation", "best", "--name", "other"]
     command, name, flags = parse([write(vary=LRS), "--jobs", "3", *words])
     found = read_sweep(name, flags)
-    (trial,) = trials(found, lambda config: None)
+    (trial,) = runs_of(found)
     assert (command.jobs, trial.config.n_updates, trial.config.ppo.lr) == (3, 7, 0.1)
-    assert (trial.config.n_seeds, found.plan.score.tasks) == (2, TASKS)  # the file's own
-    assert (found.plan.score.evaluation, found.folder) == ("best", Path("runs/sweeps/other"))
+    assert (trial.config.n_seeds, found.keys.score.tasks) == (2, TASKS)  # the file's own
+    assert (found.keys.score.evaluation, found.folder) == ("best", Path("runs/sweeps/other"))
     drawn = parse(["x.yaml", "--vary.ppo.lr", "{low: 1, high: 2}"])[2]
     assert drawn == {"vary": {"ppo.lr": {"low": 1, "high": 2}}}
 
 
 def test_a_name_belongs_to_the_settings_and_to_nothing_else():
-    known = {trial.config.ppo.lr: folder_name(trial) for trial in made(vary=LRS)}
+    known = {trial.config.ppo.lr: trial.name for trial in made(vary=LRS)}
     assert len(set(known.values())) == 3
     assert known[0.01].startswith("lr-0.01_")
-    turned = {trial.config.ppo.lr: folder_name(trial) for trial in made(vary={"ppo.lr": ["3e-2", 0.04, 0.01]})}
+    turned = {trial.config.ppo.lr: trial.name for trial in made(vary={"ppo.lr": ["3e-2", 0.04, 0.01]})}
     assert {lr: turned[lr] for lr in (0.01, 0.03)} == {lr: known[lr] for lr in (0.01, 0.03)}
     free = made(vary=LRS, settings=BASE["settings"] | {"checkpoint_every": 7, "report": False}, log_dir="elsewhere")
-    assert [folder_name(trial) for trial in free] == list(known.values())
+    assert [trial.name for trial in free] == list(known.values())
     for changed in ({"n_updates": 30}, {"n_seeds": 3}, {"ppo.gamma": 0.5}):
-        others = {folder_name(trial) for trial in made(vary=LRS, settings=BASE["settings"] | changed)}
+        others = {trial.name for trial in made(vary=LRS, settings=BASE["settings"] | changed)}
         assert not others & set(known.values())
 
 
@@ -401,8 +417,8 @@ def test_names_are_as_short_as_they_can_be():
     }  # fmt: skip
     assert short_names(["seed", "runner.seed"]) == {"seed": "seed", "runner.seed": "runner.seed"}
     long = made(vary={"eval.tasks": [["TrainingDistribution", "MiniMaze", "Labyrinth", "Maze"]]}, settings={})
-    assert len(folder_name(long[0])) < 100
-    assert set(folder_name(long[0])) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-+")
+    assert len(long[0].name) < 100
+    assert set(long[0].name) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-+")
 
 
 def test_all_trials_are_trained_and_the_table_is_sorted(capsys):
@@ -427,7 +443,7 @@ def test_all_trials_are_trained_and_the_table_is_sorted(capsys):
     assert (config.ppo.lr, config.run_folder) == (0.03, folder / found[0]["name"])
     again = read_sweep(str(folder / "sweep.yaml"))
     assert again.folder == folder
-    assert [trial.config for trial in trials(again, lambda c: None)] == [trial.config for trial in made(vary=LRS)]
+    assert [trial.config for trial in runs_of(again)] == [trial.config for trial in made(vary=LRS)]
 
 
 def test_a_table_that_is_too_wide_keeps_its_scores(capsys, monkeypatch):
@@ -543,11 +559,12 @@ def test_trials_share_the_memory_of_a_gpu(monkeypatch):
 
 
 def test_several_processes_may_work_on_one_sweep(capsys):
-    folder = SweepFolder(sweep_of(BASE | {"vary": LRS}), made(vary=LRS))
-    folder.begin()
-    with filelock.FileLock(folder.notes / f".{folder.names[2]}.lock"):
+    run = made(vary=LRS)[1]
+    Path(run.lock().lock_file).parent.mkdir(parents=True)
+    Path("runs/sweeps/toy/journal.log").touch()
+    with filelock.FileLock(run.lock().lock_file):
         assert sweep(vary=LRS) == 0
-    assert f"trial 2 ({folder.names[2]}) is trained by another process" in capsys.readouterr().out
+    assert f"trial 2 ({run.name}) is trained by another process" in capsys.readouterr().out
     assert [lr for lr, _ in started()] == [0.01, 0.03]
     assert sweep(vary=LRS) == 0
     assert [lr for lr, _ in started()] == [0.01, 0.03, 0.02]
@@ -557,34 +574,34 @@ def test_what_another_process_has_done_in_the_meantime_is_not_done_again(capsys,
     behave(lr_0_01="fail")
     assert sweep("--trial", 1, vary=LRS) == 1
     behave()
-    taken = Workers._taken
+    taken = work.taken
 
-    def done_first(workers, trial):
-        if trial.number == 2:
-            (workers.folder.run(trial).checkpoints / "20").mkdir(parents=True)
-        if trial.number == 3:
-            workers.folder.failure(trial).write_text("no luck\n")
-        return taken(workers, trial)
+    def done_first(run):
+        if run.number == 2:
+            (run.folder.checkpoints / "20").mkdir(parents=True)
+        if run.number == 3:
+            other = SweepStudy(sweep_of(BASE | {"vary": LRS}), lambda config: None)
+            other.open(write=True)
+            other.note_failure(3, "no luck")
+        return taken(run)
 
-    monkeypatch.setattr(Workers, "_taken", done_first)
+    monkeypatch.setattr(work, "taken", done_first)
     assert sweep(vary=LRS) == 1
     printed = capsys.readouterr().out
-    assert re.search(r"trial 2 \(lr-0.02_\w+\) has been finished by another process", printed)
+    assert re.search(r"trial 2 \(lr-0.02_\w+\) is finished already", printed)
     assert re.search(r"trial 3 \(lr-0.03_\w+\) has failed in another process: no luck", printed)
     assert started() == [(0.01, 0), (0.01, 10)]  # one that had failed before is tried again
 
 
 def test_a_stopped_trial_saves_what_it_has_trained_and_else_leaves_at_once():
-    found = made(vary=LRS)
-    folder = SweepFolder(sweep_of(BASE | {"vary": LRS}), found)
-    run, workers, calls = folder.run(found[0]), Workers(folder, found), []
-    (run.checkpoints / "10").mkdir(parents=True)
+    run, calls = made(vary=LRS)[0], []
+    run.folder.path.mkdir(parents=True)
     process = SimpleNamespace(terminate=lambda: calls.append("save"), kill=lambda: calls.append("leave"))
 
     def stop_after(update: int, time: int) -> None:
-        run.metrics.write_text(f"update,env_steps,seconds\n{update},1,1\n")
-        os.utime(run.metrics, ns=(time, time))
-        workers._stop(Worker(found[0], 0, process, folder.lock(found[0]), 0, 0.0, update=10, table=1000))
+        run.folder.metrics.write_text(f"update,env_steps,seconds\n{update},1,1\n")
+        os.utime(run.folder.metrics, ns=(time, time))
+        Worker(run, 0, process, run.lock(), 0, update=10, table=1000).stop()
 
     stop_after(15, 1000)  # a process that was killed has left rows later than its checkpoint
     stop_after(10, 2000)  # the next one has dropped them, and compiles
@@ -606,8 +623,9 @@ def test_a_trial_under_way_says_when_it_was_last_heard_of(capsys, monkeypatch):
     behave(lr_0_02="kill")
     assert sweep(vary=LRS) == 1
     (folder,) = Path("runs/sweeps/toy").glob("lr-0.02*")
-    (failure,) = Path("runs/sweeps/toy/trials").glob("lr-0.02*.failed")
-    failure.unlink()
+    study = SweepStudy(sweep_of(BASE | {"vary": LRS}), lambda config: None)
+    study.open(write=True)
+    study.note_failure(2, None)
     os.utime(folder / "metrics.csv", (time.time() - 150, time.time() - 150))
     capsys.readouterr()
     assert sweep("--table", vary=LRS) == 0
@@ -619,6 +637,126 @@ def test_a_trial_under_way_says_when_it_was_last_heard_of(capsys, monkeypatch):
     assert [row["status"] for row in (sweep("--table", vary=LRS), rows())[1]][2] == "not started"
     (folder / "config.yaml").touch()
     assert [row["status"] for row in (sweep("--table", vary=LRS), rows())[1]][2] == "unfinished"
+
+
+TPE = {"sampler": "tpe", "n_trials": 16, "vary": {"ppo.lr": {"low": 1e-3, "high": 1.0}, "runner": ["dr", "plr"]}}
+
+
+def test_tpe_looks_where_the_scores_are_high_and_goes_on_after_more_trials_are_asked_for(capsys):
+    assert sweep("--dry-run", **TPE) == 0
+    assert capsys.readouterr().out.count("its values are chosen when it begins  not started") == 16
+    assert sweep(**TPE) == 0
+    # The stub's score grows with the learning rate. Optuna's first ten trials are random.
+    lrs = [lr for lr, _ in started()]
+    assert len(set(lrs)) == 16
+    assert statistics.mean(lrs[10:]) > statistics.mean(lrs[:10]) + 0.15
+    assert [[state, value] for state, _, value in journal()] == [
+        ["COMPLETE", pytest.approx(lr * 100 + 0.005, abs=1e-6)] for lr in lrs
+    ]
+    assert all(
+        params["ppo.lr"] == pytest.approx(lr, rel=1e-3) for (_, params, _), lr in zip(journal(), lrs, strict=True)
+    )
+    assert float(rows()[0]["ppo.lr"]) == pytest.approx(max(lrs), rel=1e-4)
+    assert sweep(**TPE | {"n_trials": 18}) == 0
+    assert "16 of 18 trials are finished already" in capsys.readouterr().out
+    assert [lr for lr, _ in started()][:16] == lrs
+    assert len(started()) == 18
+
+
+def test_what_tpe_could_choose_is_tried_before_anything_is_written(capsys):
+    for vary, line in (
+        ({"ppo.lr": {"low": -1, "high": 1.0}}, "trial 1 (ppo.lr=-1): ppo.lr is -1.0: it must be positive"),
+        ({"ppo.lr": [0.1, 0.2], "ppo.n_minibatches": [1, 5]}, "trial 3 (ppo.lr=0.1, ppo.n_minibatches=5): "),
+    ):
+        assert sweep(**TPE | {"vary": vary}) == 2
+        assert line in capsys.readouterr().err
+    assert not Path("runs").exists()
+
+
+def test_a_pruner_ends_trials_that_are_worse_than_the_median(capsys):
+    """The seventh trial is worse than all before it. Optuna's rule needs five finished ones."""
+    lrs = [0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.01]
+    behave(lr_0_01="slow")
+    assert sweep(vary={"ppo.lr": lrs}, pruner="median") == 0
+    assert re.search(r"trial 7 \(lr-0.01_\w+\) ended early after 0:0\d, by median", capsys.readouterr().out)
+    assert [state for state, *_ in journal()] == ["COMPLETE"] * 6 + ["PRUNED"]
+    assert (rows()[6]["status"], rows()[6]["trial"]) == ("ended early", "7")
+    assert sweep(vary={"ppo.lr": lrs}, pruner="median") == 0
+    assert len(started()) == 7
+
+
+def test_a_sweep_that_is_killed_goes_on_where_it_was(capsys):
+    """`kill -9` leaves its trials running: they are passed over until they end, and then resumed with their values."""
+    behave(lr_any="hang")
+    asked = TPE | {"n_trials": 2}
+    code = f"from minimax_lib.sweep import main; main([{write(**asked)!r}, '--jobs', '2'], train=({sys.executable!r}, 'stub.py'))"
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.DEVNULL)
+    wait_for(lambda: len(list(Path("runs/sweeps/toy").glob("lr-*/checkpoints/10"))) == 2)
+    process.kill()
+    process.wait()
+    known = journal()
+    assert [state for state, *_ in known] == ["RUNNING"] * 2
+    assert sweep(**asked) == 0
+    assert capsys.readouterr().out.count("is trained by another process") == 2
+    for *_, orphan in starts():
+        os.kill(orphan, signal.SIGKILL)
+    behave()
+    wait_for(lambda: sweep("--jobs", 2, **asked) == 0 and len(rows()) == 2 and rows()[1]["status"] == "finished")
+    assert [params for _, params, _ in journal()] == [params for _, params, _ in known]
+    lrs = [lr for lr, _ in started()[:2]]
+    assert sorted(started()[2:]) == sorted((lr, 10) for lr in lrs)
+
+
+def wait_for(condition) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_half_a_line_in_the_journal_is_cut_off_and_a_damaged_one_is_refused(capsys):
+    assert sweep("--trial", 1, vary=LRS) == 0
+    path = Path("runs/sweeps/toy/journal.log")
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"op_code": 6, "worker_i')
+    assert sweep(vary=LRS) == 0
+    assert path.read_bytes().startswith(whole)
+    assert [state for state, *_ in journal()] == ["COMPLETE"] * 3
+    path.write_bytes(b"nonsense\n" + whole)
+    capsys.readouterr()
+    assert sweep(vary=LRS) == 2
+    assert capsys.readouterr().err.startswith("error: runs/sweeps/toy/journal.log is damaged (")
+
+
+def test_a_folder_of_an_earlier_version_is_refused_and_left_as_it_is(capsys):
+    folder = Path("runs/sweeps/toy")
+    (folder / "trials").mkdir(parents=True)
+    (folder / "sweep.yaml").write_text("config: maze/dr\n")
+    for words in ([], ["--table"], ["--dry-run"], ["--trial", 1]):
+        assert sweep(*words, vary=LRS) == 2
+        said = capsys.readouterr().err
+        assert said.startswith(
+            "error: runs/sweeps/toy was made by an earlier minimax-sweep, which kept no journal.log: "
+        )
+        assert said.count("\n") == 1
+    assert sorted(path.name for path in folder.rglob("*")) == ["sweep.yaml", "trials"]
+
+
+def test_without_optuna_one_line_says_what_to_install(capsys, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: None if name == "optuna" else find(name, *rest)
+    )
+    assert sweep(vary=LRS) == 2
+    assert capsys.readouterr().err == (
+        'error: optuna is not installed, which chooses the trials: pip install "minimax-ued[sweep]"\n'
+    )
+    # The help, and all that is imported with the command, do without it.
+    code = "import sys; sys.modules['optuna'] = None; from minimax_lib.sweep import main; main(['--help'])"
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert "--sampler {grid,random,tpe}" in done.stdout
 
 
 def test_one_trial_alone():
@@ -635,9 +773,9 @@ def test_signals_save_the_trials_and_a_second_one_always_works(here):
     driver = """
 import os, signal, sys, threading, time
 from pathlib import Path
-from minimax_lib.experiment import workers
+from minimax_lib.sweeps import work
 from minimax_lib.sweep import main
-workers.POLL = 0.02
+work.POLL = 0.02
 def send(*numbers):
     Path("hangs").unlink(missing_ok=True)
     def strike():
@@ -669,7 +807,7 @@ go("stubborn", signal.SIGINT, signal.SIGINT)
     assert done.stdout.count("interrupted: there is no checkpoint yet") == 1
     # Of each sweep, the first trial was finished and the third never began. An interrupted one is no failure.
     assert [lr for lr, _ in started()] == [0.01, 0.02] * 5
-    assert not list(Path("runs/sweeps").glob("*/trials/*.failed"))
+    assert not any("failure" in path.read_text() for path in Path("runs/sweeps").glob("*/journal.log"))
     for *_, process in (start for start in starts() if start[1] != "end"):
         with pytest.raises(ProcessLookupError):
             os.kill(process, 0)
@@ -710,7 +848,10 @@ def test_two_trials_never_share_a_folder(capsys):
     vary = {"wandb.project": ["mazes", "a b", "a_b"]}
     assert sweep(vary=vary) == 2
     said = capsys.readouterr().err
-    assert re.match(r"error: trials 2 and 3 would have one folder, project-a_b_\w+: leave out wandb.project, ", said)
+    assert re.match(
+        r"error: sweep 'toy.yaml': trials 2 and 3 would have one folder, project-a_b_\w+: leave out wandb.project, ",
+        said,
+    )
     assert not Path("runs").exists()
 
 
@@ -759,13 +900,13 @@ SHIPPED = shipped_sweeps()
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_shipped_sweep_contains_the_published_run(name):
     asked = read_sweep(name)
-    found = trials(asked, lambda config: None)
+    found = runs_of(asked)
     assert SHIPPED[name].read_text().startswith("# ")
     bases = read_yaml(SHIPPED[name])["config"]
     for base in [bases] if isinstance(bases, str) else bases.values():
         published = flat(to_dict(load_yaml(base))) | {"n_seeds": found[0].config.n_seeds, "report": False}
         assert published in [flat(to_dict(trial.config)) for trial in found]
-    checker(asked)(found[-1].config)
+    check_of(asked)(found[-1].config)
 
 
 def test_sweeps_are_no_configurations(capsys):
@@ -781,7 +922,7 @@ def test_the_page_names_every_flag_key_column_and_sweep():
     page = (ROOT / "docs" / "sweeps.md").read_text()
     assert sweep("--trial", 1, vary=LRS) == 0
     columns = [name for name in rows()[0] if name not in ("trial", "name", "ppo.lr")]
-    keys = ["config", "settings", "vary", *(name for name in setting_hints(Plan) if name != "score")]
+    keys = ["config", "settings", "vary", *(name for name in setting_hints(SweepKeys) if name != "score")]
     score = [f"score.{name}" for name in setting_hints(ScoreSettings)]
     for name in [*columns, *keys, *score, *SHIPPED]:
         assert f"`{name}`" in page, name
@@ -789,7 +930,7 @@ def test_the_page_names_every_flag_key_column_and_sweep():
         assert f"`--{name.replace('_', '-')}" in page, name
     counts = dict(re.findall(r"^\| `(\w+)`.* \| (\d+) \|", page, re.MULTILINE))
     for name in SHIPPED.keys() & counts.keys():
-        assert len(trials(read_sweep(name), lambda config: None)) == int(counts[name]), name
+        assert len(runs_of(read_sweep(name))) == int(counts[name]), name
     assert len(SHIPPED.keys() & counts.keys()) == len(SHIPPED) - 1  # two share a row
     (example,) = re.findall(r"Write `lr.yaml`:\n\n```yaml\n(.*?)```", page, re.DOTALL)
     Path("lr.yaml").write_text(example)
