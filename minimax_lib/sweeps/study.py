@@ -35,7 +35,7 @@ FILE, JOURNAL, OLD = "sweep.yaml", "journal.log", "old_sweeps"
 BASE = "config"  # Optuna's name for the choice of what a trial starts from
 FAILURE = "failure"  # an attribute of a trial: [why its last process failed, when]
 DRAWS, MOST_DRAWS = 100, 200_000  # of random trials: for each of them, and in all, before it gives up
-PATIENCE = 10.0  # seconds to wait for another process of the same sweep, which is writing
+PATIENCE = 60.0  # seconds to wait for other processes of the same sweep, which write: an array may start many
 FINISHED, PRUNED, FAILED, UNFINISHED, WAITING = "finished", "ended early", "failed", "unfinished", "not started"
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)

@@ -75,6 +75,7 @@ class Workers:
         self._command = tuple(command)
         self._n_done = 0
         self._running: list[Worker] = []
+        self._pace = (0, 0.0)  # updates, and seconds when the last of them came
         # Trials that failed before are tried again, but not those that fail in another process from now on.
         self._failures = {number: study.failure(number) for number in numbers}
         self._waiting = list(numbers)
@@ -150,7 +151,7 @@ class Workers:
             progress.say(f"{which} has failed{' in another process' if run else ''}: {line}")
         elif lock:
             self._launch(run, lock)
-            return True
+            lock = None  # it is the worker's now
         if lock:
             lock.release()
         return True
@@ -194,7 +195,8 @@ class Workers:
         """Records in the journal that the run of a trial is finished."""
         self._n_done += 1
         run = self.study.begin(number)
-        assert run is not None
+        if run is None:  # a trial that was ended early, with values that this version refuses
+            return
         self._report(run)
         settings = self.study.sweep.keys.score
         scores = scores_of(run, settings)
@@ -234,11 +236,15 @@ class Workers:
         runs = [*map(self.study.run, self._waiting), *(worker.run for worker in self._running)]
         left = sum(run.config.n_updates - updates_of(run) if run else self.study.example.n_updates for run in runs)
         speeds = [last_rows(worker.run.folder.metrics, 1) for worker in self._running]
+        # Updates come in lumps, with a compilation between: from one to the next, the time that is left runs down.
+        if n_done > self._pace[0]:
+            self._pace = (n_done, seconds)
+        done, took = self._pace
         return Standing(
             update=self._n_updates(),
             n_updates=self._n_updates() + left,
             steps_per_second=sum(float(rows[-1].get("steps_per_second", 0)) for rows in speeds if rows) or math.nan,
-            seconds_left=seconds / n_done * left if n_done > 0 else math.nan,
+            seconds_left=max(took / done * left - (seconds - took), 0.0) if done else math.nan,
             about=f"trial {numbers} of {len(self.study.numbers)} ({told})",
         )
 
