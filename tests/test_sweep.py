@@ -514,6 +514,19 @@ def test_a_pruner_ends_trials_that_are_worse_than_the_median(capsys):
     assert len(started()) == 7
 
 
+def test_hyperband_keeps_the_best_of_those_that_came_as_far():
+    """Its groups are of few trials here: at least the last and best one is never ended, and the worst ones are."""
+    lrs = [0.09, *(round(0.001 * i, 3) for i in range(1, 9)), 0.1]
+    behave(lr_any="slow")
+    settings = SETTINGS | {"n_updates": 40}
+    assert sweep("--jobs", 3, vary={"ppo.lr": lrs}, pruner="hyperband", settings=settings) == 0
+    states = [state for state, *_ in journal()]
+    assert states[-1] == "COMPLETE"
+    assert 0 < states.count("PRUNED") < 9
+    shorter = SETTINGS | {"eval": SETTINGS["eval"] | {"every": 30}}  # longer than the run
+    assert sweep(vary={"ppo.lr": [0.5]}, pruner="hyperband", settings=shorter) == 0
+
+
 def test_a_sweep_that_is_killed_goes_on_where_it_was(capsys):
     """`kill -9` leaves its trials running: they are passed over until they end, and then resumed with their values."""
     behave(lr_any="hang")

@@ -24,10 +24,8 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
 from minimax_lib.config import Config
-from minimax_lib.config.sweep import DIGITS, MOST_TRIALS, Between, Choices, Sweep, SweepKeys
-from minimax_lib.config.tree import flat, overlay
+from minimax_lib.config.sweep import DIGITS, MOST_TRIALS, Choices, Sweep, SweepKeys
 from minimax_lib.experiment.files import copy_aside, saved_updates, write_atomically
-from minimax_lib.experiment.provenance import FREE
 from minimax_lib.messages import one_line
 from minimax_lib.sweeps.runs import NOTES, Check, SweepRun, fingerprint, refuse_same, run_of
 
@@ -45,17 +43,19 @@ class SweepStudy:
     """The trials of a sweep, by number from 1. ValueError in one line where one of them is impossible."""
 
     def __init__(self, sweep: Sweep, check: Check) -> None:
-        self.sweep = sweep
-        self.folder = sweep.folder
+        self.sweep, self.folder, keys = sweep, sweep.folder, sweep.keys
         self._check = check
         self._kinds: dict[str, Choices] = {BASE: list(sweep.bases), **sweep.vary}
         self._planned = combinations_of(sweep)
         runs = [run_of(sweep, number, *values, check=check) for number, values in enumerate(self._planned, start=1)]
         self.example = runs[0].config
+        # More random trials are the same study, and so is all that has the same names.
+        names = [run.name for run in (runs[: len(sweep.bases)] if keys.sampler == "random" else runs)]
+        self._name = fingerprint([names, repr(sweep.vary), keys.sampler, keys.seed, repr(keys.score)])
         self._runs: dict[int, SweepRun] = {}  # those whose values are known
         n_trials = len(runs)
-        if sweep.keys.sampler == "tpe":  # it chooses later: each value has only been tried
-            self._planned, n_trials = [], (sweep.keys.n_trials or 0) * len(sweep.bases)
+        if keys.sampler == "tpe":  # it chooses later: each value has only been tried
+            self._planned, n_trials = [], (keys.n_trials or 0) * len(sweep.bases)
         else:
             refuse_same(runs)
             self._runs = {run.number: run for run in runs}
@@ -67,7 +67,7 @@ class SweepStudy:
         ValueError where the folder is something else. Without `write` nothing on disk is changed.
         """
         self._refuse_others()
-        path, name = self.folder / JOURNAL, self._fingerprint()
+        path = self.folder / JOURNAL
         if write:
             self.folder.mkdir(parents=True, exist_ok=True)
             mend(path)
@@ -80,13 +80,13 @@ class SweepStudy:
             except (ValueError, LookupError, TypeError, AssertionError) as error:
                 what = f"{path} is damaged ({one_line(error)})"
                 raise ValueError(f"{what}: choose another name (the runs beside it are whole)") from error
-            if not write and name in known:
-                self._study = optuna.load_study(study_name=name, storage=journal, pruner=pruner)
+            if not write and self._name in known:
+                self._study = optuna.load_study(study_name=self._name, storage=journal, pruner=pruner)
                 return
             self._storage = journal if write else self._storage
         with self.alone() if write else contextlib.nullcontext():
             self._study = optuna.create_study(
-                storage=self._storage, study_name=name, direction="maximize", load_if_exists=True, pruner=pruner
+                storage=self._storage, study_name=self._name, direction="maximize", load_if_exists=True, pruner=pruner
             )
             for i in range(len(self._study.get_trials(deepcopy=False)), len(self.numbers)):
                 # Without values, Optuna's sampler chooses them when the trial begins.
@@ -110,16 +110,6 @@ class SweepStudy:
         names = sorted(path.name for path in self.folder.iterdir() if not path.name.startswith("."))
         if names:
             raise ValueError(f"{self.folder} holds files and no sweep ({names[0]}): choose another name or log_dir")
-
-    def _fingerprint(self) -> str:
-        """The name of the study: the same whenever the same is asked for, but for how many trials."""
-        sweep, keys = self.sweep, self.sweep.keys
-        bases = {label: flat(overlay(base, sweep.fixed)) for label, base in sweep.bases.items()}
-        matter = [
-            [label, [item for item in sorted(base.items()) if item[0] not in FREE]] for label, base in bases.items()
-        ]
-        vary = [[name, vars(kind) if isinstance(kind, Between) else kind] for name, kind in sweep.vary.items()]
-        return fingerprint([matter, vary, keys.sampler, keys.seed, vars(keys.score)])
 
     def _frozen(self, number: int) -> FrozenTrial:
         """What the journal says of a trial now."""
@@ -299,7 +289,7 @@ def sampler_of(keys: SweepKeys, number: int) -> BaseSampler:
 def pruner_of(keys: SweepKeys, config: Config) -> BasePruner:
     """What ends trials early, by the scores of their evaluations."""
     if keys.pruner == "hyperband":
-        return HyperbandPruner(min_resource=config.eval.every, max_resource=config.n_updates)
+        return HyperbandPruner(min(config.eval.every, config.n_updates), config.n_updates)
     return MedianPruner() if keys.pruner == "median" else NopPruner()
 
 
