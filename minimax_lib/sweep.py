@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None, train: Sequence[str] = ()) -> int:
         try:
             study.open(write=not (command.dry_run or command.table or command.slurm))
         except OSError as error:
-            raise ValueError(f"cannot write to {study.folder}: {error.strerror or error}") from None
+            raise ValueError(f"cannot open {study.folder}: {error.strerror or error}") from None
     except ValueError as error:
         return refuse(error)
     except KeyboardInterrupt:

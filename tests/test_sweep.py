@@ -306,7 +306,7 @@ def test_what_cannot_be_is_refused_in_one_line_before_anything_is_written(here, 
         (["toy.yaml", "--slurm", "jobs/lr.sh"], "slurm is 'jobs/lr.sh': jobs is no folder"),
         (["toy.yaml", "--settings.ppo.lr", "1"], "ppo.lr is in settings and in vary"),
         (["toy.yaml", "--log-dir", ".", "--name", "toy.yaml"], "error: toy.yaml is a file: choose another name"),
-        (["toy.yaml", "--log-dir", "toy.yaml"], "error: cannot write to toy.yaml/toy: Not a directory"),
+        (["toy.yaml", "--log-dir", "toy.yaml"], "error: cannot open toy.yaml/toy: Not a directory"),
         (["toy.yaml", "--log-dir", "..", "--name", "."], "name is '.': it must be the name of a folder"),
     ],
 )
