@@ -505,7 +505,7 @@ def test_a_combination_of_tpe_that_is_impossible_is_a_failed_trial(capsys):
 def test_a_pruner_ends_trials_that_are_worse_than_the_median(capsys):
     """The seventh trial is worse than all before it. Optuna's rule needs five finished ones."""
     asked = {"vary": {"ppo.lr": [0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.01]}, "pruner": "median"}
-    behave(lr_0_01="slow")
+    behave(lr_0_01="hang")
     assert sweep(**asked) == 0
     assert re.search(r"trial 7 \(lr-0.01_\w+\) ended early after 0:0\d, by median", capsys.readouterr().out)
     assert [state for state, *_ in journal()] == ["COMPLETE"] * 6 + ["PRUNED"]
@@ -514,17 +514,20 @@ def test_a_pruner_ends_trials_that_are_worse_than_the_median(capsys):
     assert len(started()) == 7
 
 
-def test_hyperband_keeps_the_best_of_those_that_came_as_far():
-    """Its groups are of few trials here: at least the last and best one is never ended, and the worst ones are."""
-    lrs = [0.09, *(round(0.001 * i, 3) for i in range(1, 9)), 0.1]
-    behave(lr_any="slow")
-    settings = SETTINGS | {"n_updates": 40}
-    assert sweep("--jobs", 3, vary={"ppo.lr": lrs}, pruner="hyperband", settings=settings) == 0
-    states = [state for state, *_ in journal()]
-    assert states[-1] == "COMPLETE"
-    assert 0 < states.count("PRUNED") < 9
-    shorter = SETTINGS | {"eval": SETTINGS["eval"] | {"every": 30}}  # longer than the run
-    assert sweep(vary={"ppo.lr": [0.5]}, pruner="hyperband", settings=shorter) == 0
+def test_hyperband_never_ends_the_best_trial_and_ends_most_bad_ones():
+    lrs = [round(0.001 * i, 3) for i in (90, *range(29, 0, -1), 100)]
+    study = opened(vary={"ppo.lr": lrs}, pruner="hyperband", settings=SETTINGS | {"n_updates": 90})
+    ended = set()
+    for number, lr in enumerate(lrs, start=1):
+        study.begin(number)
+        if any(study.report(number, dict.fromkeys(range(10, update + 1, 10), lr)) for update in range(10, 91, 10)):
+            ended.add(lr)
+        study.end(number, lr, pruned=lr in ended)
+    assert not ended & {lrs[0], lrs[-1]}
+    assert len(ended) > 10
+    assert [state for state, *_ in journal()] == ["PRUNED" if lr in ended else "COMPLETE" for lr in lrs]
+    shorter = SETTINGS | {"eval": SETTINGS["eval"] | {"every": 30}}  # evaluated less often than it is long
+    assert sweep("--name", "short", vary={"ppo.lr": [0.5]}, pruner="hyperband", settings=shorter) == 0
 
 
 def test_a_sweep_that_is_killed_goes_on_where_it_was(capsys):
