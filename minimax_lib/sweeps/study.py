@@ -24,7 +24,8 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
 from minimax_lib.config import Config
-from minimax_lib.config.sweep import DIGITS, MOST_TRIALS, Choices, Sweep, SweepKeys
+from minimax_lib.config.sweep import DIGITS, MOST_TRIALS, Choices, ScoreSettings, Sweep, SweepKeys
+from minimax_lib.config.tree import to_tree
 from minimax_lib.experiment.files import copy_aside, saved_updates, write_atomically
 from minimax_lib.messages import one_line
 from minimax_lib.sweeps.runs import NOTES, Check, SweepRun, fingerprint, refuse_same, run_of
@@ -51,7 +52,10 @@ class SweepStudy:
         self.example = runs[0].config
         # More random trials are the same study, and so is all that has the same names.
         names = [run.name for run in (runs[: len(sweep.bases)] if keys.sampler == "random" else runs)]
-        self._name = fingerprint([names, repr(sweep.vary), keys.sampler, keys.seed, repr(keys.score)])
+        # Without defaults: those of a later version may be more.
+        usual = to_tree(ScoreSettings())
+        score = {name: value for name, value in to_tree(keys.score).items() if value != usual.get(name)}
+        self._name = fingerprint([names, sweep.source.get("vary"), keys.sampler, keys.seed, score])
         self._runs: dict[int, SweepRun] = {}  # those whose values are known
         n_trials = len(runs)
         if keys.sampler == "tpe":  # it chooses later: each value has only been tried
