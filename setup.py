@@ -23,6 +23,7 @@ INSTALL = [
 GYMNAX = "gymnax>=1.0,<2.0"  # 1.0 tells an end from a time limit
 PLOTS = "matplotlib>=3.9"
 VIDEO = "imageio-ffmpeg>=0.6"  # brings its own ffmpeg
+OPTUNA = "optuna>=5.0,<6.0"
 WANDB = "wandb>=0.31,<1.0"
 GYMNASIUM = "gymnasium>=1.1"  # 1.1 names the kinds of automatic resets
 PETTINGZOO = "pettingzoo>=1.25"
@@ -42,6 +43,7 @@ EXTRAS = {
         "tensorboardX>=2.6",
         GYMNAX,
         GYMNASIUM,
+        OPTUNA,
         PETTINGZOO,
         PLOTS,
         VIDEO,
@@ -64,6 +66,7 @@ EXTRAS = {
     # Craftax-Classic (--env Craftax). Not beside minigrid: its pygame and minigrid's pygame-ce are the same import.
     "craftax": ["craftax>=1.6.1,<2.0"],
     "test-craftax": ["craftax>=1.6.1,<2.0", *RUN_TESTS],  # tests/test_craftax.py, for the same reason apart
+    "sweep": [OPTUNA],  # minimax-sweep: it chooses the trials, ends bad ones early and keeps the journal of them
     "tensorboard": ["tensorboardX>=2.6"],  # a second place for the metrics of a run (--tensorboard)
     "wandb": [WANDB],  # a third (--wandb)
     "video": [VIDEO],  # films of episodes as MP4 (minimax-draw --format mp4)

@@ -27,7 +27,7 @@ LAYERS = [  # each may import itself and what stands before it; the longest pref
     ["runners", "evaluation"],
     ["config"],
     ["experiment", "pictures.films", "pictures.galleries"],  # a run draws while it is under way
-    ["portable", "pictures"],
+    ["portable", "pictures", "sweeps"],
     ["commands", "train", "evaluate", "plot", "report", "sweep", "draw", "play"],
 ]
 KNOW_MAZES = {"minimax_lib.envs", "minimax_lib.envs.registry"}

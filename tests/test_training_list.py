@@ -11,8 +11,7 @@ from tiny_run import TINY, save_tiny_run
 
 from minimax_lib import draw, evaluate, report
 from minimax_lib.config import Config, from_dict
-from minimax_lib.config.sweep import Plan, ScoreSettings, Sweep
-from minimax_lib.config.trials import Trial
+from minimax_lib.config.sweep import ScoreSettings, Sweep, SweepKeys
 from minimax_lib.curricula.accel import ACCEL, ACCELSettings
 from minimax_lib.curricula.finite import FiniteList
 from minimax_lib.curricula.plr import PLR, PLRSettings
@@ -25,11 +24,10 @@ from minimax_lib.envs.maze import AMaze
 from minimax_lib.envs.registry import make_held_out
 from minimax_lib.envs.spaces import Box, Discrete
 from minimax_lib.evaluation.held_out import Evaluation
-from minimax_lib.experiment.folder import RunFolder
-from minimax_lib.experiment.sweeps import FINISHED, Result, scored
 from minimax_lib.pictures.report_episodes import newest_of, tasks_of
 from minimax_lib.pictures.scores import is_of_training
-from minimax_lib.sweep import checker
+from minimax_lib.sweeps.runs import SweepRun, check_of
+from minimax_lib.sweeps.table import scores_of
 
 KEY = jax.random.key(0)
 FINITE = FiniteList(12)
@@ -173,14 +171,16 @@ def test_a_report_knows_the_list_by_its_short_name(listed_run):
 
 def test_trials_of_a_sweep_are_sorted_by_their_own_list(tmp_path):
     trial = TINY | {"runner": {"name": "tasks", "n_levels": 6}, "eval": {"tasks": ["training_list"]}}
-    plan = Plan(score=ScoreSettings(tasks=("training_list",)))
-    check = checker(Sweep(plan, {}, {}, {}, {}))
+    keys = SweepKeys(score=ScoreSettings(tasks=("training_list",)))
+    check = check_of(Sweep(keys, {}, {}, {}, {}))
     config = from_dict(trial)
     check(config)
-    table = tmp_path / "eval.csv"
-    table.write_text("update,seed,task,solved_rate\n4,0,TrainingList6,0.25\n4,0,TrainingDistribution,1\n")
-    result = Result(Trial(1, "", {}, config, {}), "0", FINISHED)
-    assert scored(result, RunFolder(tmp_path), plan.score).scores == (0.25,)
+    run = SweepRun(1, "", {}, config, {}, tmp_path)
+    run.folder.path.mkdir()
+    run.folder.evaluations.write_text(
+        "update,seed,task,solved_rate\n4,0,TrainingList6,0.25\n4,0,TrainingDistribution,1\n"
+    )
+    assert scores_of(run, keys.score) == {4: (0.25,)}
     with pytest.raises(
         ValueError, match=r"eval.tasks is TrainingDistribution, without TrainingList6, which score.tasks"
     ):

@@ -138,7 +138,7 @@ def commands() -> dict[str, list[Flag]]:
     """The flags of the other commands."""
     settings = {name: importlib.import_module(f"minimax_lib.config.{name}").Settings(run=("RUN",)) for name in RUNS}
     parts = {name: [group] for name, group in settings.items()} | {"play": [play.Settings()]}
-    parts["sweep"] = [sweep_command.Command(), sweep.Plan()]
+    parts["sweep"] = [sweep_command.Command(), sweep.SweepKeys()]
     return {f"minimax-{name}": [flag for group in found for flag in _flags(group)] for name, found in parts.items()}
 
 

@@ -1,13 +1,15 @@
 """A sweep: a file that says where runs start from, and which settings vary among them."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from minimax_lib.config.files import read_yaml
 from minimax_lib.config.paths import check_path
-from minimax_lib.config.ranges import Range
 from minimax_lib.config.runs import merged
 from minimax_lib.config.shipped import located, shipped_sweeps
 from minimax_lib.config.tree import NAME, Tree, build, flat, overlay, setting_hints, to_tree
@@ -16,9 +18,51 @@ from minimax_lib.registry import unknown_name
 
 TREES = ("config", "settings", "vary")  # keys of a file that have no type of their own
 RESERVED = ("log_dir", "name", "resume", "distributed", "hosts")  # settings of a run that the sweep decides
+EARLIER = {"search": "sampler"}  # names that keys of a file had before
 MOST_TRIALS = 10_000
+DIGITS = 4  # of a number that is drawn or spaced: names of folders and tables stay readable
 
-Choices = list[Any] | Range  # the values of a setting
+Number = int | float
+
+
+@dataclasses.dataclass(frozen=True)
+class Between:
+    """Numbers from `low` to `high`, both included; whole numbers if both ends are."""
+
+    low: Number
+    high: Number
+    log: bool = False
+    """Evenly spread logarithms."""
+    n: int | None = None
+    """Of a grid: how many."""
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.low) and math.isfinite(self.high)):
+            raise ValueError(f"low is {self.low} and high is {self.high}: both must be finite")
+        if self.low >= self.high:
+            raise ValueError(f"low is {self.low}: it must be less than high, which is {self.high}")
+        if self.log and self.low <= 0:
+            raise ValueError(f"low is {self.low}: with log it must be positive")
+        if self.n is not None and not 2 <= self.n <= MOST_TRIALS:
+            raise ValueError(f"n is {self.n}: it must be between 2 and {MOST_TRIALS:,}")
+
+    @property
+    def is_whole(self) -> bool:
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+    def spaced(self) -> list[Number]:
+        """`n` values, evenly spaced, from low to high."""
+        assert self.n is not None
+        inner = (np.geomspace if self.log else np.linspace)(self.low, self.high, self.n)[1:-1]
+        return [self.low, *map(self.rounded, inner.tolist()), self.high]
+
+    def rounded(self, value: float) -> Number:
+        """`value` with four digits."""
+        # Within the ends, which may have more digits.
+        return round(value) if self.is_whole else min(max(float(f"{value:.{DIGITS}g}"), self.low), self.high)
+
+
+Choices = list[Any] | Between  # the values of a setting
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,15 +84,19 @@ class ScoreSettings:
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
-    """How trials are made, sorted and kept."""
+class SweepKeys:
+    """How trials are chosen, sorted and kept."""
 
-    search: Literal["grid", "random"] = "grid"
-    """All combinations of what is in `vary`, or random ones."""
+    sampler: Literal["grid", "random", "tpe"] = "grid"
+    """All combinations of what is in `vary`, random ones, or those that Optuna's TPE chooses, one after another, by the
+    scores so far."""
     n_trials: int | None = None
-    """Random ones, of each configuration. More of them later leave the first ones as they are."""
+    """Of random and tpe: trials of each configuration. More of them later leave the first ones as they are."""
     seed: int = 0
-    """Seed of the random ones."""
+    """Seed of random and tpe."""
+    pruner: Literal["none", "median", "hyperband"] = "none"
+    """Whether trials are ended early when an evaluation is worse than those of other trials at the same update: of
+    Optuna, its median rule or Hyperband."""
     score: ScoreSettings = dataclasses.field(default_factory=ScoreSettings)
     """What trials are sorted by."""
     log_dir: str = "runs/sweeps"
@@ -57,12 +105,14 @@ class Plan:
     """Name of the sweep's folder; empty: that of the file."""
 
     def __post_init__(self) -> None:
-        if self.search == "grid" and self.n_trials is not None:
-            raise ValueError(f"n_trials is {self.n_trials}, which is for search: random only (a grid has them all)")
-        if self.search == "random" and self.n_trials is None:
-            raise ValueError("n_trials is missing: say how many random trials there are to be")
+        if self.sampler == "grid" and self.n_trials is not None:
+            raise ValueError(f"n_trials is {self.n_trials}, which is for random and tpe only (a grid has them all)")
+        if self.sampler != "grid" and self.n_trials is None:
+            raise ValueError(f"n_trials is missing: say how many trials {self.sampler} is to make")
         if self.n_trials is not None and not 1 <= self.n_trials <= MOST_TRIALS:
             raise ValueError(f"n_trials is {self.n_trials}: it must be between 1 and {MOST_TRIALS:,}")
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"seed is {shown(self.seed)}: it must be between 0 and {2**32 - 1}")
         for name in ("log_dir", "name"):
             check_path(name, getattr(self, name))
         if not self.log_dir:
@@ -75,7 +125,7 @@ class Plan:
 class Sweep:
     """What a file asks for."""
 
-    plan: Plan
+    keys: SweepKeys
     bases: dict[str, Tree]  # label -> the configuration that trials start from
     fixed: Tree
     vary: dict[str, Choices]  # dotted name -> values
@@ -84,16 +134,16 @@ class Sweep:
     @property
     def whole(self) -> Tree:
         """The file with every key: another file that says the same."""
-        return {key: self.source.get(key) for key in TREES} | to_tree(self.plan)
+        return {key: self.source.get(key) for key in TREES} | to_tree(self.keys)
 
     @property
     def folder(self) -> Path:
-        return Path(self.plan.log_dir) / self.plan.name
+        return Path(self.keys.log_dir) / self.keys.name
 
 
 def known_keys() -> list[str]:
     """The keys of a file."""
-    return [*TREES, *setting_hints(Plan)]
+    return [*TREES, *setting_hints(SweepKeys)]
 
 
 def located_sweep(name: str) -> Path:
@@ -112,11 +162,19 @@ def located_sweep(name: str) -> Path:
 def read_sweep(name: str, flags: Tree | None = None) -> Sweep:
     """The sweep in a file, or a shipped one by its name; `flags` win over the file. ValueError in one line."""
     path = located_sweep(name)
-    said = {"name": path.stem} | read_yaml(path)
     try:
+        said = {"name": path.stem} | renamed(read_yaml(path))
         return sweep_of(_overlaid(said, flags or {}))
     except ValueError as error:
         raise ValueError(f"sweep {shown(name)}: {error}") from None
+
+
+def renamed(tree: Tree) -> Tree:
+    """The keys by the names that they have now; ValueError for one that has both."""
+    for earlier, name in EARLIER.items():
+        if earlier in tree and name in tree:
+            raise ValueError(f"{earlier} and {name} are one key: leave out {earlier}, its earlier name")
+    return {EARLIER.get(key, key): value for key, value in tree.items()}
 
 
 def _overlaid(said: Tree, flags: Tree) -> Tree:
@@ -135,16 +193,16 @@ def sweep_of(tree: Tree) -> Sweep:
     for key in tree:
         if key not in known_keys():
             raise unknown_name("key", key, known_keys())
-    plan = build(Plan, {key: value for key, value in tree.items() if key not in TREES})
+    keys = build(SweepKeys, {key: value for key, value in tree.items() if key not in TREES})
     fixed = nested(_mapping(tree.get("settings"), "settings"), "settings")
     _refuse_reserved("settings", flat(fixed))
-    vary = {str(name): choices(name, value, plan) for name, value in _mapping(tree.get("vary"), "vary").items()}
+    vary = {str(name): choices(name, value, keys.sampler) for name, value in _mapping(tree.get("vary"), "vary").items()}
     _refuse_reserved("vary", vary)
     for name in vary:
         if name in flat(fixed):
             raise ValueError(f"{name} is in settings and in vary: leave it out of one of them")
     bases = {label: base_of(base, fixed) for label, base in labelled(tree.get("config")).items()}
-    return Sweep(plan, bases, fixed, vary, tree)
+    return Sweep(keys, bases, fixed, vary, tree)
 
 
 def _mapping(value: Any, key: str) -> dict[Any, Any]:
@@ -207,15 +265,15 @@ def base_of(name: str, fixed: Tree) -> Tree:
     return {"report": False} | {key: value for key, value in said.items() if key not in RESERVED}
 
 
-def choices(name: str, value: Any, plan: Plan) -> Choices:
+def choices(name: str, value: Any, sampler: str) -> Choices:
     """The values of a setting; ValueError where there is none, or one twice."""
     if isinstance(value, dict) and NAME not in value:
-        found = _range(value, f"vary.{name}.")
-        if plan.search == "grid" and found.n is None:
+        found = _between(value, f"vary.{name}.")
+        if sampler == "grid" and found.n is None:
             raise ValueError(f"vary.{name}.n is missing: say how many values of the range the grid has")
-        if plan.search == "random" and found.n is not None:
+        if sampler != "grid" and found.n is not None:
             raise ValueError(f"vary.{name}.n is {found.n}, which is for a grid only: leave it out")
-        if plan.search == "random":
+        if sampler != "grid":
             return found
         value = found.spaced()
     if not isinstance(value, list) or not value:
@@ -229,9 +287,9 @@ def choices(name: str, value: Any, plan: Plan) -> Choices:
     return value
 
 
-def _range(value: Tree, path: str) -> Range:
+def _between(value: Tree, path: str) -> Between:
     try:
-        found: Range = build(Range, value, path)
+        found: Between = build(Between, value, path)
     except ValueError as error:
         # A rule of the range itself names only its own part.
         known = str(error).startswith((path, "unknown"))

@@ -9,7 +9,7 @@ import yaml
 from minimax_lib.config.help import Flag, sections, show_flags
 from minimax_lib.config.paths import check_path
 from minimax_lib.config.shipped import shipped_sweeps
-from minimax_lib.config.sweep import Plan, known_keys
+from minimax_lib.config.sweep import EARLIER, SweepKeys, known_keys
 from minimax_lib.config.tree import Tree, build, overlay, setting_hints
 from minimax_lib.config.values import Words
 from minimax_lib.config.words import split_flags
@@ -73,6 +73,7 @@ def parse(words: Sequence[str]) -> tuple[Command, str, Tree]:
     keys: Tree = {}
     for name, values in split_flags(flags):
         first, _, rest = name.partition(".")
+        first = EARLIER.get(first, first)
         if first in known_keys():
             keys = overlay(
                 keys, {first: {rest: _of_words(first, values)}} if rest else {first: _of_words(first, values)}
@@ -114,4 +115,4 @@ def show_help() -> NoReturn:
     )
     notes = {"score.tasks": "`minimax-train --list tasks` shows what there is."}
     command = sections(Command(), "What to do", {}, first=first)
-    show_flags(USAGE, [*command, *sections(Plan(), "The keys of FILE", notes, first=keys)])
+    show_flags(USAGE, [*command, *sections(SweepKeys(), "The keys of FILE", notes, first=keys)])

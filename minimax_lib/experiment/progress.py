@@ -24,9 +24,10 @@ class Standing:
     seconds_left: float = math.nan
     training_return: float = math.nan
     solved_rate: float = math.nan
+    about: str = ""  # what comes first: of a sweep, its trials
 
     def __str__(self) -> str:
-        parts = [f"update {self.update:,}/{self.n_updates:,}"]
+        parts = [*([self.about] if self.about else []), f"update {self.update:,}/{self.n_updates:,}"]
         if math.isfinite(self.steps_per_second):
             parts.append(f"{self.steps_per_second:,.0f} steps/s")
         if math.isfinite(self.seconds_left):

@@ -1,0 +1,1 @@
+"""Sweeps: many trainings from one file, chosen by Optuna, each in its own process."""
