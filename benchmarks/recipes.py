@@ -21,7 +21,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from minimax_lib.config.evaluate import Settings
+from minimax_lib.config.evaluate import EvaluateSettings
 from minimax_lib.envs.registry import make_held_out
 from minimax_lib.evaluate import main as evaluate
 from minimax_lib.evaluation.held_out import evaluation_keys
@@ -71,14 +71,14 @@ def tasks_of(run: Run, method: str, args: argparse.Namespace) -> list[Row]:
     for suite in args.suites:
         tasks = make_held_out(run.config.env, [suite]).names
         flags = ["--tasks", suite, "--n-episodes", str(args.n_episodes)]
-        settings = Settings(run=(str(run.folder.path),), tasks=(suite,), n_episodes=args.n_episodes)
+        settings = EvaluateSettings(run=(str(run.folder.path),), tasks=(suite,), n_episodes=args.n_episodes)
         rows += evaluated(run, settings, flags, tasks, {"method": method, "suite": suite})
     return rows
 
 
 def levels_of(run: Run, method: str, args: argparse.Namespace) -> list[Row]:
     """The rows of a run on the worst of the levels that all runs are compared on, whatever they were trained on."""
-    settings = Settings(run=(str(run.folder.path),), robust=True, n_levels=args.n_levels)
+    settings = EvaluateSettings(run=(str(run.folder.path),), robust=True, n_levels=args.n_levels)
     which = {"method": method, "suite": "robust"}
     env = dataclasses.replace(run.config.env, **COMMON_LEVELS)
     if env == run.config.env:
@@ -91,7 +91,7 @@ def levels_of(run: Run, method: str, args: argparse.Namespace) -> list[Row]:
     return rows_of(run, loaded.update, level_scores(SHARES, run.seeds, result), settings, which)
 
 
-def evaluated(run: Run, settings: Settings, flags: list[str], tasks: tuple[str, ...], which: Row) -> list[Row]:
+def evaluated(run: Run, settings: EvaluateSettings, flags: list[str], tasks: tuple[str, ...], which: Row) -> list[Row]:
     """The rows of a run with these settings. It is evaluated only if it has no such evaluation yet."""
     found = existing(settings, run, tasks)
     if found is None:
@@ -102,7 +102,7 @@ def evaluated(run: Run, settings: Settings, flags: list[str], tasks: tuple[str, 
     return rows_of(run, *found, settings, which)
 
 
-def rows_of(run: Run, update: int, scores: Scores, settings: Settings, which: Row) -> list[Row]:
+def rows_of(run: Run, update: int, scores: Scores, settings: EvaluateSettings, which: Row) -> list[Row]:
     """The rows of one evaluation of a run."""
     last = {int(row["seed"]): row for row in read_table(run.folder.metrics)[1]}  # of each seed
     returns = scores.measures.get("return")

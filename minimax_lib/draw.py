@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from minimax_lib.commands import carried_out, nothing_drawn, say, without_sweeps
-from minimax_lib.config.draw import ALL, LATEST, WHAT, Settings, parse
+from minimax_lib.config.draw import ALL, LATEST, WHAT, DrawSettings, parse
 from minimax_lib.config.shipped import located_run, shipped_agents
 from minimax_lib.config.train import import_plugins
 from minimax_lib.envs.base import Environment
@@ -30,7 +30,7 @@ EPISODE_FPS, OTHER_FPS = 10.0, 1.0
 SHOWN = 2  # episodes side by side in a film
 
 
-Prepared = tuple[Settings, dict[str, list[Run]]]  # (what is asked for, the checkpoints of each run by its name)
+Prepared = tuple[DrawSettings, dict[str, list[Run]]]  # (what is asked for, the checkpoints of each run by its name)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -61,14 +61,14 @@ def draw_all(request: Prepared) -> int:
     return 0 if any(drawn) else nothing_drawn()
 
 
-def check_formats(settings: Settings) -> None:
+def check_formats(settings: DrawSettings) -> None:
     """ValueError, with what to install, where a film cannot be written."""
     for kind in settings.format:
         if kind != "png":
             films.check_film(Path(f"film.{kind}"))
 
 
-def checkpoints_of(folder: Path, settings: Settings) -> list[Run]:
+def checkpoints_of(folder: Path, settings: DrawSettings) -> list[Run]:
     """The run at each of the checkpoints that are asked for, the oldest first; ValueError if there is none of them."""
     folder = located_run(folder)
     check_is_run(folder, shipped_agents())
@@ -86,7 +86,7 @@ def checkpoints_of(folder: Path, settings: Settings) -> list[Run]:
     return runs or [find_run(folder, "latest", given)]
 
 
-def check_run(settings: Settings, run: Run) -> None:
+def check_run(settings: DrawSettings, run: Run) -> None:
     """ValueError where the run has not the seed, the student or the tasks, or where nothing draws its levels."""
     path = run.folder.path
     env: Environment = run.config.env
@@ -115,7 +115,7 @@ def names_of(folders: Sequence[Path]) -> list[str]:
     return names
 
 
-def draw(settings: Settings, checkpoints: Sequence[Run], name: str) -> bool:
+def draw(settings: DrawSettings, checkpoints: Sequence[Run], name: str) -> bool:
     """Whether something was drawn of a run. Says of each picture where it is, or why there is none."""
     folder = FigureFolder(Path(settings.out), RECORD)
     of_all: dict[tuple[str, str], list[np.ndarray]] = {}  # what goes through all checkpoints, by kind and format
@@ -156,7 +156,7 @@ def png_bytes(picture: np.ndarray) -> bytes:
     return file.getvalue()
 
 
-def fps_of(settings: Settings, what: str) -> float:
+def fps_of(settings: DrawSettings, what: str) -> float:
     """Frames of a film in a second."""
     return settings.fps or (EPISODE_FPS if what == "episodes" else OTHER_FPS)
 
@@ -164,29 +164,29 @@ def fps_of(settings: Settings, what: str) -> float:
 # ------------------------------------------------------------------------------------------------- what can be drawn
 
 # Each gives the picture of a checkpoint; of a film, its frames.
-Draw = Callable[[Settings, LoadedRun, bool], list[np.ndarray]]
+Draw = Callable[[DrawSettings, LoadedRun, bool], list[np.ndarray]]
 
 
-def _best(settings: Settings, run: LoadedRun, film: bool) -> list[np.ndarray]:
+def _best(settings: DrawSettings, run: LoadedRun, film: bool) -> list[np.ndarray]:
     return [galleries.best_levels(run, settings.n_levels, settings.columns)]
 
 
-def _sources(settings: Settings, run: LoadedRun, film: bool) -> list[np.ndarray]:
+def _sources(settings: DrawSettings, run: LoadedRun, film: bool) -> list[np.ndarray]:
     return [galleries.sources(run, settings.columns)]
 
 
-def _designs(settings: Settings, run: LoadedRun, film: bool) -> list[np.ndarray]:
+def _designs(settings: DrawSettings, run: LoadedRun, film: bool) -> list[np.ndarray]:
     return [galleries.designs([run], settings.columns)]
 
 
-def _lineage(settings: Settings, run: LoadedRun, film: bool) -> list[np.ndarray]:
+def _lineage(settings: DrawSettings, run: LoadedRun, film: bool) -> list[np.ndarray]:
     if not film:
         return [galleries.lineages(run, columns=max(settings.columns, 2))]
     best = galleries.with_parents(run)[0]
     return [run.draw(galleries.one(level), [words], columns=1) for level, words in galleries.lineage(run, best)]
 
 
-def _episodes(settings: Settings, run: LoadedRun, film: bool) -> list[np.ndarray]:
+def _episodes(settings: DrawSettings, run: LoadedRun, film: bool) -> list[np.ndarray]:
     tasks = films.tasks_to_show(run.env, tasks_of_run(settings.tasks, run.config.runner))
     episodes = run.play_tasks(tasks, greedy=settings.greedy)
     if not film:

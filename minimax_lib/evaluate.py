@@ -13,11 +13,11 @@ from rich.progress import track
 from minimax_lib import axes
 from minimax_lib.commands import refuse, without_sweeps
 from minimax_lib.config import to_dict
-from minimax_lib.config.evaluate import Settings, parse
+from minimax_lib.config.evaluate import EvaluateSettings, parse
 from minimax_lib.config.shipped import located_run, shipped_agents
 from minimax_lib.config.train import import_plugins
 from minimax_lib.config.tree import flat
-from minimax_lib.evaluation.comparison import Improvement, Method, rows, tables
+from minimax_lib.evaluation.comparison import Improvement, MethodRuns, rows, tables
 from minimax_lib.evaluation.held_out import EvalRunner, evaluation_keys
 from minimax_lib.evaluation.robustness import RobustRunner, level_key
 from minimax_lib.evaluation.statistics import MIN_SEEDS, SHARES
@@ -96,14 +96,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def found_runs(settings: Settings) -> list[Run]:
+def found_runs(settings: EvaluateSettings) -> list[Run]:
     """The runs of --run; ValueError unless they can be pooled."""
     runs = [find_run(Path(folder), settings.checkpoint, settings.plugins is not None) for folder in settings.run]
     check_poolable(runs)
     return runs
 
 
-def methods_of(settings: Settings) -> dict[str, list[Run]]:
+def methods_of(settings: EvaluateSettings) -> dict[str, list[Run]]:
     """The runs of --compare and --label by the names of their methods, as `minimax-plot` groups and names runs."""
     from minimax_lib.pictures.runs import RunTables, check_is_run, find_groups
 
@@ -119,7 +119,7 @@ def methods_of(settings: Settings) -> dict[str, list[Run]]:
     return {group.label: [found[run.path] for run in group.runs] for group in groups}
 
 
-def runners_of(settings: Settings, runs: Sequence[Run]) -> dict[Path, EvalRunner]:
+def runners_of(settings: EvaluateSettings, runs: Sequence[Run]) -> dict[Path, EvalRunner]:
     """What evaluates a seed of each run; ValueError where that is impossible.
 
     Runs with one environment and network share one, so that it is compiled once.
@@ -139,7 +139,7 @@ def runners_of(settings: Settings, runs: Sequence[Run]) -> dict[Path, EvalRunner
     return found
 
 
-def check_comparable(settings: Settings, runs: Sequence[Run], runners: Runners) -> None:
+def check_comparable(settings: EvaluateSettings, runs: Sequence[Run], runners: Runners) -> None:
     """ValueError unless all runs play the same tasks, or the same levels."""
     first = runs[0]
     for run in runs[1:]:
@@ -185,7 +185,7 @@ def check_student(run: Run, student: int) -> None:
         raise ValueError(f"student is {student}: {run.name} has {n}, counted from 0")
 
 
-def check_size(settings: Settings, run: Run, runner: EvalRunner) -> None:
+def check_size(settings: EvaluateSettings, run: Run, runner: EvalRunner) -> None:
     """ValueError if the evaluation of the run cannot fit into memory. Runs are evaluated one after another."""
     if settings.robust:
         check_level_memory(run.config.env, settings.n_levels, settings.episodes, len(run.seeds))
@@ -193,7 +193,7 @@ def check_size(settings: Settings, run: Run, runner: EvalRunner) -> None:
         check_task_memory(len(runner.names), settings.episodes, len(run.seeds))
 
 
-def evaluate(settings: Settings, runs: Sequence[Run], runner: EvalRunner, console: Console) -> None:
+def evaluate(settings: EvaluateSettings, runs: Sequence[Run], runner: EvalRunner, console: Console) -> None:
     """Evaluates every run, writes a file for each, and prints tables of all runs together."""
     for run in runs:
         run.results.mkdir(
@@ -213,7 +213,7 @@ def evaluate(settings: Settings, runs: Sequence[Run], runner: EvalRunner, consol
         console.print(f"written: {path}", highlight=False, soft_wrap=True)
 
 
-def evaluated(settings: Settings, run: Run, measure: Measure, console: Console) -> tuple[int, Scores, Path]:
+def evaluated(settings: EvaluateSettings, run: Run, measure: Measure, console: Console) -> tuple[int, Scores, Path]:
     """(update, scores, the file that has them) of the run's checkpoint."""
     run.results.mkdir(
         parents=True, exist_ok=True
@@ -223,7 +223,7 @@ def evaluated(settings: Settings, run: Run, measure: Measure, console: Console) 
     return update, scores, keep_evaluation(settings, run, update, scores)
 
 
-def compare(settings: Settings, groups: Groups, runners: Runners, console: Console) -> None:
+def compare(settings: EvaluateSettings, groups: Groups, runners: Runners, console: Console) -> None:
     """Puts the methods side by side. Runs that have not been evaluated so are evaluated first."""
     say = partial(console.print, highlight=False, markup=False, soft_wrap=True)
     out = Path(settings.out)
@@ -245,7 +245,7 @@ def compare(settings: Settings, groups: Groups, runners: Runners, console: Conso
 
 
 def with_scores(
-    runs: Sequence[Run], settings: Settings, runners: Runners, console: Console
+    runs: Sequence[Run], settings: EvaluateSettings, runners: Runners, console: Console
 ) -> dict[Path, tuple[int, Scores]]:
     """(update, scores) of each run: from the evaluation in its folder, or from one that is made now."""
     say = partial(console.print, highlight=False, markup=False, soft_wrap=True)
@@ -271,7 +271,7 @@ def with_scores(
     return found
 
 
-def notes(settings: Settings, groups: Groups, updates: Iterable[int]) -> list[str]:
+def notes(settings: EvaluateSettings, groups: Groups, updates: Iterable[int]) -> list[str]:
     """What a reader of the comparison must know of the runs."""
     found = []
     for label, runs in groups.items():
@@ -290,12 +290,12 @@ def notes(settings: Settings, groups: Groups, updates: Iterable[int]) -> list[st
     return found
 
 
-def side_by_side(groups: Groups, found: Mapping[Path, tuple[int, Scores]]) -> list[Method]:
+def side_by_side(groups: Groups, found: Mapping[Path, tuple[int, Scores]]) -> list[MethodRuns]:
     """The methods with the scores of their runs, and on tasks the improvement of each over the first."""
     from minimax_lib.pictures.bootstrap import seeds_band
     from minimax_lib.pictures.held_out import improvement_probability
 
-    methods: list[Method] = []
+    methods: list[MethodRuns] = []
     for label, runs in groups.items():
         paths = [run.folder.path for run in runs]
         scores = pooled([found[path][1] for path in paths])
@@ -308,16 +308,16 @@ def side_by_side(groups: Groups, found: Mapping[Path, tuple[int, Scores]]) -> li
             interval = (float(band[0]), float(band[1])) if band else None
             improvement = Improvement(float(improvement_probability(*both)), interval)
         updates = tuple(found[path][0] for path in paths)
-        methods.append(Method(label, tuple(run.name for run in runs), updates, scores, improvement))
+        methods.append(MethodRuns(label, tuple(run.name for run in runs), updates, scores, improvement))
     return methods
 
 
-def measure_of(settings: Settings, run: Run, runner: EvalRunner, console: Console) -> Measure:
+def measure_of(settings: EvaluateSettings, run: Run, runner: EvalRunner, console: Console) -> Measure:
     """What measures `run`, and all others that share its runner."""
     return level_measure(settings, run, runner, console) if settings.robust else task_measure(settings, runner)
 
 
-def task_measure(settings: Settings, runner: EvalRunner) -> Measure:
+def task_measure(settings: EvaluateSettings, runner: EvalRunner) -> Measure:
     """The measure that plays the held-out tasks."""
     evaluate = jax.jit(mapped(runner.evaluate, axis_name=axes.SEED))
 
@@ -328,7 +328,7 @@ def task_measure(settings: Settings, runner: EvalRunner) -> Measure:
     return measure
 
 
-def level_measure(settings: Settings, run: Run, runner: EvalRunner, console: Console) -> Measure:
+def level_measure(settings: EvaluateSettings, run: Run, runner: EvalRunner, console: Console) -> Measure:
     """The measure that plays random levels of the training distribution, the same ones for all runs."""
     # Any of the runs will do: runs that are pooled have the same environment.
     program = RobustRunner(run.config.env, runner.agent, settings.robust_protocol, runner.choose)
@@ -343,7 +343,7 @@ def level_measure(settings: Settings, run: Run, runner: EvalRunner, console: Con
     return measure
 
 
-def print_tables(settings: Settings, scores: Scores, console: Console) -> None:
+def print_tables(settings: EvaluateSettings, scores: Scores, console: Console) -> None:
     """Prints the scores over all seeds, and those of each seed."""
     how = f"{settings.episodes} {'greedy' if settings.greedy else 'sampled'} episodes"
     if settings.robust:

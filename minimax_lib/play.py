@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from minimax_lib.commands import carried_out
-from minimax_lib.config.play import Settings, parse
+from minimax_lib.config.play import PlaySettings, parse
 from minimax_lib.envs.base import Environment, EnvState, Level, progress_of
 from minimax_lib.envs.registry import make_held_out
 from minimax_lib.envs.terminal import Cell, painted, window
@@ -298,14 +298,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     return carried_out(argv, prepared, play)
 
 
-def prepared(words: Sequence[str]) -> tuple[Settings, Callable[[], Game]]:
+def prepared(words: Sequence[str]) -> tuple[PlaySettings, Callable[[], Game]]:
     """(what is asked for, what makes the game); ValueError in one line."""
     settings = parse(words)
     check_terminal()
     return settings, watched(settings) if settings.run else walked(settings)
 
 
-def play(request: tuple[Settings, Callable[[], Game]]) -> int:
+def play(request: tuple[PlaySettings, Callable[[], Game]]) -> int:
     """Makes the game and shows it until somebody leaves; the exit status."""
     settings, make = request
     keep_compiled_programs(settings.compilation_cache)
@@ -334,7 +334,7 @@ def has_colours() -> bool:
     return encoding == "utf8" and not os.environ.get("NO_COLOR") and os.environ.get("TERM") not in (None, "dumb")
 
 
-def walked(settings: Settings) -> Callable[[], Walk]:
+def walked(settings: PlaySettings) -> Callable[[], Walk]:
     """What makes the walk; ValueError where there is no such task, or no way to show the environment."""
     held_out = make_held_out(settings.env, settings.task) if settings.task else None
     env = unwrapped(settings.env if held_out is None else held_out.env)
@@ -351,7 +351,7 @@ def walked(settings: Settings) -> Callable[[], Walk]:
     return lambda: Walk(env, draw_level, settings.seed, settings.map)
 
 
-def watched(settings: Settings) -> Callable[[], Watch]:
+def watched(settings: PlaySettings) -> Callable[[], Watch]:
     """What makes the agent's walk; ValueError where there is no such run or task, or no way to show it."""
     from minimax_lib.experiment.loaded import opened_run
     from minimax_lib.experiment.saved import find_run

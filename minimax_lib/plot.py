@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from minimax_lib.commands import carried_out, nothing_drawn, say, without_sweeps
-from minimax_lib.config.plot import FIGURES, Settings, parse
+from minimax_lib.config.plot import FIGURES, PlotSettings, parse
 from minimax_lib.pictures import curves, held_out, lines, scores
 from minimax_lib.pictures.opponents import have_met, wins_against_opponents
 from minimax_lib.pictures.output import FigureFolder
@@ -22,7 +22,7 @@ RELATIVE_METRICS = ("held_out/return", "return")
 Request = tuple[str, Callable[[], Picture]]  # what is drawn, in words, and how
 
 
-Prepared = tuple[Settings, Sequence[Group], Sequence[tuple[str, Picture | NotDrawn]]]
+Prepared = tuple[PlotSettings, Sequence[Group], Sequence[tuple[str, Picture | NotDrawn]]]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -48,7 +48,7 @@ def check_matplotlib() -> None:
         raise ValueError('matplotlib is not installed, which draws the figures: pip install "minimax-ued[plots]"')
 
 
-def check_names(settings: Settings, groups: Sequence[Group]) -> None:
+def check_names(settings: PlotSettings, groups: Sequence[Group]) -> None:
     """ValueError for an unknown metric, task or baseline."""
     for metric in settings.metrics:
         lines.check_metric(groups, metric)
@@ -59,7 +59,7 @@ def check_names(settings: Settings, groups: Sequence[Group]) -> None:
         raise unknown_name("baseline", settings.baseline, labels)
 
 
-def drawable(settings: Settings, groups: Sequence[Group]) -> Iterator[tuple[str, Picture | NotDrawn]]:
+def drawable(settings: PlotSettings, groups: Sequence[Group]) -> Iterator[tuple[str, Picture | NotDrawn]]:
     """(what it is, the figure, or why there is none) of every figure that is asked for."""
     for what, picture in requests(settings, groups):
         try:
@@ -68,20 +68,20 @@ def drawable(settings: Settings, groups: Sequence[Group]) -> Iterator[tuple[str,
             yield what, error
 
 
-def requests(settings: Settings, groups: Sequence[Group]) -> Iterator[Request]:
+def requests(settings: PlotSettings, groups: Sequence[Group]) -> Iterator[Request]:
     """The figures that are asked for, in the order of FIGURES."""
     of = {name: REQUESTS[name] for name in FIGURES if name in settings.figures}
     for make in of.values():
         yield from make(settings, groups)
 
 
-def _curves(settings: Settings, groups: Sequence[Group]) -> Iterator[Request]:
+def _curves(settings: PlotSettings, groups: Sequence[Group]) -> Iterator[Request]:
     for metric in settings.metrics or DEFAULT_METRICS:
         draw = partial(curves.learning_curve, groups, metric, settings.x, settings.smooth, settings.tasks)
         yield f"learning curve of {metric}", draw
 
 
-def _complexity(settings: Settings, groups: Sequence[Group]) -> Iterator[Request]:
+def _complexity(settings: PlotSettings, groups: Sequence[Group]) -> Iterator[Request]:
     metrics = lines.level_metrics(groups)
     for metric in metrics:
         yield (
@@ -96,36 +96,36 @@ def _impossible(why: str) -> Picture:
     raise NotDrawn(why)
 
 
-def _scores(settings: Settings, groups: Sequence[Group]) -> scores.Evaluated:
+def _scores(settings: PlotSettings, groups: Sequence[Group]) -> scores.ComparedScores:
     return scores.evaluated(groups, settings.score, settings.tasks, settings.held_out)
 
 
-def _bars(settings: Settings, groups: Sequence[Group]) -> Iterator[Request]:
+def _bars(settings: PlotSettings, groups: Sequence[Group]) -> Iterator[Request]:
     yield "held-out bars", lambda: held_out.held_out_bars(_scores(settings, groups))
 
 
-def _aggregates(settings: Settings, groups: Sequence[Group]) -> Iterator[Request]:
+def _aggregates(settings: PlotSettings, groups: Sequence[Group]) -> Iterator[Request]:
     yield "aggregates", lambda: held_out.aggregates(_scores(settings, groups), settings.optimum)
 
 
-def _improvement(settings: Settings, groups: Sequence[Group]) -> Iterator[Request]:
+def _improvement(settings: PlotSettings, groups: Sequence[Group]) -> Iterator[Request]:
     yield (
         "probability of improvement",
         lambda: held_out.probability_of_improvement(_scores(settings, groups), settings.baseline),
     )
 
 
-def _profiles(settings: Settings, groups: Sequence[Group]) -> Iterator[Request]:
+def _profiles(settings: PlotSettings, groups: Sequence[Group]) -> Iterator[Request]:
     yield "performance profiles", lambda: held_out.performance_profiles(_scores(settings, groups))
 
 
-def _opponents(settings: Settings, groups: Sequence[Group]) -> Iterator[Request]:
+def _opponents(settings: PlotSettings, groups: Sequence[Group]) -> Iterator[Request]:
     # Few environments have opponents. Where they were not asked for by name, nothing is said of them.
     if have_met(groups) or settings.figures != tuple(FIGURES):
         yield "wins against opponents", lambda: wins_against_opponents(groups)
 
 
-def _bank(settings: Settings, groups: Sequence[Group]) -> Iterator[Request]:
+def _bank(settings: PlotSettings, groups: Sequence[Group]) -> Iterator[Request]:
     if curves.has_bank(groups) or settings.figures != tuple(FIGURES):
         yield (
             "wins against the bank",
@@ -133,12 +133,12 @@ def _bank(settings: Settings, groups: Sequence[Group]) -> Iterator[Request]:
         )
 
 
-def _gap(settings: Settings, groups: Sequence[Group]) -> Iterator[Request]:
+def _gap(settings: PlotSettings, groups: Sequence[Group]) -> Iterator[Request]:
     how = (settings.score, settings.x, settings.smooth, settings.tasks)
     yield "generalisation gap", partial(curves.generalisation_gap, groups, *how)
 
 
-def _relative(settings: Settings, groups: Sequence[Group]) -> Iterator[Request]:
+def _relative(settings: PlotSettings, groups: Sequence[Group]) -> Iterator[Request]:
     if not settings.baseline:
         labels = ", ".join(group.label for group in groups)
         yield "return relative to a baseline", partial(_impossible, f"say --baseline LABEL, one of {labels}")
@@ -148,11 +148,11 @@ def _relative(settings: Settings, groups: Sequence[Group]) -> Iterator[Request]:
         yield f"{metric} relative to {settings.baseline}", partial(relative_curve, groups, metric, *how)
 
 
-def _replay(settings: Settings, groups: Sequence[Group]) -> Iterator[Request]:
+def _replay(settings: PlotSettings, groups: Sequence[Group]) -> Iterator[Request]:
     yield "replay by difficulty", partial(replay_by_difficulty, groups, settings.difficulty)
 
 
-REQUESTS: dict[str, Callable[[Settings, Sequence[Group]], Iterator[Request]]] = {
+REQUESTS: dict[str, Callable[[PlotSettings, Sequence[Group]], Iterator[Request]]] = {
     "curves": _curves,
     "complexity": _complexity,
     "held_out": _bars,

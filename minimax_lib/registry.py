@@ -81,7 +81,7 @@ class Registry(Generic[T]):
         )
 
 
-class View(Registry[T]):
+class RegistryView(Registry[T]):
     """A registry that is read off something else, and follows it."""
 
     def __init__(self, kind: str, read: Callable[[], dict[str, T]]):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from minimax_lib.commands import carried_out, say, without_sweeps
 from minimax_lib.config.files import read_yaml
-from minimax_lib.config.report import Settings, parse
+from minimax_lib.config.report import ReportSettings, parse
 from minimax_lib.config.runs import harmless
 from minimax_lib.experiment.folder import RunFolder
 from minimax_lib.pictures import report_tables
@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return carried_out(argv, prepared, write)
 
 
-def prepared(words: Sequence[str]) -> tuple[Settings, Sequence[Group]]:
+def prepared(words: Sequence[str]) -> tuple[ReportSettings, Sequence[Group]]:
     """(what is asked for, the runs in groups); ValueError in one line."""
     settings = parse(words)
     check_matplotlib()
@@ -40,7 +40,7 @@ def prepared(words: Sequence[str]) -> tuple[Settings, Sequence[Group]]:
     return settings, groups
 
 
-def write(request: tuple[Settings, Sequence[Group]]) -> int:
+def write(request: tuple[ReportSettings, Sequence[Group]]) -> int:
     """Makes the report, and says where it is; the exit status."""
     settings, groups = request
     if settings.n_levels or settings.episodes:
@@ -54,7 +54,7 @@ def write(request: tuple[Settings, Sequence[Group]]) -> int:
     return 0
 
 
-def check_plugins(settings: Settings, groups: Sequence[Group]) -> None:
+def check_plugins(settings: ReportSettings, groups: Sequence[Group]) -> None:
     """ValueError for a run with plugins, unless the user has said which to import."""
     for group in groups:
         for run in group.runs:
@@ -62,7 +62,7 @@ def check_plugins(settings: Settings, groups: Sequence[Group]) -> None:
             harmless(read_yaml(config), config, settings.plugins is not None)
 
 
-def check_tasks(settings: Settings, groups: Sequence[Group]) -> None:
+def check_tasks(settings: ReportSettings, groups: Sequence[Group]) -> None:
     """ValueError, with the nearest name, for a task that the user names and that no run's environment has."""
     if not (settings.tasks and settings.episodes):
         return
@@ -78,7 +78,7 @@ def check_tasks(settings: Settings, groups: Sequence[Group]) -> None:
         make_held_out(config.env, tasks_of_run(settings.tasks, config.runner))
 
 
-def report(settings: Settings, groups: Sequence[Group]) -> str:
+def report(settings: ReportSettings, groups: Sequence[Group]) -> str:
     """The page."""
     n_runs = sum(len(group.runs) for group in groups)
     names = ", ".join(group.label for group in groups)
@@ -90,7 +90,7 @@ def report(settings: Settings, groups: Sequence[Group]) -> str:
     return page(title, list(parts(settings, groups)), f"{runs}; {best}" if best else runs, foot)
 
 
-def parts(settings: Settings, groups: Sequence[Group]) -> Iterator[tuple[str, str, Html]]:
+def parts(settings: ReportSettings, groups: Sequence[Group]) -> Iterator[tuple[str, str, Html]]:
     """(identifier, heading, content) of every part."""
     yield "runs", "Runs", report_tables.runs_part(groups)
     yield "configuration", "Configuration", report_tables.configuration_part(groups)

@@ -13,7 +13,14 @@ from craftax.craftax_classic.constants import Action, BlockType
 
 from minimax_lib.envs.conformance import check_environment
 from minimax_lib.envs.foreign.craftax_family import achievements
-from minimax_lib.envs.foreign.craftax_tasks import ACTIONS, BASIC, POSSIBLE, CraftaxTasks, PossibleTasks, TaskLevel
+from minimax_lib.envs.foreign.craftax_tasks import (
+    ACTIONS,
+    BASIC,
+    POSSIBLE,
+    CraftaxTaskLevel,
+    CraftaxTasks,
+    PossibleTasks,
+)
 
 ENV = CraftaxTasks(map_size=16, max_steps=150, attempt_steps=12, n_worlds=4, fail_reward=-1.0)
 N_ROWS = 24
@@ -172,7 +179,9 @@ def test_held_out_tasks_are_single_attempts():
 
 
 def test_facts_of_tasks():
-    facts = jax.vmap(ENV.level_metrics)(TaskLevel(task=jnp.array([0, 14, 15, 104, 105, 1128]), world=jnp.zeros(6, int)))
+    facts = jax.vmap(ENV.level_metrics)(
+        CraftaxTaskLevel(task=jnp.array([0, 14, 15, 104, 105, 1128]), world=jnp.zeros(6, int))
+    )
     np.testing.assert_array_equal(facts["kind"], [0, 0, 1, 1, 2, 2])
     np.testing.assert_array_equal(facts["possible"], [1, 1, 1, 1, 0, 0])
     assert set(BASIC) <= {*achievements(), "collect_drink"}

@@ -12,7 +12,7 @@ import pytest
 from minimax_lib import axes
 from minimax_lib.counts import Count
 from minimax_lib.curricula.base import Curriculum, LevelBatch, Plan, level_batch
-from minimax_lib.curricula.conformance import Trial, check_batches, check_curriculum, small_agent
+from minimax_lib.curricula.conformance import CurriculumTrial, check_batches, check_curriculum, small_agent
 from minimax_lib.curricula.designed import Teacher
 from minimax_lib.curricula.generators import GENERATORS
 from minimax_lib.curricula.plr import PLRSettings
@@ -210,7 +210,7 @@ def test_each_fault_is_found(faulty, message):
 )
 def test_what_a_batch_says_of_its_levels_is_checked(changes, message):
     """Of batches on the host: nothing is compiled."""
-    trial = Trial(Sound(), PROBE, small_agent(PROBE), 8)
+    trial = CurriculumTrial(Sound(), PROBE, small_agent(PROBE), 8)
     zeros = np.zeros(4, np.int32)
     batch = LevelBatch(levels=(), slots=zeros - 1, source=zeros, n_mutations=zeros, train=np.ones((), bool))
     check_batches(trial, [batch, batch])

@@ -27,7 +27,7 @@ from minimax_lib.envs.base import Environment, TimeStep
 from minimax_lib.envs.maze.render import draw_levels
 from minimax_lib.envs.spaces import Box, Discrete
 from minimax_lib.evaluate import check_comparable, main
-from minimax_lib.evaluation.comparison import Improvement, Method, tables
+from minimax_lib.evaluation.comparison import Improvement, MethodRuns, tables
 from minimax_lib.evaluation.held_out import EvalRunner, Evaluation, evaluation_keys
 from minimax_lib.evaluation.report import compare, draw_episodes, final_report, record_episodes
 from minimax_lib.evaluation.robustness import RobustResult
@@ -317,8 +317,8 @@ def test_an_evaluation_that_was_made_otherwise_is_not_used(column, cell, tmp_pat
     assert existing(settings, run, ("B", "A")) is None
 
 
-def method(label: str, rates, improvement=None) -> Method:
-    return Method(label, (f"runs/{label}",), (20,), scores(rates, range(len(rates))), improvement)
+def method(label: str, rates, improvement=None) -> MethodRuns:
+    return MethodRuns(label, (f"runs/{label}",), (20,), scores(rates, range(len(rates))), improvement)
 
 
 def test_methods_by_hand():

@@ -18,7 +18,7 @@ from minimax_lib.portable.host import PATIENCE, Host
 from minimax_lib.portable.progress import Scaled, Solved
 from minimax_lib.portable.reads import reads_of
 from minimax_lib.portable.rows import STEPS
-from minimax_lib.portable.scoring import Played, Scoring, Tally, attempt_scores
+from minimax_lib.portable.scoring import OpenAttempts, PlayedSteps, Scoring, attempt_scores
 from minimax_lib.tasks import (
     SFL,
     TSCL,
@@ -205,12 +205,12 @@ def test_a_value_is_not_bootstrapped_past_the_end():
 def test_attempts_are_scored_as_in_the_compiled_loop(tail, share):
     rng = np.random.default_rng(1)
     shape, scoring = (6, 3), Scoring("gae", 0.9, 0.8, tail, share)
-    tally, unfinished = jax.device_get((Tally.none(3), Unfinished.none(3)))
+    tally, unfinished = jax.device_get((OpenAttempts.none(3), Unfinished.none(3)))
     compiled = jax.jit(lambda steps, unfinished: results_of(steps, unfinished, tail, share))
     for _ in range(3):
         reward, value = rng.normal(size=(2, *shape)).astype(np.float32)
         done, last = rng.random(shape) < 0.3, rng.normal(size=3).astype(np.float32)
-        x = Played(reward, value, done, np.ones(shape, bool), last, None)
+        x = PlayedSteps(reward, value, done, np.ones(shape, bool), last, None)
         score, counts, tally = attempt_scores(scoring, x, tally)
         quantity = np.zeros(shape, np.float32)
         for row in range(3):  # a plain loop
@@ -239,7 +239,9 @@ def test_steps_that_only_open_an_episode_do_not_count():
     done = np.array([[True], [False], [False], [True]])
     counts = np.array([[True], [False], [True], [True]])
     value, last = np.array([[0.0], [50.0], [0.0], [0.0]], np.float32), np.zeros(1, np.float32)
-    score, where, _ = attempt_scores(scoring, Played(reward, value, done, counts, last, None), Tally.none(1))
+    score, where, _ = attempt_scores(
+        scoring, PlayedSteps(reward, value, done, counts, last, None), OpenAttempts.none(1)
+    )
     np.testing.assert_allclose(np.asarray(score)[np.asarray(where)], [2, 4])
 
 

@@ -11,7 +11,7 @@ import pytest
 from toy_program import N_EPISODES, N_TASKS, ToyEvaluation, toy_config
 
 from minimax_lib.config import from_dict
-from minimax_lib.config.evaluate import Settings
+from minimax_lib.config.evaluate import EvaluateSettings
 from minimax_lib.curricula.registry import RUNNERS
 from minimax_lib.curricula.task_cores import TASK_CURRICULA
 from minimax_lib.envs.registry import ENVS
@@ -141,7 +141,7 @@ def test_the_columns_of_an_evaluation_are_those_of_the_page():
     levels = level_scores((1.0, 0.1), (0,), RobustResult(np.zeros((1, 50)), np.zeros((1, 50))))
     columns: dict[str, None] = {}
     for scores, robust in ((tasks, False), (levels, True)):
-        text = csv_text(Settings(run=("runs/x",), robust=robust), 10, scores)
+        text = csv_text(EvaluateSettings(run=("runs/x",), robust=robust), 10, scores)
         columns |= dict.fromkeys(next(csv.reader(io.StringIO(text))))
     assert set(columns) == set(documented(RESULTS))
 

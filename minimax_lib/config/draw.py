@@ -29,7 +29,7 @@ ALL, LATEST = "all", "latest"
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings(Explained):
+class DrawSettings(Explained):
     """Which checkpoints of which runs, and what to draw from them."""
 
     run: tuple[str, ...] = ()
@@ -84,11 +84,11 @@ class Settings(Explained):
                 raise ValueError(f"checkpoints is {shown(word)}: it must be {ALL}, {LATEST}, or numbers of updates")
 
 
-def parse(words: Sequence[str]) -> Settings:
+def parse(words: Sequence[str]) -> DrawSettings:
     """The settings that the command line asks for; ValueError in one line for bad input. `--help` exits."""
     if {"-h", "--help"} & set(words):
         show_help()
-    settings: Settings = build(Settings, runs_and_flags(words))
+    settings: DrawSettings = build(DrawSettings, runs_and_flags(words))
     return settings
 
 
@@ -96,4 +96,4 @@ def show_help() -> NoReturn:
     """Prints every flag with its meaning and its default, and exits."""
     first = (Flag("--help", "", "Show this text."),)
     notes = {"what": "; ".join(f"{name}: {meaning}" for name, meaning in WHAT.items()) + "."}
-    show_flags(USAGE, list(sections(Settings(run=("runs/my-run",)), "The pictures", notes, first=first)))
+    show_flags(USAGE, list(sections(DrawSettings(run=("runs/my-run",)), "The pictures", notes, first=first)))

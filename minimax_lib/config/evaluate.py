@@ -35,7 +35,7 @@ ONLY_OPPONENTS: tuple[str, ...] = ("most_steps",)
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings(Grouped):
+class EvaluateSettings(Grouped):
     """What to evaluate, on what, and how."""
 
     run: tuple[str, ...] = ()
@@ -132,17 +132,17 @@ class Settings(Grouped):
         return RobustProtocol(self.n_levels, self.episodes)
 
 
-def parse(words: Sequence[str]) -> Settings:
+def parse(words: Sequence[str]) -> EvaluateSettings:
     """The settings that the command line asks for; ValueError in one line for bad input. `--help` exits."""
     if {"-h", "--help"} & set(words):
         show_help()
     tree = with_underscores(runs_and_flags(words), "by")
-    settings: Settings = build(Settings, tree)
+    settings: EvaluateSettings = build(EvaluateSettings, tree)
     _refuse_ignored(settings, tree)
     return settings
 
 
-def _refuse_ignored(settings: Settings, given: Tree) -> None:
+def _refuse_ignored(settings: EvaluateSettings, given: Tree) -> None:
     """ValueError for a flag that is given, and that this kind of evaluation does not look at."""
     if "opponents" in given and not settings.opponents:
         raise ValueError(f"opponents is empty: it must be {RANDOM}, {BOT}, {BANK} or folders of runs")
@@ -162,7 +162,7 @@ def show_help() -> NoReturn:
     """Prints every flag with its meaning and its default, and exits."""
     first = (Flag("--help", "", "Show this text."),)
     # The name of some run, since there are no settings without one. It is no default.
-    example = Settings(run=("runs/my-run",))
+    example = EvaluateSettings(run=("runs/my-run",))
     (section,) = sections(example, "The evaluation", {"tasks": NOTE_ON_TASKS}, first=first)
     run = next(flag for flag in section.flags if flag.name == "--run")
     needed = dataclasses.replace(run, meaning=run.meaning.replace("(default: runs/my-run)", "(must be given)"))

@@ -136,10 +136,14 @@ def groups(settings: Any, title: str, path: str, leave_out: Sequence[str]) -> It
 
 def commands() -> dict[str, list[Flag]]:
     """The flags of the other commands."""
-    settings = {name: importlib.import_module(f"minimax_lib.config.{name}").Settings(run=("RUN",)) for name in RUNS}
-    parts = {name: [group] for name, group in settings.items()} | {"play": [play.Settings()]}
+    parts = {name: [_of_command(name)(run=("RUN",))] for name in RUNS} | {"play": [play.PlaySettings()]}
     parts["sweep"] = [sweep_command.Command(), sweep.SweepKeys()]
     return {f"minimax-{name}": [flag for group in found for flag in _flags(group)] for name, found in parts.items()}
+
+
+def _of_command(name: str) -> Any:
+    """The class of the settings of `minimax-<name>`."""
+    return getattr(importlib.import_module(f"minimax_lib.config.{name}"), f"{name.title()}Settings")
 
 
 def _flags(settings: Any) -> list[Flag]:

@@ -30,7 +30,7 @@ class Flag:
 
 
 @dataclasses.dataclass(frozen=True)
-class Section:
+class FlagGroup:
     """Flags under one heading."""
 
     title: str
@@ -44,7 +44,7 @@ def as_flag(setting: str) -> str:
 
 def sections(
     settings: Any, title: str, notes: Mapping[str, str], path: str = "", first: Sequence[Flag] = ()
-) -> Iterator[Section]:
+) -> Iterator[FlagGroup]:
     """The flags of `settings`, with `first` before them, and then those of each group in it.
 
     `notes` say more of single settings, by dotted name.
@@ -64,7 +64,7 @@ def sections(
             known = names.names() if names else choices_of(hint)
             flags.append(flag(setting, f"{meaning} {notes.get(setting, '')}", value, known, values_of(hint)))
     if first or choices or flags:
-        yield Section(title, (*first, *choices, *flags))
+        yield FlagGroup(title, (*first, *choices, *flags))
     for heading, setting, group in groups:
         yield from sections(group, heading, notes, f"{setting}.")
 
@@ -141,7 +141,7 @@ def wrapped(text: str, indent: str, hanging: str | None = None) -> str:
     )
 
 
-def show_flags(usage: str, parts: Sequence[Section]) -> NoReturn:
+def show_flags(usage: str, parts: Sequence[FlagGroup]) -> NoReturn:
     """Prints the help, and exits."""
     lines = [f"usage: {os.path.basename(sys.argv[0])} [--FLAG VALUE] ...", "", usage]
     for part in parts:

@@ -23,7 +23,7 @@ USAGE = """Walk through mazes in a terminal, or watch a trained agent in them.
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings(Explained):
+class PlaySettings(Explained):
     """Which levels, and who walks through them."""
 
     env: Annotated[Any, ENVS] = dataclasses.field(default_factory=ENVS["AMaze"])
@@ -64,7 +64,7 @@ ONLY_RUN: tuple[str, ...] = ("checkpoint", "student", "greedy", "speed")
 ONLY_OWN: tuple[str, ...] = ("env",)
 
 
-def parse(words: Sequence[str]) -> Settings:
+def parse(words: Sequence[str]) -> PlaySettings:
     """The settings that the command line asks for, its plugins imported; ValueError in one line for bad input.
 
     `--help` exits.
@@ -75,7 +75,7 @@ def parse(words: Sequence[str]) -> Settings:
         put(tree, name.split("."), values)
     if "plugins" in tree:
         import_plugins(convert(tree["plugins"], tuple[str, ...], "plugins"))
-    settings: Settings = build(Settings, tree)
+    settings: PlaySettings = build(PlaySettings, tree)
     ignored, rule = ONLY_RUN, "is for --run only: add that, or leave it out"
     if settings.run:
         ignored, rule = ONLY_OWN, "is that of the run with --run: leave one of them out"
@@ -87,7 +87,7 @@ def parse(words: Sequence[str]) -> Settings:
     return settings
 
 
-def show_help(settings: Settings) -> NoReturn:
+def show_help(settings: PlaySettings) -> NoReturn:
     """Prints every flag with its meaning and its default, and exits."""
     first = (Flag("--help", "", "Show this text."),)
     show_flags(USAGE, list(sections(settings, "The walk", {}, first=first)))

@@ -33,7 +33,7 @@ FORMATS = ("png", "pdf", "svg")
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings(Grouped):
+class PlotSettings(Grouped):
     """Which runs, which figures of them, and how they look."""
 
     figures: tuple[str, ...] = tuple(FIGURES)
@@ -75,11 +75,11 @@ class Settings(Grouped):
             raise ValueError(f"optimum is {self.optimum}: it must be positive and finite")
 
 
-def parse(words: Sequence[str]) -> Settings:
+def parse(words: Sequence[str]) -> PlotSettings:
     """The settings that the command line asks for; ValueError in one line for bad input. `--help` exits."""
     if {"-h", "--help"} & set(words):
         show_help()
-    settings: Settings = build(Settings, with_underscores(runs_and_flags(words), "by", "figures"))
+    settings: PlotSettings = build(PlotSettings, with_underscores(runs_and_flags(words), "by", "figures"))
     return settings
 
 
@@ -87,4 +87,4 @@ def show_help() -> NoReturn:
     """Prints every flag with its meaning and its default, and exits."""
     first = (Flag("--help", "", "Show this text."),)
     notes = {"figures": "; ".join(f"{name}: {meaning}" for name, meaning in FIGURES.items()) + "."}
-    show_flags(USAGE, list(sections(Settings(run=("runs/my-run",)), "The figures", notes, first=first)))
+    show_flags(USAGE, list(sections(PlotSettings(run=("runs/my-run",)), "The figures", notes, first=first)))

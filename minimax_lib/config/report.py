@@ -23,7 +23,7 @@ ENDING = ".html"
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings(Grouped):
+class ReportSettings(Grouped):
     """Which runs, and what the report shows of them."""
 
     out: str = "report.html"
@@ -67,15 +67,15 @@ class Settings(Grouped):
                 break
 
 
-def parse(words: Sequence[str]) -> Settings:
+def parse(words: Sequence[str]) -> ReportSettings:
     """The settings that the command line asks for; ValueError in one line for bad input. `--help` exits."""
     if {"-h", "--help"} & set(words):
         show_help()
-    settings: Settings = build(Settings, with_underscores(runs_and_flags(words), "by"))
+    settings: ReportSettings = build(ReportSettings, with_underscores(runs_and_flags(words), "by"))
     return settings
 
 
 def show_help() -> NoReturn:
     """Prints every flag with its meaning and its default, and exits."""
     first = (Flag("--help", "", "Show this text."),)
-    show_flags(USAGE, list(sections(Settings(run=("runs/my-run",)), "The report", {}, first=first)))
+    show_flags(USAGE, list(sections(ReportSettings(run=("runs/my-run",)), "The report", {}, first=first)))

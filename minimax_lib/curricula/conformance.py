@@ -35,7 +35,7 @@ def check_curriculum(
     """
     agent = agent or small_agent(env)
     check_plan(curriculum)
-    trial = Trial(curriculum, env, agent, n_steps or 2 * env.max_steps)
+    trial = CurriculumTrial(curriculum, env, agent, n_steps or 2 * env.max_steps)
     keys = jax.random.split(key, N_SEEDS)
     check_types(trial, keys[0])
     batches, state = run(trial, keys)
@@ -53,7 +53,7 @@ def small_agent(env: Environment, n_students: int = 1) -> AgentPop:
     return AgentPop(PPOAgent(model, PPO(n_epochs=1), n_total_updates=N_STEPS), n_students)
 
 
-class Step(struct.PyTreeNode):
+class BatchReport(struct.PyTreeNode):
     """What one batch came to."""
 
     batch: LevelBatch
@@ -63,7 +63,7 @@ class Step(struct.PyTreeNode):
 
 
 @dataclasses.dataclass(frozen=True)
-class Trial:
+class CurriculumTrial:
     """A curriculum and who plays its levels."""
 
     curriculum: Curriculum
@@ -85,7 +85,7 @@ class Trial:
         obs = self.rows.one_obs(k_reset, self.env.sample_level(k_level))
         return self.curriculum.init(k_curriculum), self.agent.init(k_students, obs).params
 
-    def step(self, clock: jax.Array, key: jax.Array, state: Any, params: Any, finishes: jax.Array) -> Step:
+    def step(self, clock: jax.Array, key: jax.Array, state: Any, params: Any, finishes: jax.Array) -> BatchReport:
         """One batch, as the runner's step does it; the students learn nothing.
 
         Where it does not `finish` (bool[]), the curriculum is told that no episode has ended.
@@ -100,7 +100,7 @@ class Trial:
         steps = outcome.runs.steps.replace(done=outcome.runs.steps.done & finishes)
         outcome = dataclasses.replace(outcome, runs=outcome.runs.replace(steps=steps))
         state, metrics = self.curriculum.observe(k_observe, clock, proposed, batch, outcome)
-        return Step(batch=batch, proposed=proposed, state=state, metrics=metrics)
+        return BatchReport(batch=batch, proposed=proposed, state=state, metrics=metrics)
 
     def check_levels(self, batch: LevelBatch) -> None:
         """They are levels of the environment, to the type. Checked before it plays them, for a readable message."""
@@ -115,17 +115,17 @@ class Trial:
         return jax.jit(jax.vmap(self.init))
 
     @functools.cached_property
-    def advance(self) -> Callable[..., Step]:
+    def advance(self) -> Callable[..., BatchReport]:
         """`step` for several seeds, compiled once; refuses a decision to train that differs between them."""
 
-        def step(*args: Any) -> tuple[Step, jax.Array]:
+        def step(*args: Any) -> tuple[BatchReport, jax.Array]:
             found = self.step(*args)
             return found.replace(batch=found.batch.replace(train=())), found.batch.train
 
         # out_axes=None refuses, while tracing, what depends on the seed.
         mapped = jax.vmap(step, (None, 0, 0, 0, None), out_axes=(0, None), axis_name=axes.SEED)
 
-        def call(clock: jax.Array, keys: jax.Array, states: Any, params: Any, finishes: jax.Array) -> Step:
+        def call(clock: jax.Array, keys: jax.Array, states: Any, params: Any, finishes: jax.Array) -> BatchReport:
             try:
                 found, train = mapped(clock, keys, states, params, finishes)
             except ValueError as error:
@@ -154,7 +154,7 @@ def check_plan(curriculum: Curriculum) -> None:
     require(known, f"{name}.plan.sources is {plan.sources}: it must name sources (NEW, REPLAY, MUTATION), each once")
 
 
-def check_types(trial: Trial, key: jax.Array) -> None:
+def check_types(trial: CurriculumTrial, key: jax.Array) -> None:
     """Found out by tracing: shapes and types of states and metrics."""
     name = trial.name
     clock = jax.ShapeDtypeStruct((), jnp.int32)
@@ -178,7 +178,9 @@ def difference(where: str, before: list[str], after: list[str]) -> str:
     return f"{where} returns a state of another form, so that it cannot be carried through a loop: {what}"
 
 
-def run(trial: Trial, keys: jax.Array, n: int = N_STEPS, finishes: bool = True) -> tuple[list[LevelBatch], Any]:
+def run(
+    trial: CurriculumTrial, keys: jax.Array, n: int = N_STEPS, finishes: bool = True
+) -> tuple[list[LevelBatch], Any]:
     """(the batches of `n` steps of several seeds, the state after them)."""
     state, params = trial.start(keys)
     batches = []
@@ -189,7 +191,7 @@ def run(trial: Trial, keys: jax.Array, n: int = N_STEPS, finishes: bool = True) 
     return batches, state
 
 
-def check_batches(trial: Trial, batches: list[LevelBatch]) -> None:
+def check_batches(trial: CurriculumTrial, batches: list[LevelBatch]) -> None:
     """What the batches say of their levels."""
     name, plan = trial.name, trial.curriculum.plan
     for batch in batches:
@@ -199,7 +201,7 @@ def check_batches(trial: Trial, batches: list[LevelBatch]) -> None:
         require(bool((batch.n_mutations >= 0).all()), f"{name} proposes a negative number of mutations")
 
 
-def check_state(trial: Trial, state: Any) -> None:
+def check_state(trial: CurriculumTrial, state: Any) -> None:
     """What is left after a few steps."""
     count = trial.advance._cache_size()  # type: ignore[attr-defined]
     require(count == 1, f"{trial.name} was compiled {count} times for {N_STEPS} steps: its state changes its type")
@@ -207,14 +209,14 @@ def check_state(trial: Trial, state: Any) -> None:
     require(bool((steps >= 0).all()), f"{trial.name}.extra_env_steps is {steps}: it counts steps")
 
 
-def check_repeats(trial: Trial, keys: jax.Array, state: Any) -> None:
+def check_repeats(trial: CurriculumTrial, keys: jax.Array, state: Any) -> None:
     """The same keys give the same run."""
     again = zip(numbers(state), numbers(run(trial, keys)[1]), strict=True)
     same = all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in again)
     require(same, f"{trial.name} gives another state when it is run again with the same keys: it is not pure")
 
 
-def check_independence(trial: Trial, keys: jax.Array, batch: LevelBatch) -> None:
+def check_independence(trial: CurriculumTrial, keys: jax.Array, batch: LevelBatch) -> None:
     """The first batch of a seed does not depend on the seed beside it."""
     others = keys.at[1].set(jax.random.fold_in(keys[1], 1))
     found = run(trial, others, n=1)[0][0]
@@ -223,7 +225,7 @@ def check_independence(trial: Trial, keys: jax.Array, batch: LevelBatch) -> None
     require(same, f"{trial.name} proposes other levels to a seed when another seed runs beside it")
 
 
-def check_unfinished(trial: Trial, keys: jax.Array) -> None:
+def check_unfinished(trial: CurriculumTrial, keys: jax.Array) -> None:
     """Batches on which no episode ends leave no NaN behind."""
     state = run(trial, keys, n=2, finishes=False)[1]
     bad = any(np.isnan(x).any() for x in numbers(state) if x.dtype.kind == "f")

@@ -38,7 +38,7 @@ from minimax_lib.envs.pendulum.family import FAMILY as PENDULUM
 from minimax_lib.envs.ued import UEDEnvironment, describe
 from minimax_lib.envs.wrappers import WrappedTasks, Wrapper, has_own_levels, unwrapped
 from minimax_lib.messages import shown
-from minimax_lib.registry import Registry, View, unknown_name
+from minimax_lib.registry import Registry, RegistryView, unknown_name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,10 +61,10 @@ AUTO = "auto"  # the name of `OwnTeacher`
 FAMILIES: dict[EnvironmentMaker, Family] = {
     family.cls: family for family in (MAZE, GRID, PENDULUM, LASERTAG, GYMNAX, CRAFTAX, CRAFTAX_TASKS)
 }
-ENVS: Registry[EnvironmentMaker] = View(
+ENVS: Registry[EnvironmentMaker] = RegistryView(
     "environment", lambda: {family.name: family.cls for family in FAMILIES.values() if family.name}
 )
-TEACHERS: Registry[Any] = View(
+TEACHERS: Registry[Any] = RegistryView(
     "environment with a teacher",
     lambda: {AUTO: OwnTeacher} | {f.name: f.teacher for f in FAMILIES.values() if f.name and f.teacher},
 )

@@ -23,7 +23,7 @@ class Improvement:
 
 
 @dataclasses.dataclass(frozen=True)
-class Method:
+class MethodRuns:
     """The runs of one method, pooled as seeds."""
 
     label: str
@@ -39,10 +39,10 @@ class Method:
         return self.scores.tasks if self.scores.n_worst else (*self.scores.tasks, ALL_TASKS)
 
 
-def tables(title: str, methods: Sequence[Method], width: int) -> Iterator[Table]:
+def tables(title: str, methods: Sequence[MethodRuns], width: int) -> Iterator[Table]:
     """Tables of tasks x methods, each with as many methods as `width` characters hold, and one of all tasks."""
     left = width - max(map(len, methods[0].rows)) - BORDERS - 1
-    few: list[Method] = []
+    few: list[MethodRuns] = []
     for method in methods:
         if few and sum(column_width(one) + BORDERS for one in (*few, method)) > left:
             yield task_table(title, few)
@@ -53,13 +53,13 @@ def tables(title: str, methods: Sequence[Method], width: int) -> Iterator[Table]
         yield method_table(methods)
 
 
-def column_width(method: Method) -> int:
+def column_width(method: MethodRuns) -> int:
     """Characters of the widest cell of a method. Its name may take several lines."""
     cells = [cell(method, task) for task in method.rows]
     return max(NARROWEST, *(len(line) for text in cells for line in text.splitlines()))
 
 
-def task_table(title: str, methods: Sequence[Method]) -> Table:
+def task_table(title: str, methods: Sequence[MethodRuns]) -> Table:
     """A row a task and a column a method: solved rate, mean and IQM, and below them the interval or the seeds."""
     table = Table("task", title=title, title_justify="left", caption=note(methods), caption_justify="left")
     for method in methods:
@@ -73,7 +73,7 @@ def task_table(title: str, methods: Sequence[Method]) -> Table:
     return table
 
 
-def method_table(methods: Sequence[Method]) -> Table:
+def method_table(methods: Sequence[MethodRuns]) -> Table:
     """A row a method: the solved rate over all tasks, and how often it is better than the first."""
     table = Table(title="All tasks", title_justify="left", caption_justify="left")
     table.add_column("method", overflow="fold")
@@ -94,19 +94,19 @@ def method_table(methods: Sequence[Method]) -> Table:
     return table
 
 
-def seeds_of(method: Method) -> str:
+def seeds_of(method: MethodRuns) -> str:
     n = len(method.scores.seeds)
     return f"{n} seed{'s' if n > 1 else ''}"
 
 
-def cell(method: Method, task: str) -> str:
+def cell(method: MethodRuns, task: str) -> str:
     """Mean and IQM in one line, the interval or the values of the seeds in the next."""
     rates = _rates(method, task)
     found = summarise(rates)
     return "\n".join([f"{percent(found.mean)} {percent(found.iqm)}", *spread_cells(rates, found.interval)])
 
 
-def _rates(method: Method, task: str) -> Any:
+def _rates(method: MethodRuns, task: str) -> Any:
     """f64[S] of one task, f64[S, M] of all."""
     rates = method.scores["solved_rate"]
     return rates if task == ALL_TASKS else rates[:, method.scores.tasks.index(task)]
@@ -119,7 +119,7 @@ def improvement_cell(found: Improvement | None) -> str:
     return f"{found.probability:.2f}{interval}"
 
 
-def note(methods: Sequence[Method]) -> str:
+def note(methods: Sequence[MethodRuns]) -> str:
     """Which intervals the table shows, or why some are missing."""
     counts = [len(method.scores.seeds) for method in methods]
     notes = []
@@ -130,7 +130,7 @@ def note(methods: Sequence[Method]) -> str:
     return "; ".join(notes)
 
 
-def rows(methods: Sequence[Method]) -> Iterator[dict[str, Any]]:
+def rows(methods: Sequence[MethodRuns]) -> Iterator[dict[str, Any]]:
     """A row for each task and method, and one for each method over all tasks."""
     for task in methods[0].rows:
         for method in methods:

@@ -61,7 +61,7 @@ class Entrant:
     params: Any = ()
 
 
-class Games(struct.PyTreeNode):
+class Matches(struct.PyTreeNode):
     """R games, running or over. Pairs are (of the first player, of the second)."""
 
     key: jax.Array  # key[R], fixes everything random in a game, independently of the other games
@@ -80,7 +80,7 @@ class GameResult(struct.PyTreeNode):
     lengths: jax.Array  # i32[R], steps
 
 
-class Tally(struct.PyTreeNode):
+class MatchCounts(struct.PyTreeNode):
     """The games of a pair on L levels, seen by the first of the two. All i32[L]."""
 
     won: jax.Array
@@ -100,7 +100,7 @@ class Match:
         if self.env.n_agents != SEATS:
             raise ValueError(f"{type(self.env).__name__} has {self.env.n_agents} agents: a match needs a game for 2")
 
-    def tally(self, key: jax.Array, params: tuple[Any, Any], levels: Level) -> Tally:
+    def tally(self, key: jax.Array, params: tuple[Any, Any], levels: Level) -> MatchCounts:
         """The games on `levels` [L, E, ...]: each is played twice, once for either seat of the first player."""
         shape = jax.tree.leaves(levels)[0].shape[:2]
         rows = jax.tree.map(lambda x: jnp.tile(x.reshape(-1, *x.shape[2:]), (SEATS,) + (1,) * (x.ndim - 2)), levels)
@@ -111,7 +111,7 @@ class Match:
         def count(found: jax.Array) -> jax.Array:
             return found.reshape(SEATS, *shape).sum(axis=(0, 2), dtype=jnp.int32)
 
-        return Tally(count(own > other), count(own == other), count(own < other), count(result.lengths))
+        return MatchCounts(count(own > other), count(own == other), count(own < other), count(result.lengths))
 
     def play(self, key: jax.Array, params: tuple[Any, Any], levels: Level, seat: jax.Array) -> GameResult:
         """One game on each of `levels` [R, ...], in which the first player sits in `seat` (i32[R]).
@@ -128,13 +128,13 @@ class Match:
             rows, games = jax.tree.map(lambda x, left=left: x[left], (rows, games))
         return result
 
-    def start(self, key: jax.Array, levels: Level, seat: jax.Array) -> Games:
+    def start(self, key: jax.Array, levels: Level, seat: jax.Array) -> Matches:
         """The games before their first step."""
         n = tree_size(levels)
         k_reset, k_steps = jax.random.split(key)
         state, ts = jax.vmap(self.env.reset)(jax.random.split(k_reset, n), levels)
         one, other = self.players
-        return Games(
+        return Matches(
             key=jax.random.split(k_steps, n),
             state=state,
             obs=ts.obs,
@@ -144,17 +144,17 @@ class Match:
             result=GameResult(returns=jnp.zeros((n, SEATS), jnp.float32), lengths=jnp.zeros(n, jnp.int32)),
         )
 
-    def play_until(self, n_left: int, params: tuple[Any, Any], games: Games) -> Games:
+    def play_until(self, n_left: int, params: tuple[Any, Any], games: Matches) -> Matches:
         """The games after as many steps as it takes until at most `n_left` are running, on every pair of a vmap."""
 
-        def too_many(games: Games) -> jax.Array:
+        def too_many(games: Matches) -> jax.Array:
             # Even if a game never says that it is over, the loop stops at the limit.
             under_way = ~games.over & (games.result.lengths < self.env.max_steps)
             return axes.any_seed(under_way.sum(dtype=jnp.int32) > n_left)
 
         return jax.lax.while_loop(too_many, lambda games: self.step(params, games), games)
 
-    def step(self, params: tuple[Any, Any], games: Games) -> Games:
+    def step(self, params: tuple[Any, Any], games: Matches) -> Matches:
         """The games after one step of each."""
         time = games.result.lengths
         keys = jax.vmap(lambda key, time: jax.random.split(jax.random.fold_in(key, time), 3))(games.key, time)
@@ -241,7 +241,7 @@ class CrossPlay:
     def __init__(self, env: MultiAgentEnvironment, n_rows: int = N_ROWS):
         self.env = env
         self.n_rows = n_rows
-        self.programs: list[tuple[Match, Callable[..., Tally]]] = []
+        self.programs: list[tuple[Match, Callable[..., MatchCounts]]] = []
 
     def play(
         self, key: jax.Array, entrants: Sequence[Entrant], pairs: Sequence[Pair], levels: Level, track: Track = iter
@@ -272,13 +272,13 @@ class CrossPlay:
                 booked[:, j, i] = lost, drawn, steps
         return CrossTable(tuple(entrant.name for entrant in entrants), *booked)
 
-    def _program(self, one: Player, other: Player) -> Callable[..., Tally]:
+    def _program(self, one: Player, other: Player) -> Callable[..., MatchCounts]:
         match = Match(self.env, (one, other))
         for known, program in self.programs:
             if known == match:
                 return program
 
-        def tallies(keys: jax.Array, places: jax.Array, stacks: tuple[Any, Any], levels: Level) -> Tally:
+        def tallies(keys: jax.Array, places: jax.Array, stacks: tuple[Any, Any], levels: Level) -> MatchCounts:
             params = tuple(jax.tree.map(lambda x, n=n: x[places[:, n]], stack) for n, stack in enumerate(stacks))
             return mapped(match.tally, in_axes=(0, 0, None), axis_name=axes.SEED)(keys, params, levels)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from minimax_lib.config.evaluate import Settings
+from minimax_lib.config.evaluate import EvaluateSettings
 from minimax_lib.evaluation.statistics import n_worst, shares_of
 from minimax_lib.evaluation.tables import Scores, share_name
 from minimax_lib.experiment.files import saved_updates
@@ -21,7 +21,7 @@ LEVEL_MEASURES = ("solved_rate",)  # and of one on random levels
 LEVELS = "n_worst"  # a column that only an evaluation on random levels has
 
 
-def existing(settings: Settings, run: Run, tasks: Sequence[str]) -> tuple[int, Scores] | None:
+def existing(settings: EvaluateSettings, run: Run, tasks: Sequence[str]) -> tuple[int, Scores] | None:
     """(update, scores) of an evaluation of the run that was made as the settings ask; None if there is none.
 
     With --robust the tasks are `share_names`.
@@ -49,23 +49,23 @@ def existing(settings: Settings, run: Run, tasks: Sequence[str]) -> tuple[int, S
     return None
 
 
-def share_names(settings: Settings) -> tuple[str, ...]:
+def share_names(settings: EvaluateSettings) -> tuple[str, ...]:
     """The names of the shares of the levels that --robust reports on."""
     return tuple(map(share_name, shares_of(settings.n_levels)))
 
 
-def worst_counts(settings: Settings) -> tuple[int, ...]:
+def worst_counts(settings: EvaluateSettings) -> tuple[int, ...]:
     """How many levels each share is; empty without --robust."""
     shares = shares_of(settings.n_levels) if settings.robust else ()
     return tuple(n_worst(share, settings.n_levels) for share in shares)
 
 
-def keep_evaluation(settings: Settings, run: Run, update: int, scores: Scores) -> Path:
+def keep_evaluation(settings: EvaluateSettings, run: Run, update: int, scores: Scores) -> Path:
     """The new file in the run's folder that holds the scores."""
     return write_new(run.results, file_name(settings, update), csv_text(settings, update, scores))
 
 
-def file_name(settings: Settings, update: int) -> str:
+def file_name(settings: EvaluateSettings, update: int) -> str:
     """The name of a file of results, without its number and ending."""
     what = "robust" if settings.robust else settings.tasks[0] if len(settings.tasks) == 1 else "tasks"
     options = [*([settings.protocol] if settings.protocol else []), *(["greedy"] if settings.greedy else [])]
@@ -73,13 +73,13 @@ def file_name(settings: Settings, update: int) -> str:
     return "-".join([f"update{update}", what, *options])
 
 
-def csv_text(settings: Settings, update: int, scores: Scores) -> str:
+def csv_text(settings: EvaluateSettings, update: int, scores: Scores) -> str:
     """A line for each seed and task: its scores, and how they were measured."""
     how = {"update": update} | protocol_columns(settings)
     return as_csv([row | how for row in scores.rows()])
 
 
-def protocol_columns(settings: Settings) -> dict[str, Any]:
+def protocol_columns(settings: EvaluateSettings) -> dict[str, Any]:
     """How the scores are measured."""
     return {
         "n_episodes": settings.episodes,

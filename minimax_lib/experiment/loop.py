@@ -47,7 +47,7 @@ class RunStopped(RuntimeError):
 
 
 @dataclasses.dataclass(frozen=True)
-class Start:
+class ResumePoint:
     """The point from which a process continues a run."""
 
     state: RunnerState
@@ -57,7 +57,7 @@ class Start:
     record: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # what the checkpoint holds beside the state
 
 
-class Run(Protocol):
+class LoopParts(Protocol):
     """The parts of a run that the loop needs."""
 
     config: Config
@@ -71,8 +71,8 @@ class Training:
 
     def __init__(
         self,
-        run: Run,
-        start: Start,
+        run: LoopParts,
+        start: ResumePoint,
         stop: StopRequest,
         progress: Progress,
         checkpoints: Checkpoints,

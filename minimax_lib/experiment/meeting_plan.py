@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from minimax_lib.config.evaluate import BANK, BOT, RANDOM, Settings
+from minimax_lib.config.evaluate import BANK, BOT, RANDOM, EvaluateSettings
 from minimax_lib.config.shipped import located_run, shipped_agents
 from minimax_lib.curricula.joint import check_game
 from minimax_lib.envs.against import Against, Bot, random_bot
@@ -36,7 +36,7 @@ from minimax_lib.runners.memory import check_task_memory
 class Meeting:
     """Methods, each with the runs that are its seeds, and opponents. All of it has been checked."""
 
-    settings: Settings
+    settings: EvaluateSettings
     methods: Mapping[str, Sequence[Run]]
     opponents: Mapping[str, Run | None]  # by the word that names them; None: random, bot or bank
     held_out: HeldOut  # of the game itself
@@ -57,7 +57,7 @@ class Meeting:
         return most_env_steps(self.held_out.env, n_pairs, len(self.tasks), self.settings.episodes)  # type: ignore[arg-type]
 
 
-def planned(settings: Settings, groups: Mapping[str, Sequence[Run]]) -> Meeting:
+def planned(settings: EvaluateSettings, groups: Mapping[str, Sequence[Run]]) -> Meeting:
     """The meeting that the settings ask for; ValueError in one line where it is impossible. Nothing is played."""
     methods = {label or label_of(runs): runs for label, runs in groups.items()}
     opponents = {word: opponent(word, settings) for word in settings.opponents}
@@ -89,7 +89,7 @@ def label_of(runs: Sequence[Run]) -> str:
     return runs[0].name if len(runs) == 1 else f"{runs[0].name} and {len(runs) - 1} more"
 
 
-def opponent(word: str, settings: Settings) -> Run | None:
+def opponent(word: str, settings: EvaluateSettings) -> Run | None:
     """The run that `word` names: a folder, a trained agent, a checkpoint or an archive; None for any other opponent."""
     if word in (RANDOM, BOT, BANK):
         return None
@@ -132,7 +132,7 @@ def check_not_evaluated(word: str, run: Run | None, methods: Mapping[str, Sequen
         raise ValueError(f"opponents is {shown(word)}, which is evaluated itself: name another one")
 
 
-def game_tasks(settings: Settings, run: Run) -> tuple[GameTasks, int]:
+def game_tasks(settings: EvaluateSettings, run: Run) -> tuple[GameTasks, int]:
     """(the held-out tasks that the settings name, as levels of the run's game; how many of them are left out).
 
     Some tasks may be played against different bots. Here the opponents say who plays, so that those against the random

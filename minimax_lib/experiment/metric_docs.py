@@ -29,7 +29,7 @@ one that is evaluated. Losses are means over the students.
 
 
 @dataclasses.dataclass(frozen=True)
-class Section:
+class MetricTable:
     """A table of the page: names of metrics, or patterns with `WILDCARDS`, and their meanings."""
 
     title: str
@@ -48,7 +48,7 @@ def pattern(name: str) -> re.Pattern[str]:
     return re.compile("".join(f"({WILDCARDS[part]})" if part in WILDCARDS else re.escape(part) for part in parts))
 
 
-POSITION = Section(
+POSITION = MetricTable(
     "Position of a row",
     "The first columns of `metrics.csv`. It has a row for each log interval and seed.",
     {
@@ -61,8 +61,8 @@ POSITION = Section(
     },
 )
 
-TRAINING: tuple[Section, ...] = (
-    Section(
+TRAINING: tuple[MetricTable, ...] = (
+    MetricTable(
         "Episodes in training",
         "They describe the first episode of each row. Where episodes go on in the next rollout (`dr` with long "
         "episodes),\nthey are means over all episodes that ended in the interval.",
@@ -73,7 +73,7 @@ TRAINING: tuple[Section, ...] = (
             "episodes": "number of episodes that ended in a step of the runner",
         },
     ),
-    Section(
+    MetricTable(
         "Learning",
         "Means over the gradient steps of an update (PPO). `nan` on steps that only score levels.",
         {
@@ -87,7 +87,7 @@ TRAINING: tuple[Section, ...] = (
             "explained_variance": "of the value targets by the values: 1 perfect, 0 no better than a constant",
         },
     ),
-    Section(
+    MetricTable(
         "Levels, by their source",
         "`<source>` is `new` (just generated), `replay` (from the level buffer) or `mutation` (a child of a replayed "
         "level).",
@@ -97,7 +97,7 @@ TRAINING: tuple[Section, ...] = (
             "level/<source>/unfinished": "`unfinished`, on levels of this source",
         },
     ),
-    Section(
+    MetricTable(
         "Level buffer (`plr`, `accel`)",
         "",
         {
@@ -113,7 +113,7 @@ TRAINING: tuple[Section, ...] = (
             "replay_share": "share of the batch's levels that were replayed",
         },
     ),
-    Section(
+    MetricTable(
         "Sampling for learnability (`sfl`)",
         "",
         {
@@ -121,7 +121,7 @@ TRAINING: tuple[Section, ...] = (
             "sfl/scoring_steps": "environment steps that were spent on scoring, in a step of the runner",
         },
     ),
-    Section(
+    MetricTable(
         "Task curricula (`tasks`, `box`)",
         "The weight of a task is its chance to be the next one that comes back.",
         {
@@ -150,7 +150,7 @@ TRAINING: tuple[Section, ...] = (
             "(`--runner.share`)",
         },
     ),
-    Section(
+    MetricTable(
         "Teachers (`paired`, or `--runner.generator teacher`)",
         "",
         {
@@ -167,7 +167,7 @@ TRAINING: tuple[Section, ...] = (
             "teacher/explained_variance": "as `explained_variance`",
         },
     ),
-    Section(
+    MetricTable(
         "Several students",
         "Student 0 is the first one: the protagonist of PAIRED, whose antagonist is student 1.",
         {
@@ -177,7 +177,7 @@ TRAINING: tuple[Section, ...] = (
             "regret": "mean regret of two students (relative) or more (population), where they can be compared",
         },
     ),
-    Section(
+    MetricTable(
         "Opponents (`selfplay`, `maestro`)",
         "A game counts once it has ended. It is won where the student's return is the higher one.",
         {
@@ -196,7 +196,7 @@ TRAINING: tuple[Section, ...] = (
             "facts/opponent_return": "mean return of the opponents",
         },
     ),
-    Section(
+    MetricTable(
         "Several agents in an environment",
         "An agent's life is its episode.",
         {
@@ -204,7 +204,7 @@ TRAINING: tuple[Section, ...] = (
             "facts/lifetime": "mean number of steps of a life",
         },
     ),
-    Section(
+    MetricTable(
         "LaserTag",
         "Means over the levels of a source, and over lives.",
         {
@@ -216,7 +216,7 @@ TRAINING: tuple[Section, ...] = (
         },
         env="LaserTag",
     ),
-    Section(
+    MetricTable(
         "AMaze",
         "Means over the levels of a source.",
         {
@@ -226,7 +226,7 @@ TRAINING: tuple[Section, ...] = (
         },
         env="AMaze",
     ),
-    Section(
+    MetricTable(
         "GridWorld",
         "Means over the levels of a source.",
         {
@@ -241,7 +241,7 @@ TRAINING: tuple[Section, ...] = (
         },
         env="GridWorld",
     ),
-    Section(
+    MetricTable(
         "Pendulum",
         "Means over the levels of a source, and over episodes.",
         {
@@ -255,19 +255,19 @@ TRAINING: tuple[Section, ...] = (
         },
         env="Pendulum",
     ),
-    Section(
+    MetricTable(
         "Gymnax",
         "",
         {"level/<source>/<parameter>": "mean of a parameter that varies between levels (`--env.vary`)"},
         env="Gymnax",
     ),
-    Section(
+    MetricTable(
         "Craftax",
         "",
         {"facts/<achievement>": "share of episodes in which the achievement was unlocked"},
         env="Craftax",
     ),
-    Section(
+    MetricTable(
         "CraftaxTasks",
         "",
         {
@@ -278,7 +278,7 @@ TRAINING: tuple[Section, ...] = (
     ),
 )
 
-FACTS = Section(
+FACTS = MetricTable(
     "Other environments and wrappers",
     "An environment of your own may report more, and so may a wrapper.",
     {
@@ -288,7 +288,7 @@ FACTS = Section(
     },
 )
 
-EVALUATIONS = Section(
+EVALUATIONS = MetricTable(
     "eval.csv",
     "A row for each evaluation, seed and held-out task. Runs that an earlier version began keep the names `maze` for "
     "`task`\nand `solved` for `solved_rate`.",
@@ -302,7 +302,7 @@ EVALUATIONS = Section(
     },
 )
 
-RESULTS = Section(
+RESULTS = MetricTable(
     "evaluations/*.csv, of evaluate.py",
     "A row for each seed and held-out task. With `--robust`, a row for each seed and share of the levels.",
     {
@@ -323,7 +323,7 @@ RESULTS = Section(
     },
 )
 
-PRINTED = Section(
+PRINTED = MetricTable(
     "Printed tables",
     "The end of training and evaluate.py print tables that are in no file.",
     {
@@ -338,7 +338,7 @@ PRINTED = Section(
     },
 )
 
-GAMES = Section(
+GAMES = MetricTable(
     "evaluations/matches/*.csv",
     "`minimax-evaluate --opponents` writes a row for each seed, opponent and held-out task. The columns of\n"
     "`evaluations/` that say how it was measured are there too. The file of all against all, whose name ends with\n"
@@ -363,7 +363,7 @@ GAMES = Section(
     },
 )
 
-COMPARED = Section(
+COMPARED = MetricTable(
     "comparison.csv",
     "`minimax-evaluate --compare` writes a row for each task and method, and one for each method over all tasks. With\n"
     "`--robust` it has a row for each share of the levels instead. The columns of `evaluations/` that say how it was\n"
@@ -384,7 +384,7 @@ COMPARED = Section(
     },
 )
 
-CURVES = Section(
+CURVES = MetricTable(
     "TensorBoard and wandb",
     "`--tensorboard` writes the numbers of both tables as curves, in a folder for each seed, over `update`. `--wandb`\n"
     "does the same: a W&B run for each seed, whose step is `update`.",
@@ -416,7 +416,7 @@ def _lines() -> Iterator[str]:
     yield ""
 
 
-def _section(section: Section, heading: str) -> Iterator[str]:
+def _section(section: MetricTable, heading: str) -> Iterator[str]:
     yield from ("", f"{heading} {section.title}", "")
     if section.text:
         yield from (*section.text.splitlines(), "")

@@ -24,7 +24,7 @@ from minimax_lib.experiment.failures import XLA_ERRORS, training_failure
 from minimax_lib.experiment.folder import RunFolder, RunRefused, completed, differences
 from minimax_lib.experiment.hardware import say_hardware
 from minimax_lib.experiment.interrupts import StopRequest, exit_status
-from minimax_lib.experiment.loop import HeldOutEvaluation, RunStopped, Start, Training, begun, finished
+from minimax_lib.experiment.loop import HeldOutEvaluation, ResumePoint, RunStopped, Training, begun, finished
 from minimax_lib.experiment.origin import origin_of, record
 from minimax_lib.experiment.parameters import named
 from minimax_lib.experiment.progress import Progress
@@ -192,7 +192,7 @@ class ExperimentRunner:
     def _failure(self, error: BaseException) -> str:
         return f"error: {training_failure(error, flat(self.settings))}; {self.folder.newest()}"
 
-    def _start(self, checkpoints: Checkpoints, progress: Progress) -> Start:
+    def _start(self, checkpoints: Checkpoints, progress: Progress) -> ResumePoint:
         """The newest checkpoint, or the beginning of the run if there is none. RunRefused if none can be read."""
         shape = self.program.shape
         try:
@@ -204,12 +204,14 @@ class ExperimentRunner:
                 progress.say(f"there is nothing to resume in {self.folder.path.absolute()}: the run begins there")
             # Compiling takes longest and begins first. It needs only the shapes of the state.
             compiling = self._compile(shape)
-            return Start(finished(lambda: self.program.init(self.config.seed)), 0, is_fresh=True, compiling=compiling)
+            return ResumePoint(
+                finished(lambda: self.program.init(self.config.seed)), 0, is_fresh=True, compiling=compiling
+            )
         for update, why in restored.damaged.items():
             progress.say(f"the checkpoint of update {update:,} is damaged ({why})")
         if restored.damaged:
             progress.say(f"damaged checkpoints are kept in {checkpoints.set_aside(restored.damaged)}")
-        start = Start(restored.state, restored.update, is_fresh=False, record=restored.record)
+        start = ResumePoint(restored.state, restored.update, is_fresh=False, record=restored.record)
         if restored.update < self.config.n_updates:
             start = dataclasses.replace(start, compiling=self._compile(restored.state))
         return start

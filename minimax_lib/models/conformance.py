@@ -31,7 +31,7 @@ def check_model(settings: Any, env: Environment, key: jax.Array) -> None:
         check_network(network, settings)
     except ValueError as error:
         raise AssertionError(str(error)) from None
-    trial = Trial(network, env, type(network).__name__)
+    trial = NetworkTrial(network, env, type(network).__name__)
     check_types(trial, key)
     check_found(trial, run(trial, key))
 
@@ -72,7 +72,7 @@ class Found(struct.PyTreeNode):
 
 
 @dataclasses.dataclass(frozen=True)
-class Trial:
+class NetworkTrial:
     """A network and who it acts for."""
 
     network: Any
@@ -114,7 +114,7 @@ class Trial:
         return jax.grad(objective)(params)
 
 
-def run(trial: Trial, key: jax.Array) -> Found:
+def run(trial: NetworkTrial, key: jax.Array) -> Found:
     """Everything, for several seeds; each part is compiled once."""
     k_init, k_act = jax.random.split(key)
     params, obs, other = jax.jit(jax.vmap(trial.init))(jax.random.split(k_init, N_SEEDS))
@@ -163,7 +163,7 @@ def moved(key: jax.Array, params: Any) -> Any:
     return jax.tree.unflatten(structure, noisy)
 
 
-def check_types(trial: Trial, key: jax.Array) -> None:
+def check_types(trial: NetworkTrial, key: jax.Array) -> None:
     """Found out by tracing: shapes and types of what the network returns."""
     name, network = trial.name, trial.network
     n_values = network.n_values
@@ -196,7 +196,7 @@ def check_types(trial: Trial, key: jax.Array) -> None:
     )
 
 
-def check_found(trial: Trial, found: Found) -> None:
+def check_found(trial: NetworkTrial, found: Found) -> None:
     """What the network computed; the leaves lead with the seeds."""
     name, whole = trial.name, found.whole
     for what, tree in (("an output", whole), ("a gradient", found.gradient), ("a log probability", found.log_prob)):
@@ -226,7 +226,7 @@ def check_found(trial: Trial, found: Found) -> None:
         require(not np.asarray(drawn).any(), f"{name} takes actions that {ACTION_MASK} forbids")
 
 
-def check_actions(trial: Trial, actions: Any) -> None:
+def check_actions(trial: NetworkTrial, actions: Any) -> None:
     """They fit the action space, as far as `within` sees to it."""
     clipped = jax.tree.map(np.asarray, within(trial.env.action_space, actions))
     check_fits(trial.env.action_space, clipped, 2, f"an action drawn from {trial.name}.distribution")

@@ -13,7 +13,7 @@ from minimax_lib.models import small_convolutions
 from minimax_lib.models.distributions import check_policy
 from minimax_lib.models.initializers import orthogonal
 from minimax_lib.models.network import Network
-from minimax_lib.models.parts import Part, is_image, parts_of
+from minimax_lib.models.parts import ObservationPart, is_image, parts_of
 from minimax_lib.models.projection import Projection
 from minimax_lib.models.settings import at_least
 from minimax_lib.models.small_convolutions import SMALLEST, Layer
@@ -67,8 +67,8 @@ class GridConvNet(Network):
     as it is, a discrete number as one 0 or 1 for each of its values.
     """
 
-    image: Part
-    others: tuple[Part, ...]
+    image: ObservationPart
+    others: tuple[ObservationPart, ...]
     action_space: Space
     last_filters: int
     head_width: int
@@ -101,7 +101,7 @@ class GridConvNet(Network):
         return Layer(kernel, self.param(f"{name}_bias", nn.initializers.zeros, (n_filters,)))
 
 
-def constant_channels(part: Part, values: jax.Array, n: int) -> jax.Array:
+def constant_channels(part: ObservationPart, values: jax.Array, n: int) -> jax.Array:
     """f32[n, channels] of the values [T, R, ...] of a part, n = T * R."""
     if isinstance(part.space, Box):
         return values.reshape(n, -1).astype(jnp.float32)

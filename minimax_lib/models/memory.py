@@ -14,7 +14,7 @@ from flax import struct
 from minimax_lib.models.activations import sigmoid, tanh
 from minimax_lib.models.initializers import GAIN_RELU, Initializer, chrono, orthogonal
 from minimax_lib.models.projection import Features, Projection, multiplied
-from minimax_lib.models.recurrence import Cell, Weights, as_type, recur
+from minimax_lib.models.recurrence import GatedCell, Weights, as_type, recur
 
 
 class LSTMCarry(struct.PyTreeNode):
@@ -135,7 +135,7 @@ LSTM_CELL, GRU_CELL = LSTMCell(), GRUCell()
 
 
 def gated_memory(
-    module: Any, cell: Cell, biases: Initializer, features: Features, carry: Any, first: jax.Array
+    module: Any, cell: GatedCell, biases: Initializer, features: Features, carry: Any, first: jax.Array
 ) -> tuple[jax.Array, Any]:
     """(hidden [T, R, width], last carry) of a cell whose parameters belong to `module`."""
     # All gates share one kernel, so that a step needs one product instead of one for each gate.

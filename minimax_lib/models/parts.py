@@ -18,7 +18,7 @@ Leaf = Discrete | MultiDiscrete | Box
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
+class ObservationPart:
     """One part of an observation."""
 
     path: tuple[str, ...]  # the names that lead to it; () if it is the whole observation
@@ -87,7 +87,7 @@ def leaf_spaces(space: Space, path: tuple[str, ...] = ()) -> list[tuple[tuple[st
 
 def parts_of(
     space: Space, image_scale: float, scales: Mapping[str, float], depths: Mapping[str, int]
-) -> tuple[Part, ...]:
+) -> tuple[ObservationPart, ...]:
     """The parts of an observation, in their order.
 
     `scales` and `depths` are given by the name of a part. A part that is not named there has these defaults: an image
@@ -96,7 +96,7 @@ def parts_of(
     ValueError for a name of no part, for the name of an embedded part, for a part that holds no number, and for an
     observation without parts.
     """
-    parts = [Part(path, leaf) for path, leaf in leaf_spaces(space)]
+    parts = [ObservationPart(path, leaf) for path, leaf in leaf_spaces(space)]
     _check_names(parts)
     _check_given("scales", scales, parts)
     _check_given("depths", depths, parts)
@@ -108,7 +108,7 @@ def parts_of(
     return tuple(found)
 
 
-def _check_names(parts: Sequence[Part]) -> None:
+def _check_names(parts: Sequence[ObservationPart]) -> None:
     if not parts:
         raise ValueError(
             f"the observation has no part besides {ACTION_MASK!r}: a network needs one (if there is nothing to see, a "
@@ -122,7 +122,7 @@ def _check_names(parts: Sequence[Part]) -> None:
             raise ValueError(f"the observation {part.name!r} holds no number ({part.space}): it must be left out")
 
 
-def _check_given(setting: str, given: Mapping[str, float], parts: Sequence[Part]) -> None:
+def _check_given(setting: str, given: Mapping[str, float], parts: Sequence[ObservationPart]) -> None:
     spaces = {part.name: part.space for part in parts}
     boxes = [name for name, space in spaces.items() if isinstance(space, Box)]
     for name in given:
@@ -135,7 +135,7 @@ def _check_given(setting: str, given: Mapping[str, float], parts: Sequence[Part]
             )
 
 
-def check_kernel(parts: Sequence[Part], size: int) -> None:
+def check_kernel(parts: Sequence[ObservationPart], size: int) -> None:
     """ValueError for an image that is too small for its convolutions with a square kernel of side `size`."""
     for part in parts:
         if not part.is_convolved:

@@ -30,7 +30,7 @@ class Weights(struct.PyTreeNode):
     recurrent_bias: jax.Array | None = None  # [H], added to the last H columns of the product; None: zeros
 
 
-class Cell(Protocol):
+class GatedCell(Protocol):
     """One step of a gated network, and its derivative. A carry has a field `hidden`. All arrays are [R, ...]."""
 
     n_gates: int
@@ -71,7 +71,7 @@ def projects_ahead(weights: Weights, n_steps: int) -> bool:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def recur(
-    cell: Cell, unroll: int | None, weights: Weights, features: jax.Array, first: jax.Array, carry: Any
+    cell: GatedCell, unroll: int | None, weights: Weights, features: jax.Array, first: jax.Array, carry: Any
 ) -> tuple[jax.Array, Any]:
     """(hidden [T, R, H], carry after the last step) of `features` [T, R, F], or [T, R, G] if already projected.
 
@@ -83,7 +83,7 @@ def recur(
 
 
 def _forward(
-    cell: Cell, unroll: int | None, weights: Weights, features: jax.Array, first: jax.Array, carry: Any
+    cell: GatedCell, unroll: int | None, weights: Weights, features: jax.Array, first: jax.Array, carry: Any
 ) -> tuple[tuple[jax.Array, Any], tuple]:
     contributions, kernel, dtype = features, weights.input_kernel, weights.bias.dtype
     if kernel is not None and projects_ahead(weights, len(features)):
@@ -116,7 +116,7 @@ def _forward(
     return (hidden, last), (weights, features, first, carry, hidden, saved)
 
 
-def _backward(cell: Cell, unroll: int | None, residuals: tuple, gradients: tuple[jax.Array, Any]) -> tuple:
+def _backward(cell: GatedCell, unroll: int | None, residuals: tuple, gradients: tuple[jax.Array, Any]) -> tuple:
     """Gradients of weights, features, (none of) first, and carry."""
     weights, features, first, carry, hidden, saved = residuals
     kernel, dtype = weights.input_kernel, weights.bias.dtype

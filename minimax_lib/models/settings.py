@@ -11,7 +11,7 @@ from minimax_lib.envs.spaces import Space
 from minimax_lib.models.actor_critic import ActorCritic
 from minimax_lib.models.distributions import Gaussian, check_policy
 from minimax_lib.models.memory import GRUMemory, LSTMMemory, NoMemory
-from minimax_lib.models.parts import Part, by_name, check_kernel, is_integer_image, parts_of
+from minimax_lib.models.parts import ObservationPart, by_name, check_kernel, is_integer_image, parts_of
 from minimax_lib.models.s5 import GLU, Discretisation, Norm, S5Memory, StateSpace
 from minimax_lib.models.torso import Torso
 
@@ -79,7 +79,7 @@ class NetworkSettings:
             torso, self._memory(), action_space, self.head_width, self.n_values, self._dtype, self.gaussian
         )
 
-    def _check_used(self, parts: tuple[Part, ...]) -> None:
+    def _check_used(self, parts: tuple[ObservationPart, ...]) -> None:
         """ValueError if image_scale or vector_width was changed, but applies to no part of the observation."""
         default = type(self)  # a dataclass keeps every default as an attribute of the class
         by_scale = [part for part in parts if is_integer_image(part.space)]

@@ -11,7 +11,7 @@ import numpy as np
 
 from minimax_lib.envs.spaces import Discrete, MultiDiscrete
 from minimax_lib.models.initializers import GAIN_RELU, orthogonal
-from minimax_lib.models.parts import Part
+from minimax_lib.models.parts import ObservationPart
 from minimax_lib.models.projection import Features, Projection, side_by_side
 from minimax_lib.models.slow_images import Convolution, SlowImage, changes_are_cheap
 
@@ -24,7 +24,7 @@ class Torso(nn.Module):
     Discrete or MultiDiscrete has its own embedding. Bools become 0 and 1.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[ObservationPart, ...]
     n_filters: int
     kernel_size: int
     embedding_width: int
@@ -35,7 +35,7 @@ class Torso(nn.Module):
     def __call__(self, obs: Any) -> Features:
         return side_by_side([self._encode(part, part.of(obs)) for part in self.parts])
 
-    def _encode(self, part: Part, values: jax.Array) -> jax.Array | SlowImage:
+    def _encode(self, part: ObservationPart, values: jax.Array) -> jax.Array | SlowImage:
         encoder = self._encoder(part)
         # A rollout computes one step at a time. There, no earlier step is at hand to compare with.
         if part.goes_by_changes and changes_are_cheap(n_steps=len(values)):
@@ -44,7 +44,7 @@ class Torso(nn.Module):
         features = encoder(values.reshape(-1, *part.shape))  # flat, so that products of matrices need no transposes
         return features.reshape(*leading, -1)
 
-    def _encoder(self, part: Part) -> Any:
+    def _encoder(self, part: ObservationPart) -> Any:
         space, name = part.space, module_name(part.name)
         if isinstance(space, Discrete):
             return nn.Embed(space.n, self.embedding_width, self.dtype, embedding_init=orthogonal(), name=name)

@@ -12,7 +12,7 @@ from minimax_lib.opponents.cores import (
     SelfPlay,
     Weighting,
 )
-from minimax_lib.registry import Registry, View
+from minimax_lib.registry import Registry, RegistryView
 
 
 class OpponentSettings(Protocol):
@@ -69,7 +69,7 @@ class PFSPSettings:
 
 
 # What may stand in a mixture: all but mixtures, which would go on for ever.
-INNER: Registry[Any] = View(
+INNER: Registry[Any] = RegistryView(
     "opponents of a mixture", lambda: {name: OPPONENTS[name] for name in OPPONENTS.names() if name != "mix"}
 )
 

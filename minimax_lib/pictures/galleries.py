@@ -158,7 +158,7 @@ def has_teacher(run: LoadedRun) -> bool:
 
 
 @dataclasses.dataclass(frozen=True)
-class Method:
+class LevelSources:
     """The parts of a run's curriculum that levels come from. None: it has no such part."""
 
     runner: Runner
@@ -169,7 +169,7 @@ class Method:
     mutation: Mutation | None = None
 
 
-def method_of(run: LoadedRun) -> Method:
+def method_of(run: LoadedRun) -> LevelSources:
     """The parts, with what they remember at the run's checkpoint; of several devices, with what the first remembers."""
     if run.state.curriculum is None:
         raise NotThere(f"{run.run.parameters_alone}: its curriculum is not known")
@@ -179,10 +179,10 @@ def method_of(run: LoadedRun) -> Method:
         mutation = curriculum.mutation
         curriculum, state = curriculum.inner, state.inner if isinstance(state, ACCELState) else state
     if not isinstance(curriculum, PLRCurriculum):
-        return Method(runner, curriculum, _of_first_device(run, curriculum, state))
+        return LevelSources(runner, curriculum, _of_first_device(run, curriculum, state))
     generator = _of_first_device(run, curriculum.generator, state.generator)
     buffer = _of_first_device(run, curriculum, state.buffer)
-    return Method(runner, curriculum.generator, generator, curriculum, buffer, mutation)
+    return LevelSources(runner, curriculum.generator, generator, curriculum, buffer, mutation)
 
 
 def _of_first_device(run: LoadedRun, curriculum: Curriculum, state: Any) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 from minimax_lib.evaluation.statistics import MIN_SEEDS, Statistic, bootstrap_interval, interquartile_mean
 from minimax_lib.pictures import style
 from minimax_lib.pictures.bootstrap import INTERVAL, RANGE, kind_of_band, seeds_band
-from minimax_lib.pictures.scores import Evaluated, Scores
+from minimax_lib.pictures.scores import ComparedScores, GroupScores
 from minimax_lib.pictures.style import NotDrawn, Picture
 from minimax_lib.pictures.words import MEAN, file_name, in_words
 
@@ -26,7 +26,7 @@ Band = tuple[float, float]
 # ---------------------------------------------------------------------------------------------------------------- bars
 
 
-def held_out_bars(scores: Evaluated) -> Picture:
+def held_out_bars(scores: ComparedScores) -> Picture:
     """The mean over seeds of each task, a bar a group, with intervals."""
     rows = []
     for group in scores.groups:
@@ -65,17 +65,17 @@ def held_out_bars(scores: Evaluated) -> Picture:
     return Picture(f"held_out-{_file(scores)}", rows, draw, scores.notes)
 
 
-def _same(group: Scores) -> dict[str, Any]:
+def _same(group: GroupScores) -> dict[str, Any]:
     return {"label": group.label, "n_seeds": group.n_seeds, "band": kind_of_band(group.n_seeds)}
 
 
-def _share_limits(axes: Any, scores: Evaluated) -> None:
+def _share_limits(axes: Any, scores: ComparedScores) -> None:
     # A share has its own scale. On it, two figures can be compared.
     if scores.measure == "solved_rate":
         axes.set_xlim(0.0, 1.0)
 
 
-def _file(scores: Evaluated) -> str:
+def _file(scores: ComparedScores) -> str:
     return file_name(scores.measure)
 
 
@@ -132,7 +132,7 @@ def aggregate_statistics(n_tasks: int, optimum: float = 1.0) -> dict[str, Statis
     }
 
 
-def aggregates(scores: Evaluated, optimum: float = 1.0) -> Picture:
+def aggregates(scores: ComparedScores, optimum: float = 1.0) -> Picture:
     """Mean, median, IQM and optimality gap over all tasks, with intervals."""
     _check_tasks(scores)
     statistics = aggregate_statistics(len(scores.tasks), optimum)
@@ -163,7 +163,7 @@ def aggregates(scores: Evaluated, optimum: float = 1.0) -> Picture:
     return Picture(f"aggregates-{_file(scores)}", rows, draw, scores.notes)
 
 
-def _check_tasks(scores: Evaluated) -> None:
+def _check_tasks(scores: ComparedScores) -> None:
     if scores.are_levels:
         raise NotDrawn("the evaluation is of shares of random levels, which are not separate tasks")
 
@@ -198,7 +198,7 @@ def improvement_probability(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return ((one > other) + 0.5 * (one == other)).mean(axis=(-3, -2, -1))
 
 
-def probability_of_improvement(scores: Evaluated, baseline: str = "") -> Picture:
+def probability_of_improvement(scores: ComparedScores, baseline: str = "") -> Picture:
     """The probability that a seed of one method beats a seed of another, of all pairs or of pairs with `baseline`."""
     _check_tasks(scores)
     pairs = improvement_pairs(scores.groups, baseline)
@@ -238,7 +238,7 @@ def _short(label: str, most: int = 26) -> str:
     return label if len(label) <= most else f"{label[: most - 3]}..."
 
 
-def improvement_pairs(groups: Sequence[Scores], baseline: str = "") -> list[tuple[Scores, Scores]]:
+def improvement_pairs(groups: Sequence[GroupScores], baseline: str = "") -> list[tuple[GroupScores, GroupScores]]:
     """The pairs to compare, the later group of each first; NotDrawn with a single group, or with too many."""
     if len(groups) < 2:
         raise NotDrawn("it needs two groups of runs")
@@ -259,7 +259,7 @@ def profile_of(values: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
     return (values[..., None] > thresholds).mean(axis=(-3, -2))
 
 
-def performance_profiles(scores: Evaluated) -> Picture:
+def performance_profiles(scores: ComparedScores) -> Picture:
     """The share of seeds and tasks that score above a threshold, for every threshold."""
     _check_tasks(scores)
     every = np.concatenate([group.values.ravel() for group in scores.groups])

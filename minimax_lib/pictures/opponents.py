@@ -7,7 +7,7 @@ import numpy as np
 
 from minimax_lib.pictures.held_out import held_out_bars
 from minimax_lib.pictures.runs import Cells, Group, RunTables, numbers
-from minimax_lib.pictures.scores import Evaluated, Scores
+from minimax_lib.pictures.scores import ComparedScores, GroupScores
 from minimax_lib.pictures.style import NotDrawn, Picture
 
 COPY = "opponent_copy"  # a column: which copy of its own bank the student has met, empty for any other opponent
@@ -25,7 +25,7 @@ def have_met(groups: Sequence[Group]) -> bool:
     return any(run.matches for group in groups for run in group.runs)
 
 
-def met(groups: Sequence[Group]) -> Evaluated:
+def met(groups: Sequence[Group]) -> ComparedScores:
     """The share of wins of each seed against each opponent, over all tasks and all seeds of the opponent.
 
     NotDrawn in one line where there is no opponent that all runs have met.
@@ -40,8 +40,8 @@ def met(groups: Sequence[Group]) -> Evaluated:
         rows = [
             [wins(cells, opponent) for opponent in common] for run in group.runs for cells in tables[run.path].values()
         ]
-        found.append(Scores(group.label, place, tuple(common), np.array(rows)))
-    return Evaluated(tuple(found), "share of games won", ("a draw is not a win",))
+        found.append(GroupScores(group.label, place, tuple(common), np.array(rows)))
+    return ComparedScores(tuple(found), "share of games won", ("a draw is not a win",))
 
 
 def newest(run: RunTables) -> dict[int, Cells]:

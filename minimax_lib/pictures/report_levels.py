@@ -67,7 +67,7 @@ def gallery_of(run: RunTables, plugins: Sequence[str] | None, n_levels: int, n_c
     newest = opened(run, plugins)
     what, shelf_of = shown_of(newest)
     updates = saved_updates(RunFolder(run.path).checkpoints)
-    shelves, drawn, told = [], Drawn(newest), []
+    shelves, drawn, told = [], DrawnLevels(newest), []
     for update in spread(updates, n_checkpoints):
         try:
             loaded = newest if update == newest.update else opened(run, plugins, update)
@@ -78,7 +78,7 @@ def gallery_of(run: RunTables, plugins: Sequence[str] | None, n_levels: int, n_c
     return Gallery(what, run, newest.seed, tuple(shelves), tuple(without_margin(drawn.pictures)), tuple(told))
 
 
-def shown_of(newest: LoadedRun) -> "tuple[str, Callable[[LoadedRun, int, Drawn], Shelf]]":
+def shown_of(newest: LoadedRun) -> "tuple[str, Callable[[LoadedRun, int, DrawnLevels], Shelf]]":
     """(what a gallery shows of a run, in words, and how); ValueError where it neither keeps nor designs levels."""
     try:
         _ = newest.level_buffer  # refuses at once, before anything is drawn
@@ -89,7 +89,7 @@ def shown_of(newest: LoadedRun) -> "tuple[str, Callable[[LoadedRun, int, Drawn],
     return "The levels with the highest scores of", shelf_of_best
 
 
-class Drawn:
+class DrawnLevels:
     """Pictures of levels, each level once."""
 
     def __init__(self, run: LoadedRun):
@@ -106,7 +106,7 @@ class Drawn:
         return self._place_of[key]
 
 
-def shelf_of_best(loaded: LoadedRun, n_levels: int, drawn: Drawn) -> Shelf:
+def shelf_of_best(loaded: LoadedRun, n_levels: int, drawn: DrawnLevels) -> Shelf:
     """The best levels of a checkpoint; ValueError where nobody can draw them."""
     kept = loaded.level_buffer
     slots = kept.ranked[:n_levels]
@@ -117,7 +117,7 @@ def shelf_of_best(loaded: LoadedRun, n_levels: int, drawn: Drawn) -> Shelf:
     return Shelf(loaded.update, told, pictures_of(levels, len(slots), drawn), tuple(captions))
 
 
-def shelf_of_designs(loaded: LoadedRun, n_levels: int, drawn: Drawn) -> Shelf:
+def shelf_of_designs(loaded: LoadedRun, n_levels: int, drawn: DrawnLevels) -> Shelf:
     """Designs of a checkpoint's teacher, made with the same random numbers at every checkpoint."""
     levels = fresh_levels(loaded, n_levels, jax.random.key(0))
     captions = [(f"design {i + 1}", unbroken(own)) for i, own in enumerate(facts_of(loaded.env, levels, MOST_FACTS))]
@@ -126,7 +126,7 @@ def shelf_of_designs(loaded: LoadedRun, n_levels: int, drawn: Drawn) -> Shelf:
     )
 
 
-def pictures_of(levels: Any, n: int, drawn: Drawn) -> tuple[int, ...]:
+def pictures_of(levels: Any, n: int, drawn: DrawnLevels) -> tuple[int, ...]:
     """Which of the pictures show the `n` levels."""
     return tuple(drawn.place(at(levels, i)) for i in range(n))
 

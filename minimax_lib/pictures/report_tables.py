@@ -17,7 +17,7 @@ from minimax_lib.pictures.html import Html, data_url, joined, svg, swatch, table
 from minimax_lib.pictures.lines import X, level_metrics
 from minimax_lib.pictures.opponents import wins_against_opponents
 from minimax_lib.pictures.runs import NOT_SET, Group, RunTables, numbers
-from minimax_lib.pictures.scores import Evaluated, evaluated
+from minimax_lib.pictures.scores import ComparedScores, evaluated
 from minimax_lib.pictures.style import Picture
 from minimax_lib.pictures.words import named
 
@@ -267,7 +267,7 @@ def held_out_part(groups: Sequence[Group]) -> Html:
     return tag("div", tag("div", held_out_table(groups, scores)), figures(requests), class_="beside")
 
 
-def held_out_table(groups: Sequence[Group], scores: Evaluated) -> Html:
+def held_out_table(groups: Sequence[Group], scores: ComparedScores) -> Html:
     """A row a task and one for all tasks: mean, IQM, interval or seeds, and return, of each group."""
     try:
         returns = evaluated(groups, "return").groups

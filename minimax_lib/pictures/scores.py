@@ -21,7 +21,7 @@ WORDS = {"solved_rate": "solved rate"}
 
 
 @dataclasses.dataclass(frozen=True)
-class Scores:
+class GroupScores:
     """Scores of a group: f64[S, M], all finite."""
 
     label: str
@@ -35,10 +35,10 @@ class Scores:
 
 
 @dataclasses.dataclass(frozen=True)
-class Evaluated:
+class ComparedScores:
     """The scores of all groups on the same tasks, and where they are from."""
 
-    groups: tuple[Scores, ...]
+    groups: tuple[GroupScores, ...]
     measure: str
     notes: tuple[str, ...] = ()
     are_levels: bool = False  # the tasks are the worst shares of random levels
@@ -57,7 +57,7 @@ class Evaluated:
 
 
 @dataclasses.dataclass(frozen=True)
-class Evaluation:
+class ScoreTable:
     """One table of scores of a run: an evaluation by minimax-evaluate, or the last one of the training."""
 
     run: RunTables
@@ -82,7 +82,7 @@ class Evaluation:
         return f"{n} {actions} episodes a {'level' if self.are_levels else 'task'}" if n and actions else ""
 
 
-def evaluations_of(run: RunTables) -> list[Evaluation]:
+def evaluations_of(run: RunTables) -> list[ScoreTable]:
     """The files of minimax-evaluate in the run's folder that hold an evaluation."""
     found = []
     for name, seeds in run.evaluations.items():
@@ -90,12 +90,12 @@ def evaluations_of(run: RunTables) -> list[Evaluation]:
             updates = numbers(cells.get("update", ()))
             if "task" in cells and len(updates) and np.isfinite(updates).all():
                 how = tuple(cells[column][0] if column in cells else "" for column in HOW)
-                found.append(Evaluation(run, name, int(updates[0]), how, seeds))
+                found.append(ScoreTable(run, name, int(updates[0]), how, seeds))
             break
     return found
 
 
-def last_of_training(run: RunTables) -> Evaluation | None:
+def last_of_training(run: RunTables) -> ScoreTable | None:
     """The last evaluation in eval.csv."""
     seeds, last = {}, 0
     for seed, cells in run.evals.items():
@@ -107,10 +107,10 @@ def last_of_training(run: RunTables) -> Evaluation | None:
         seeds[seed] = {name: [column[i] for i in rows] for name, column in cells.items()}
     n, greedy = run.settings.get("eval.n_episodes", ""), run.settings.get("eval.greedy")
     how = (str(n), "" if greedy is None else "greedy" if greedy else "sampled")
-    return Evaluation(run, EVAL_CSV, last, how, seeds) if seeds else None
+    return ScoreTable(run, EVAL_CSV, last, how, seeds) if seeds else None
 
 
-def choose_evaluations(runs: Sequence[RunTables], source: str = AUTO) -> tuple[list[Evaluation], str]:
+def choose_evaluations(runs: Sequence[RunTables], source: str = AUTO) -> tuple[list[ScoreTable], str]:
     """(an evaluation of each run, all made in the same way; which one it is). NotDrawn where some run has none."""
     if source == AUTO:
         common = _in_common(runs)
@@ -129,12 +129,12 @@ def choose_evaluations(runs: Sequence[RunTables], source: str = AUTO) -> tuple[l
     return chosen, f"scores are from evaluations/{chosen[0].name}.csv{_of_episodes(chosen)}"
 
 
-def _of_episodes(chosen: Sequence[Evaluation]) -> str:
+def _of_episodes(chosen: Sequence[ScoreTable]) -> str:
     kinds = list(dict.fromkeys(one.episodes for one in chosen if one.episodes))
     return f" ({', and others of '.join(kinds)})" if kinds else ""
 
 
-def _last_rows(runs: Sequence[RunTables]) -> list[Evaluation]:
+def _last_rows(runs: Sequence[RunTables]) -> list[ScoreTable]:
     found = []
     for run in runs:
         last = last_of_training(run)
@@ -144,11 +144,11 @@ def _last_rows(runs: Sequence[RunTables]) -> list[Evaluation]:
     return found
 
 
-def _in_common(runs: Sequence[RunTables]) -> list[Evaluation]:
+def _in_common(runs: Sequence[RunTables]) -> list[ScoreTable]:
     """The evaluation of each run that was made like one of every other run: the most tasks, then the most episodes."""
-    found: list[dict[Any, Evaluation]] = []
+    found: list[dict[Any, ScoreTable]] = []
     for run in runs:
-        newest: dict[Any, Evaluation] = {}
+        newest: dict[Any, ScoreTable] = {}
         for one in evaluations_of(run):
             key = (one.how, frozenset(one.tasks))
             if not one.are_levels and (key not in newest or newest[key].update < one.update):
@@ -166,7 +166,7 @@ def _in_common(runs: Sequence[RunTables]) -> list[Evaluation]:
     return [each[best] for each in found]
 
 
-def _named(run: RunTables, pattern: str) -> Evaluation:
+def _named(run: RunTables, pattern: str) -> ScoreTable:
     """The newest of the run's evaluations whose file has a name like `pattern`."""
     fitting = [one for one in evaluations_of(run) if fnmatch(one.name, pattern)]
     if not fitting:
@@ -180,7 +180,7 @@ def _named(run: RunTables, pattern: str) -> Evaluation:
 
 def evaluated(
     groups: Sequence[Group], measure: str = "solved_rate", tasks: Sequence[str] = (), source: str = AUTO
-) -> Evaluated:
+) -> ComparedScores:
     """The scores of all groups. NotDrawn in one line where they have none that can be compared.
 
     `tasks` are those to look at: if it is empty, all that every run has, but for those of training.
@@ -202,11 +202,11 @@ def evaluated(
     found, of_run = [], {one.run.path: one for one in chosen}
     for place, group in enumerate(groups):
         rows = [row for run in group.runs for row in _values(of_run[run.path], common, measure)]
-        found.append(Scores(group.label, place, tuple(common), np.array(rows)))
-    return Evaluated(tuple(found), measure, tuple(notes), any(one.are_levels for one in chosen))
+        found.append(GroupScores(group.label, place, tuple(common), np.array(rows)))
+    return ComparedScores(tuple(found), measure, tuple(notes), any(one.are_levels for one in chosen))
 
 
-def _values(one: Evaluation, tasks: Sequence[str], measure: str) -> list[list[float]]:
+def _values(one: ScoreTable, tasks: Sequence[str], measure: str) -> list[list[float]]:
     """The scores of each seed on `tasks`."""
     rows = []
     for seed, cells in one.seeds.items():

@@ -41,7 +41,7 @@ class Seen(struct.PyTreeNode):
 
 
 @dataclasses.dataclass(frozen=True)
-class Rows:
+class RowFunctions:
     """Pure functions of one row; the vector environment maps them over many."""
 
     env: Any  # an `Environment`
@@ -80,17 +80,17 @@ class Rows:
 
 # Compiled once for all environments that are equal.
 @functools.partial(jax.jit, static_argnums=0)
-def begin_row(rows: Rows, seed: jax.Array, n_episodes: jax.Array) -> tuple[Row, Seen]:
+def begin_row(rows: RowFunctions, seed: jax.Array, n_episodes: jax.Array) -> tuple[Row, Seen]:
     return rows.begin(seed, n_episodes)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def begin_row_on(rows: Rows, level: Level, seed: jax.Array, n_episodes: jax.Array) -> tuple[Row, Seen]:
+def begin_row_on(rows: RowFunctions, level: Level, seed: jax.Array, n_episodes: jax.Array) -> tuple[Row, Seen]:
     return rows.begin_on(level, seed, n_episodes)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def step_row(rows: Rows, row: Row, action: Any) -> tuple[Row, Seen]:
+def step_row(rows: RowFunctions, row: Row, action: Any) -> tuple[Row, Seen]:
     return rows.step(row, action)
 
 
@@ -112,7 +112,7 @@ class GymnasiumEnv(gymnasium.Env):
         self.render_mode = render_mode
         self.observation_space = gymnasium_space(env.observation_space)
         self.action_space = gymnasium_space(env.action_space)
-        self._rows = Rows(env, sample_level)
+        self._rows = RowFunctions(env, sample_level)
         self._seed: jax.Array | None = None
         self._n_episodes = 0
         self._row: Row | None = None

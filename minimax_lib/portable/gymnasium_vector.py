@@ -13,24 +13,24 @@ from gymnasium.vector.utils import batch_space
 
 from minimax_lib.envs.base import Environment, Level
 from minimax_lib.envs.levels import fitted_level
-from minimax_lib.portable.gymnasium_env import Row, Rows, Seen, check_options, word, words
+from minimax_lib.portable.gymnasium_env import Row, RowFunctions, Seen, check_options, word, words
 from minimax_lib.portable.gymnasium_spaces import from_gymnasium, gymnasium_space, to_gymnasium
 from minimax_lib.registry import unknown_name
 from minimax_lib.trees import tree_where
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _step(rows: Rows, row: Row, actions: Any) -> tuple[Row, Seen]:
+def _step(rows: RowFunctions, row: Row, actions: Any) -> tuple[Row, Seen]:
     return jax.vmap(rows.step)(row, actions)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _begin(rows: Rows, seeds: jax.Array, n_episodes: jax.Array) -> tuple[Row, Seen]:
+def _begin(rows: RowFunctions, seeds: jax.Array, n_episodes: jax.Array) -> tuple[Row, Seen]:
     return jax.vmap(rows.begin)(seeds, n_episodes)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _begin_on(rows: Rows, levels: Level, seeds: jax.Array, n_episodes: jax.Array) -> tuple[Row, Seen]:
+def _begin_on(rows: RowFunctions, levels: Level, seeds: jax.Array, n_episodes: jax.Array) -> tuple[Row, Seen]:
     return jax.vmap(rows.begin_on)(levels, seeds, n_episodes)
 
 
@@ -70,7 +70,7 @@ class GymnasiumVectorEnv(VectorEnv):
         self.single_action_space = gymnasium_space(env.action_space)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self._rows = Rows(env, sample_level)
+        self._rows = RowFunctions(env, sample_level)
         self._row: Row | None = None
         self._obs: Any = None  # the latest, on the device
         self._ended = np.zeros(num_envs, bool)  # in the step before

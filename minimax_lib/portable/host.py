@@ -16,8 +16,8 @@ from minimax_lib.portable.encodings import as_arrays, n_rows, rows_of
 from minimax_lib.portable.host_state import check_heading, filled, flat, heading, settings
 from minimax_lib.portable.hosted import Hosted
 from minimax_lib.portable.reads import ReadsMetrics
-from minimax_lib.portable.rows import Rollouts, Steps
-from minimax_lib.portable.scoring import Played, Scoring
+from minimax_lib.portable.rows import Rollouts, StepByStep
+from minimax_lib.portable.scoring import PlayedSteps, Scoring
 from minimax_lib.registry import unknown_name
 from minimax_lib.tasks.core import episodes_needed
 from minimax_lib.tasks.manual import Manual
@@ -56,7 +56,7 @@ class Host:
         if together and isinstance(core, Manual):
             raise ValueError("together is True: a queue (Manual) gives one task after another")
         self._rollouts = Rollouts(scoring, self._hosted.device)
-        self._steps: Steps | None = None
+        self._steps: StepByStep | None = None
         self.n_told = dict.fromkeys(("results", "scores", "rates", "metrics"), 0)
         self._patient = True
 
@@ -131,7 +131,7 @@ class Host:
         done = np.asarray(done, bool)
         counts = np.asarray(np.ones(done.shape, bool) if counts is None else counts, bool)
         logits = None if logits is None else np.asarray(logits, np.float32)
-        x = Played(numbers[0], numbers[1], done, counts, numbers[2], logits)
+        x = PlayedSteps(numbers[0], numbers[1], done, counts, numbers[2], logits)
         self.report_scores(*self._rollouts.scores(as_arrays(task, self.reads.encoding), x))
 
     def report_steps(self, task: Any, reward: Any, done: Any, progress: Any = None, value: Any = None) -> None:
@@ -142,7 +142,7 @@ class Host:
         """
         reward, done = np.asarray(reward, np.float32), np.asarray(done, bool)
         if self._steps is None:
-            self._steps = Steps(len(done))
+            self._steps = StepByStep(len(done))
         task = as_arrays(task, self.reads.encoding)
         rollout = self._steps.add(task, reward, done, value if self.reads_scores else None)
         if rollout is not None:
@@ -215,7 +215,7 @@ class Host:
         told = filled("told", self.n_told, arrays)
         self._hosted.load(arrays)
         self._rollouts.load(arrays)
-        self._steps = Steps.load(arrays, self.reads.encoding)
+        self._steps = StepByStep.load(arrays, self.reads.encoding)
         self.n_told = {name: int(count) for name, count in told.items()}
 
     def _settings(self) -> dict[str, str]:

@@ -14,7 +14,7 @@ from pettingzoo import ParallelEnv
 from minimax_lib.envs.base import EnvState, Level
 from minimax_lib.envs.levels import fitted_level
 from minimax_lib.envs.multi_agent import MultiAgentEnvironment
-from minimax_lib.portable.gymnasium_env import Row, Rows, Seen, begin_row, begin_row_on, step_row, word
+from minimax_lib.portable.gymnasium_env import Row, RowFunctions, Seen, begin_row, begin_row_on, step_row, word
 from minimax_lib.portable.gymnasium_spaces import from_gymnasium, gymnasium_space, to_gymnasium
 from minimax_lib.registry import unknown_name
 
@@ -26,7 +26,7 @@ class SeenByAgents(Seen):
 
 
 @dataclasses.dataclass(frozen=True)
-class Games(Rows):
+class GameRows(RowFunctions):
     """The same for a `MultiAgentEnvironment`."""
 
     def seen(self, ts: Any, episode_return: jax.Array) -> SeenByAgents:
@@ -59,7 +59,7 @@ class MultiAgentParallelEnv(ParallelEnv):
         self.agents: list[str] = []
         self.observation_spaces = {name: gymnasium_space(env.observation_space) for name in self.possible_agents}
         self.action_spaces = {name: gymnasium_space(env.action_space) for name in self.possible_agents}
-        self._games = Games(env, sample_level)
+        self._games = GameRows(env, sample_level)
         self._seed: jax.Array | None = None
         self._n_episodes = 0
         self._game: Row | None = None

@@ -8,7 +8,7 @@ import numpy as np
 from minimax_lib.portable.books import Books, Record
 from minimax_lib.portable.encodings import rows_of
 from minimax_lib.portable.host_state import filled, flat
-from minimax_lib.portable.scoring import Played, Scoring, Tally, attempt_scores
+from minimax_lib.portable.scoring import OpenAttempts, PlayedSteps, Scoring, attempt_scores
 
 STEPS = 128  # of a rollout that is made of single steps with values
 
@@ -18,14 +18,14 @@ class Rollouts:
 
     def __init__(self, scoring: Scoring, device: Any):
         self.scoring, self._device = scoring, device
-        self._tally: Tally | None = None  # of the rows of the rollout before
+        self._tally: OpenAttempts | None = None  # of the rows of the rollout before
 
-    def scores(self, task: Any, x: Played) -> tuple[Any, np.ndarray]:
+    def scores(self, task: Any, x: PlayedSteps) -> tuple[Any, np.ndarray]:
         """(tasks [M, ...], f32[M] their scores), by the step in which they ended, then by row."""
         check_rollout(self.scoring, x)
         n = x.reward.shape[1]
         if self._tally is None or len(self._tally.total) != n:
-            self._tally = Tally.none(n)
+            self._tally = OpenAttempts.none(n)
         mean, scored, self._tally = attempt_scores(self.scoring, *jax.device_put((x, self._tally), self._device))
         ended = np.nonzero(np.asarray(scored))
         return rows_of(task, ended), np.asarray(mean)[ended]
@@ -37,10 +37,10 @@ class Rollouts:
     def load(self, arrays: dict[str, np.ndarray]) -> None:
         """What `arrays` has given."""
         known = arrays.get("tally.total")
-        self._tally = None if known is None else filled("tally", Tally.none(len(known)), arrays)
+        self._tally = None if known is None else filled("tally", OpenAttempts.none(len(known)), arrays)
 
 
-def check_rollout(scoring: Scoring, x: Played) -> None:
+def check_rollout(scoring: Scoring, x: PlayedSteps) -> None:
     """ValueError in one line where a rollout is not [T, B]."""
     shape = x.reward.shape
     wanted = {"reward": (x.reward, shape), "value": (x.value, shape), "done": (x.done, shape)}
@@ -52,7 +52,7 @@ def check_rollout(scoring: Scoring, x: Played) -> None:
         raise ValueError(f"the score {scoring.score!r} needs `logits`: give them too")
 
 
-class Steps:
+class StepByStep:
     """Attempts that are told of step by step."""
 
     def __init__(self, n: int):
@@ -78,12 +78,12 @@ class Steps:
         return flat("steps", steps) | flat("books", vars(self.books))
 
     @staticmethod
-    def load(arrays: dict[str, np.ndarray], encoding: Any) -> "Steps | None":
+    def load(arrays: dict[str, np.ndarray], encoding: Any) -> "StepByStep | None":
         """What `arrays` has given, of tasks in the form of `encoding`."""
         known = arrays.get("books['length']")
         if known is None:
             return None
-        steps, n = Steps(len(known)), len(known)
+        steps, n = StepByStep(len(known)), len(known)
         vars(steps.books).update(filled("books", vars(steps.books), arrays))
         task = jax.tree.map(lambda x: np.zeros((n, *x.shape[1:]), x.dtype), encoding)
         like = (task, np.zeros(n, bool), np.zeros(n, np.float32), np.zeros(n, np.float32))

@@ -49,7 +49,7 @@ class Scoring:
         return SCORES[self.score].needs_network
 
 
-class Played(struct.PyTreeNode):
+class PlayedSteps(struct.PyTreeNode):
     """T steps of B rows, [T, B]. `done`: the episode, or the attempt, ended with the action of this step."""
 
     reward: jax.Array  # f32
@@ -60,7 +60,7 @@ class Played(struct.PyTreeNode):
     logits: jax.Array | None  # f32[T, B, n]
 
 
-class Tally(struct.PyTreeNode):
+class OpenAttempts(struct.PyTreeNode):
     """The attempts that B rows are in the middle of."""
 
     total: jax.Array  # f32[B], sum of the quantity
@@ -68,25 +68,27 @@ class Tally(struct.PyTreeNode):
     highest: jax.Array  # f32[B], of the quantity at these steps; -inf where there are none
 
     @staticmethod
-    def none(n_rows: int) -> "Tally":
+    def none(n_rows: int) -> "OpenAttempts":
         """All rows begin an attempt."""
         nothing, lowest = jnp.zeros(n_rows, jnp.float32), jnp.full(n_rows, -jnp.inf, jnp.float32)
-        return Tally(nothing, jnp.zeros(n_rows, jnp.int32), lowest)
+        return OpenAttempts(nothing, jnp.zeros(n_rows, jnp.int32), lowest)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def attempt_scores(scoring: Scoring, x: Played, before: Tally) -> tuple[jax.Array, jax.Array, Tally]:
+def attempt_scores(scoring: Scoring, x: PlayedSteps, before: OpenAttempts) -> tuple[jax.Array, jax.Array, OpenAttempts]:
     """(f32[T, B] scores of the attempts up to each step, bool[T, B] where one counts, attempts that go on)."""
-    none, share = Tally.none(len(x.last_value)), scoring.max_score_coef
+    none, share = OpenAttempts.none(len(x.last_value)), scoring.max_score_coef
 
-    def one_step(loop: Tally, step: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[Tally, tuple[Any, Any]]:
+    def one_step(
+        loop: OpenAttempts, step: tuple[jax.Array, jax.Array, jax.Array]
+    ) -> tuple[OpenAttempts, tuple[Any, Any]]:
         quantity, done, counts = step
         total, n = loop.total + jnp.where(counts, quantity, 0.0), loop.n_steps + counts
         highest = jnp.maximum(loop.highest, jnp.where(counts, quantity, -jnp.inf))
         score = total / jnp.maximum(n, 1).astype(jnp.float32)
         if share != 0:
             score = share * highest + (1.0 - share) * score
-        after = jax.tree.map(lambda empty, x: jnp.where(done, empty, x), none, Tally(total, n, highest))
+        after = jax.tree.map(lambda empty, x: jnp.where(done, empty, x), none, OpenAttempts(total, n, highest))
         return after, (score, n > 0)
 
     after, (score, any_step) = jax.lax.scan(one_step, before, (_quantities(scoring, x), x.done, x.counts))
@@ -98,7 +100,7 @@ def attempt_scores(scoring: Scoring, x: Played, before: Tally) -> tuple[jax.Arra
     return score, scored & any_step, after
 
 
-def _quantities(scoring: Scoring, x: Played) -> jax.Array:
+def _quantities(scoring: Scoring, x: PlayedSteps) -> jax.Array:
     """f32[T, B], what the score is the mean of."""
     discount = 1.0 - x.done.astype(jnp.float32)
     following = next_values(x.value, x.last_value)

@@ -47,7 +47,7 @@ class RunnerState(struct.PyTreeNode):
     rewards: Any = ()  # a `RewardState`; () if rewards are not normalised
 
 
-class Played(NamedTuple):
+class PlayedBatch(NamedTuple):
     """The results of one batch."""
 
     outcome: RolloutOutcome
@@ -164,7 +164,7 @@ class Runner:
         # Some metrics are already sums over all devices. These are equal on all devices, and the mean keeps them.
         return next_state, axes.device_mean(metrics)
 
-    def play(self, k_rollout: jax.Array, k_update: jax.Array, state: RunnerState, batch: LevelBatch) -> "Played":
+    def play(self, k_rollout: jax.Array, k_update: jax.Array, state: RunnerState, batch: LevelBatch) -> "PlayedBatch":
         """The rollouts of a batch, each followed by an update of the students."""
         k_begin, k_rollouts = jax.random.split(k_rollout)
         start = self._opened(k_begin, state, batch)
@@ -173,11 +173,11 @@ class Runner:
         students, _, rewards = loop
         if not self.continues:
             metrics = self._level_game_metrics(batch, outcome)
-            return Played(outcome, students, losses, metrics, self._closing(rewards))
+            return PlayedBatch(outcome, students, losses, metrics, self._closing(rewards))
         metrics = ended_metrics(outcome.episodes)
         if isinstance(self.batch_env.restart, FreshLevels):  # others are described by their curriculum
             metrics |= self._handed_out_metrics(start, outcome.runs)
-        return Played(outcome, students, losses, metrics, rewards)
+        return PlayedBatch(outcome, students, losses, metrics, rewards)
 
     def _opened(self, key: jax.Array, state: RunnerState, batch: LevelBatch) -> Start:
         """Where the first rollout of a batch begins: after a reset, or where the batch before has ended."""

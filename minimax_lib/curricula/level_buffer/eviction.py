@@ -6,7 +6,7 @@ import numpy as np
 from flax import struct
 
 from minimax_lib.curricula.level_buffer.ages import in_levels, sum_in_units, unit_shift
-from minimax_lib.curricula.level_buffer.placement import Batch, Placement
+from minimax_lib.curricula.level_buffer.placement import Candidates, Placement
 from minimax_lib.curricula.level_buffer.replay_weights import highest_first, merits_of, ranks_of, weight_parts
 from minimax_lib.curricula.level_buffer.settings import ReplaySettings
 
@@ -28,7 +28,7 @@ class _Contest(struct.PyTreeNode):
     age_parts: jax.Array  # f32[C]
 
 
-def place_by_eviction(settings: ReplaySettings, batch: Batch, placed: Placement, row: jax.Array) -> Placement:
+def place_by_eviction(settings: ReplaySettings, batch: Candidates, placed: Placement, row: jax.Array) -> Placement:
     """The full buffer after the rows from `row` on; as it was if `row` is B.
 
     A row without a home takes the slot with the lowest weight, if it is new and scores at least as high as the level
@@ -91,7 +91,7 @@ def _lightest(contest: _Contest) -> jax.Array:
     return jnp.where(lowest, jnp.arange(capacity, dtype=jnp.int32), capacity).min()
 
 
-def _next_row(batch: Batch, contest: _Contest, victim: jax.Array) -> jax.Array:
+def _next_row(batch: Candidates, contest: _Contest, victim: jax.Array) -> jax.Array:
     """i32[], the first row left that changes anything: an update, or a new level that beats `victim`; B if none."""
     placed, n = contest.placed, len(batch.scores)
     index = jnp.arange(n, dtype=jnp.int32)
@@ -102,7 +102,9 @@ def _next_row(batch: Batch, contest: _Contest, victim: jax.Array) -> jax.Array:
     return jnp.where(changes, index, n).min()
 
 
-def _write(settings: ReplaySettings, batch: Batch, contest: _Contest, row: jax.Array, victim: jax.Array) -> _Contest:
+def _write(
+    settings: ReplaySettings, batch: Candidates, contest: _Contest, row: jax.Array, victim: jax.Array
+) -> _Contest:
     """`contest` after `row` has been written to its home, or over `victim` if it has none. Row B writes nothing."""
     # For row B, indices are clamped, so that the values are those of another row. They are never written: `target` is
     # past the last slot and `takes` is false. The ranks and the total age become nonsense, but the loop ends here.

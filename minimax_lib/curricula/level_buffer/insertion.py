@@ -10,7 +10,7 @@ from minimax_lib.curricula.level_buffer.ages import saturated
 from minimax_lib.curricula.level_buffer.buffer import LevelBuffer
 from minimax_lib.curricula.level_buffer.duplicates import Rows
 from minimax_lib.curricula.level_buffer.eviction import place_by_eviction
-from minimax_lib.curricula.level_buffer.placement import Batch, place_freely
+from minimax_lib.curricula.level_buffer.placement import Candidates, place_freely
 from minimax_lib.curricula.level_buffer.settings import ReplaySettings
 
 
@@ -44,7 +44,7 @@ def insert(
     aged = jnp.where(buffer.filled, buffer.ages + played.sum(dtype=jnp.int32), 0)
     # NaN and +inf become -inf too: from here on, a row is passed over if and only if its score is -inf.
     scores = jnp.where(jnp.isfinite(scores), scores, -jnp.inf)
-    batch = Batch(is_new=rows.is_new, groups=rows.groups, scores=scores, returns=returns)
+    batch = Candidates(is_new=rows.is_new, groups=rows.groups, scores=scores, returns=returns)
     placed, row = place_freely(dataclasses.replace(buffer, ages=saturated(aged)), batch, rows.homes)
     placed = place_by_eviction(settings, batch, placed, row)
 

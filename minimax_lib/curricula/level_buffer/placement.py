@@ -7,7 +7,7 @@ from flax import struct
 from minimax_lib.curricula.level_buffer.buffer import LevelBuffer
 
 
-class Batch(struct.PyTreeNode):
+class Candidates(struct.PyTreeNode):
     """What decides where the B rows of a batch go."""
 
     is_new: jax.Array  # bool[B], not drawn from the buffer
@@ -26,7 +26,7 @@ class Placement(struct.PyTreeNode):
     homes: jax.Array  # i32[B], the slot that holds the level of the row; -1 if none
 
 
-def place_freely(buffer: LevelBuffer, batch: Batch, homes: jax.Array) -> tuple[Placement, jax.Array]:
+def place_freely(buffer: LevelBuffer, batch: Candidates, homes: jax.Array) -> tuple[Placement, jax.Array]:
     """(the buffer after all rows before the first that finds no free slot, i32[] that row, B if there is none).
 
     `homes` (i32[B]) are the slots that hold the rows' levels already, -1 if none.
@@ -61,7 +61,7 @@ def place_freely(buffer: LevelBuffer, batch: Batch, homes: jax.Array) -> tuple[P
     return placed, end
 
 
-def _free_slots(buffer: LevelBuffer, batch: Batch, homes: jax.Array) -> jax.Array:
+def _free_slots(buffer: LevelBuffer, batch: Candidates, homes: jax.Array) -> jax.Array:
     """i32[B], the free slot that each row takes, C where there are not enough of them; -1 where a row takes none."""
     capacity, n = len(buffer.filled), len(homes)
     index = jnp.arange(n, dtype=jnp.int32)

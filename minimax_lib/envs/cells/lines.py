@@ -12,7 +12,7 @@ import numpy as np
 from minimax_lib.envs.cells.bits import WORD, reverse
 
 
-class View(NamedTuple):
+class ViewSize(NamedTuple):
     """A rectangle of cells round an agent that looks upwards in it."""
 
     front: int  # rows ahead of the agent's own
@@ -30,7 +30,7 @@ class View(NamedTuple):
         return 2 * self.side + 1
 
 
-def packed_view(walls: jax.Array, pos: jax.Array, facing: jax.Array, view: View) -> jax.Array:
+def packed_view(walls: jax.Array, pos: jax.Array, facing: jax.Array, view: ViewSize) -> jax.Array:
     """u32[n]: the rows of the view as bits (`rows_a_word` a word, `unpacked`); 1 for `walls` (bool[h, w]) and outside.
 
     A row of the view is a piece of one line of the grid: of a column if the agent faces right or left, of a row if it

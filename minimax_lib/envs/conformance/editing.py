@@ -61,7 +61,7 @@ class Lot(struct.PyTreeNode):
     identity: Any  # [N, ...]
 
 
-class Trial(struct.PyTreeNode):
+class EditedLevels(struct.PyTreeNode):
     """N levels of each kind."""
 
     keys: jax.Array  # [N], that made the children
@@ -72,7 +72,7 @@ class Trial(struct.PyTreeNode):
     simplest: Lot
 
 
-def trial_of(env: Environment, editing: Editing, key: jax.Array, n_edits: int, n_rows: int) -> Trial:
+def trial_of(env: Environment, editing: Editing, key: jax.Array, n_edits: int, n_rows: int) -> EditedLevels:
     """A trial, traced anew at every call."""
 
     def lot(key: jax.Array, level: Level) -> Lot:
@@ -85,7 +85,7 @@ def trial_of(env: Environment, editing: Editing, key: jax.Array, n_edits: int, n
     def mutated(key: jax.Array, levels: Level) -> Level:
         return children_of(editing, jax.random.split(key, n_rows), levels, n_edits)
 
-    def trial(key: jax.Array) -> Trial:
+    def trial(key: jax.Array) -> EditedLevels:
         k_parents, k_simplest, k_children, k_siblings, k_later, k_play = jax.random.split(key, 6)
         parents = sample_levels(env, k_parents, n_rows)
         later = jax.lax.scan(
@@ -98,7 +98,7 @@ def trial_of(env: Environment, editing: Editing, key: jax.Array, n_edits: int, n
         lots = jax.vmap(lot)(jax.random.split(k_play, 4 * n_rows), joined)
         pieces = [jax.tree.map(lambda x, i=i: x[i * n_rows : (i + 1) * n_rows], lots) for i in range(4)]
         siblings = mutated(k_siblings, parents)
-        return Trial(jax.random.split(k_children, n_rows), pieces[0], pieces[1], siblings, pieces[2], pieces[3])
+        return EditedLevels(jax.random.split(k_children, n_rows), pieces[0], pieces[1], siblings, pieces[2], pieces[3])
 
     return jax.device_get(jax.jit(trial)(key))
 
@@ -107,7 +107,7 @@ def children_of(editing: Editing, keys: jax.Array, levels: Level, n_edits: int) 
     return jax.vmap(lambda key, level: editing.mutate(key, level, n_edits))(keys, levels)
 
 
-def again(editing: Editing, trial: Trial, n_edits: int) -> Level:
+def again(editing: Editing, trial: EditedLevels, n_edits: int) -> Level:
     """The children of the trial, made by another program: what was drawn while the first was traced is drawn anew."""
     make = jax.jit(lambda keys, levels: children_of(editing, keys, levels, n_edits))
     return jax.device_get(make(trial.keys, trial.parents.levels))
@@ -125,7 +125,7 @@ def check_editing_types(env: Environment, editing: Editing, key: jax.Array, n_ed
         require(hasattr(leaf, "dtype"), f"identity holds {leaf!r}: it must be a pytree of arrays")
 
 
-def check_children(trial: Trial, again: Level, n_edits: int) -> None:
+def check_children(trial: EditedLevels, again: Level, n_edits: int) -> None:
     """Mutations are random, by their key alone, and change something."""
     for x in numbers((trial.children.levels, trial.descendants.levels)):
         finite = x.dtype.kind != "f" or bool(np.isfinite(x).all())
@@ -137,7 +137,7 @@ def check_children(trial: Trial, again: Level, n_edits: int) -> None:
     require(not equal(children, trial.siblings), f"{what} makes the same child whatever the key is")
 
 
-def check_identity(trial: Trial) -> None:
+def check_identity(trial: EditedLevels) -> None:
     """Levels that differ can be told apart, so that a level buffer keeps more than one."""
     for leaf in numbers(trial.parents.identity):
         finite = leaf.dtype.kind != "f" or bool(np.isfinite(leaf).all())
@@ -152,7 +152,7 @@ def check_identity(trial: Trial) -> None:
     )
 
 
-def check_playable(env: Environment, trial: Trial) -> None:
+def check_playable(env: Environment, trial: EditedLevels) -> None:
     """Mutated and simplest levels can be played."""
     for what, lot in (
         ("a child that mutate makes", trial.children),
@@ -166,7 +166,7 @@ def check_playable(env: Environment, trial: Trial) -> None:
         require(not lot.first.done.any(), f"{what} is over as it opens")
 
 
-def check_valid(is_valid: Callable[[Level], jax.Array], trial: Trial) -> None:
+def check_valid(is_valid: Callable[[Level], jax.Array], trial: EditedLevels) -> None:
     """All levels are valid."""
     for what, lot in (
         ("a random level", trial.parents),

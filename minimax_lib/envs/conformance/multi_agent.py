@@ -39,7 +39,7 @@ def check_multi_agent(env: MultiAgentEnvironment, key: jax.Array, n_rows: int = 
     check_level_metrics(env, key)
 
 
-class Play(struct.PyTreeNode):
+class GamePlay(struct.PyTreeNode):
     """Episodes without restarts, played under jit, vmap and scan. N rows, T = max_steps, G agents."""
 
     levels: Level  # [N, ...]
@@ -52,7 +52,7 @@ class Play(struct.PyTreeNode):
     relabelled: jax.Array  # bool[N, T], a step with the agents in another order gives the same, in that order
 
 
-def play_one(env: MultiAgentEnvironment, key: jax.Array) -> Play:
+def play_one(env: MultiAgentEnvironment, key: jax.Array) -> GamePlay:
     """One level, one episode's length."""
     k_level, k_reset, k_steps = jax.random.split(key, 3)
     level = env.sample_level(k_level)
@@ -78,7 +78,7 @@ def play_one(env: MultiAgentEnvironment, key: jax.Array) -> Play:
     (last, _, _), (steps, observed, deaf, ordered) = jax.lax.scan(
         one_step, loop, jax.random.split(k_steps, env.max_steps)
     )
-    return Play(
+    return GamePlay(
         levels=level,
         kept_first=env.get_level(state),
         kept_last=env.get_level(last),
@@ -139,7 +139,7 @@ def check_types(env: MultiAgentEnvironment, key: jax.Array) -> None:
         require(leaf.shape == (n,) and leaf.dtype == "float32", f"{what} is {kind_of(leaf)}: it must be float32[{n}]")
 
 
-def check_spaces(env: MultiAgentEnvironment, play: Play) -> None:
+def check_spaces(env: MultiAgentEnvironment, play: GamePlay) -> None:
     """Every observation fits the space of one agent, and `observe` agrees. Progress stays between 0 and 1."""
     check_fits(env.observation_space, play.first.obs, 2, "the observation after reset")
     check_fits(env.observation_space, play.steps.obs, 3, "an observation after a step")
@@ -153,7 +153,7 @@ def check_spaces(env: MultiAgentEnvironment, play: Play) -> None:
         require(within, f"progress goes from {progress.min()} to {progress.max()}: it must stay between 0 and 1")
 
 
-def check_lives(env: MultiAgentEnvironment, play: Play) -> None:
+def check_lives(env: MultiAgentEnvironment, play: GamePlay) -> None:
     """An agent dies once at most, the dead stay dead, and all lives end with the episode, within `max_steps`."""
     first, steps = play.first, play.steps
     opens = not (first.done.any() or first.over.any() or first.reward.any())
@@ -178,14 +178,14 @@ def check_lives(env: MultiAgentEnvironment, play: Play) -> None:
         )
 
 
-def check_deaf(env: MultiAgentEnvironment, play: Play) -> None:
+def check_deaf(env: MultiAgentEnvironment, play: GamePlay) -> None:
     """What the dead do changes nothing."""
     steps = play.steps
     running = np.cumsum(steps.over, axis=1) - steps.over == 0
     require(bool(play.deaf[running].all()), "the action of a dead agent changes the state or the time step")
 
 
-def check_rewards(env: MultiAgentEnvironment, play: Play) -> None:
+def check_rewards(env: MultiAgentEnvironment, play: GamePlay) -> None:
     """Rewards are finite, nobody earns anything after death, and a zero-sum game adds up to 0."""
     steps = play.steps
     running = np.cumsum(steps.over, axis=1) - steps.over == 0
@@ -196,7 +196,7 @@ def check_rewards(env: MultiAgentEnvironment, play: Play) -> None:
         require(bool(total < 1e-5), f"the rewards of a step add up to {total}: in a zero-sum game it must be 0")
 
 
-def check_relabelling(env: MultiAgentEnvironment, play: Play) -> None:
+def check_relabelling(env: MultiAgentEnvironment, play: GamePlay) -> None:
     """Where it does not matter which agent is which, another order gives the same in that order."""
     running = np.cumsum(play.steps.over, axis=1) - play.steps.over == 0
     require(

@@ -38,17 +38,17 @@ ANY_WORLD = -1
 LIST_OF_WORLDS = 0x0E0A7  # the seed of the worlds
 
 
-class TaskLevel(struct.PyTreeNode):
+class CraftaxTaskLevel(struct.PyTreeNode):
     """The first task of an episode, and its world."""
 
     task: jax.Array  # i32[]
     world: jax.Array  # i32[], the world's number; ANY_WORLD: each episode draws its own
 
 
-class TasksState(struct.PyTreeNode):
+class CraftaxTasksState(struct.PyTreeNode):
     """An episode. `level` is the level that `reset` was given, unchanged."""
 
-    level: TaskLevel
+    level: CraftaxTaskLevel
     theirs: Any  # Craftax's own state
     task: jax.Array  # i32[], the current one
     tag: jax.Array  # i32[], shown with the task: 0 for a possible one, 1 to 1023 otherwise, another in every attempt
@@ -113,18 +113,18 @@ class CraftaxTasks(Environment):
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         return SingleTask(**fields | {"max_steps": min(self.attempt_steps, self.max_steps)})
 
-    def sample_level(self, key: jax.Array) -> TaskLevel:
+    def sample_level(self, key: jax.Array) -> CraftaxTaskLevel:
         return self.sample_listed(key, jax.random.randint(key, (), 0, len(_table()[0]), jnp.int32))
 
-    def sample_listed(self, key: jax.Array, number: jax.Array) -> TaskLevel:
+    def sample_listed(self, key: jax.Array, number: jax.Array) -> CraftaxTaskLevel:
         """Task `number`, in any world."""
-        return TaskLevel(task=jnp.asarray(number, jnp.int32), world=jnp.full((), ANY_WORLD, jnp.int32))
+        return CraftaxTaskLevel(task=jnp.asarray(number, jnp.int32), world=jnp.full((), ANY_WORLD, jnp.int32))
 
     def task_name(self, number: int) -> str:
         """As in `POSSIBLE`; behind these, impossible_0 and so on."""
         return POSSIBLE[number] if number < len(POSSIBLE) else f"impossible_{number - len(POSSIBLE)}"
 
-    def reset(self, key: jax.Array, level: TaskLevel) -> tuple[TasksState, TimeStep]:
+    def reset(self, key: jax.Array, level: CraftaxTaskLevel) -> tuple[CraftaxTasksState, TimeStep]:
         """The start of an episode with the task of `level`."""
         k_world, k_tag = jax.random.split(key)
         drawn = jax.random.randint(k_world, (), 0, self.n_worlds, jnp.int32)
@@ -134,7 +134,7 @@ class CraftaxTasks(Environment):
         _, opened = env.reset_env(key, self._params)
         opened = opened.replace(map=jnp.asarray(_worlds(self.map_size, self.n_worlds))[world])
         nothing = jnp.zeros((), jnp.int32)
-        state = TasksState(
+        state = CraftaxTasksState(
             level=level,
             theirs=self._harmless(opened),
             task=level.task,
@@ -148,7 +148,9 @@ class CraftaxTasks(Environment):
         attempt = Attempt(progress=jnp.zeros((), jnp.float32), ended=jnp.zeros((), bool))
         return state, opening(self._look(state), progress=0.0, attempt=attempt)
 
-    def reset_after(self, key: jax.Array, level: TaskLevel, ended: TasksState) -> tuple[TasksState, TimeStep]:
+    def reset_after(
+        self, key: jax.Array, level: CraftaxTaskLevel, ended: CraftaxTasksState
+    ) -> tuple[CraftaxTasksState, TimeStep]:
         """`reset`, in which the player may keep what it had when the episode before it `ended`."""
         if self.inherit == 0:
             return self.reset(key, level)
@@ -159,12 +161,12 @@ class CraftaxTasks(Environment):
         state = state.replace(theirs=state.theirs.replace(inventory=kept))
         return state, ts.replace(obs=self._look(state))
 
-    def step(self, key: jax.Array, state: TasksState, action: jax.Array) -> tuple[TasksState, TimeStep]:
+    def step(self, key: jax.Array, state: CraftaxTasksState, action: jax.Array) -> tuple[CraftaxTasksState, TimeStep]:
         return self.step_then(key, state, action, state.level.replace(task=state.task))
 
     def step_then(
-        self, key: jax.Array, state: TasksState, action: jax.Array, following: TaskLevel
-    ) -> tuple[TasksState, TimeStep]:
+        self, key: jax.Array, state: CraftaxTasksState, action: jax.Array, following: CraftaxTaskLevel
+    ) -> tuple[CraftaxTasksState, TimeStep]:
         """The result of one of OMNI's 15 actions."""
         k_step, k_tag = jax.random.split(key)
         events, theirs = self._step_world(k_step, state.theirs, action)
@@ -177,7 +179,7 @@ class CraftaxTasks(Environment):
         out_of_time = ~solved & (time - state.begun >= self.attempt_steps)
         truncated = time >= self.max_steps
         ended = solved | out_of_time | truncated
-        after = TasksState(
+        after = CraftaxTasksState(
             level=state.level,
             theirs=theirs,
             task=jnp.where(ended, following.task, state.task),
@@ -194,10 +196,10 @@ class CraftaxTasks(Environment):
         terminated = solved & self.one_attempt
         return after, transition(self._look(after), reward, terminated, truncated, share, attempt=attempt)
 
-    def get_level(self, state: TasksState) -> TaskLevel:
+    def get_level(self, state: CraftaxTasksState) -> CraftaxTaskLevel:
         return state.level
 
-    def level_metrics(self, level: TaskLevel) -> dict[str, jax.Array]:
+    def level_metrics(self, level: CraftaxTaskLevel) -> dict[str, jax.Array]:
         """Whether the task is possible, and its kind: 0 basic, 1 repeated, 2 impossible."""
         possible = level.task < len(POSSIBLE)
         kind = (level.task >= len(BASIC)).astype(jnp.float32) + (~possible).astype(jnp.float32)
@@ -228,7 +230,7 @@ class CraftaxTasks(Environment):
         theirs = theirs.replace(mob_map=jnp.zeros_like(theirs.mob_map))
         return with_types_of(theirs, craftax_family.state_types(self.map_size))
 
-    def _look(self, state: TasksState) -> dict[str, jax.Array]:
+    def _look(self, state: CraftaxTasksState) -> dict[str, jax.Array]:
         seen = craftax_family.made(self.map_size).get_obs(state.theirs)
         cells = seen[: N_CELLS * N_CELL_SYMBOLS].reshape(N_CELLS, N_CELL_SYMBOLS)[:, :N_BLOCKS]
         tag = (state.tag >> jnp.arange(TAG_BITS, dtype=jnp.int32)) & 1
@@ -283,9 +285,9 @@ class PossibleTasks(NamedTasks):
         super().__post_init__()
         object.__setattr__(self, "env", self.env.single())
 
-    def draw(self, name: str, key: jax.Array) -> TaskLevel:
+    def draw(self, name: str, key: jax.Array) -> CraftaxTaskLevel:
         world = jax.random.randint(key, (), 0, self.env.n_worlds, jnp.int32)
-        return TaskLevel(task=jnp.full((), POSSIBLE.index(name), jnp.int32), world=world)
+        return CraftaxTaskLevel(task=jnp.full((), POSSIBLE.index(name), jnp.int32), world=world)
 
 
 FAMILY = Family(

@@ -18,7 +18,7 @@ BOXED, FREE, TAKEN = range(3)
 OPEN_BOX, TAKE_KEY, TAKE_BALL, DROP, UNLOCK, NEVER = range(6)
 
 
-class Stage(NamedTuple):
+class SolutionStage(NamedTuple):
     """How far a solution has come, but for where the agent is."""
 
     hands: int = EMPTY_HANDS
@@ -26,7 +26,7 @@ class Stage(NamedTuple):
     key: int = BOXED
     is_open: bool = False
 
-    def after(self, event: int) -> "Stage | None":
+    def after(self, event: int) -> "SolutionStage | None":
         """The next stage; None where the event cannot happen, or is of no use."""
         empty = self.hands == EMPTY_HANDS
         # A key is of no use any more once the door is open. Before that, nobody lays it down.
@@ -41,9 +41,9 @@ class Stage(NamedTuple):
         return after[event]
 
 
-def _stages() -> tuple[tuple[Stage, ...], np.ndarray, np.ndarray]:
+def _stages() -> tuple[tuple[SolutionStage, ...], np.ndarray, np.ndarray]:
     """(all stages, [k, s] the stages before each of them, [k, s] the events in between, NEVER where there are fewer)"""
-    stages, ways = [Stage()], []
+    stages, ways = [SolutionStage()], []
     for stage in stages:  # which grows
         for event in range(NEVER):
             after = stage.after(event)
@@ -106,7 +106,7 @@ def length_with_lock(level: Level, here: Cells) -> jax.Array:
         return loop
 
     is_boxed = jnp.any(lock.key & (cells.kind(level.grid) == codes.BOX))
-    first = jnp.where(is_boxed, STAGES.index(Stage()), STAGES.index(Stage(key=FREE)))
+    first = jnp.where(is_boxed, STAGES.index(SolutionStage()), STAGES.index(SolutionStage(key=FREE)))
     begins = np.arange(len(STAGES)) == first
     reached = jnp.where(begins[:, None, None], start_of(level)[None], jnp.uint32(0))
     # Without a lock, there is nothing to do.

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from minimax_lib.envs.cells.lines import View
+from minimax_lib.envs.cells.lines import ViewSize
 from minimax_lib.envs.cells.settings import check_bool, check_int, seen_image
 from minimax_lib.envs.lasertag import maps
 from minimax_lib.envs.lasertag.dynamics import (
@@ -134,9 +134,9 @@ class LaserTag(MultiAgentEnvironment):
         return 2
 
     @property
-    def view(self) -> View:
+    def view(self) -> ViewSize:
         """The cells that an agent sees."""
-        return View(self.view_front, self.view_back, self.view_side)
+        return ViewSize(self.view_front, self.view_back, self.view_side)
 
     @property
     def table(self) -> ActionTable:

@@ -8,12 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from minimax_lib.envs.cells.codes import direction_vector
-from minimax_lib.envs.cells.lines import View, packed_view, rows_a_word
+from minimax_lib.envs.cells.lines import ViewSize, packed_view, rows_a_word
 
 SELF, OTHER, FREE, WALL = range(4)  # planes; then four for the other's facing, if it is shown
 
 
-def planes_ahead(walls: jax.Array, position: jax.Array, facing: jax.Array, view: View, show_facing: bool) -> jax.Array:
+def planes_ahead(
+    walls: jax.Array, position: jax.Array, facing: jax.Array, view: ViewSize, show_facing: bool
+) -> jax.Array:
     """bool[2, h, w, planes]: what each agent sees; `position` is i32[2, 2], `facing` i32[2]."""
 
     def look(own: jax.Array, facing: jax.Array, other: jax.Array, turned: jax.Array) -> jax.Array:
@@ -29,7 +31,7 @@ def planes_ahead(walls: jax.Array, position: jax.Array, facing: jax.Array, view:
     return jax.vmap(look)(position, facing, position[::-1], (facing[::-1] - facing) & 3)
 
 
-def packed_cell(offset: jax.Array, facing: jax.Array, view: View) -> jax.Array:
+def packed_cell(offset: jax.Array, facing: jax.Array, view: ViewSize) -> jax.Array:
     """u32[n]: the cell at `offset` (i32[2]) from the agent as a bit; none if it is out of sight."""
     dx, dy = direction_vector(facing)
     x, y = offset[0], offset[1]
@@ -42,7 +44,7 @@ def packed_cell(offset: jax.Array, facing: jax.Array, view: View) -> jax.Array:
     return jnp.where(seen & (words == word), bit, jnp.uint32(0))
 
 
-def packed_own(view: View) -> np.ndarray:
+def packed_own(view: ViewSize) -> np.ndarray:
     """u32[n]: the agent's own cell as a bit."""
     together = rows_a_word(view.height, view.width)
     words = np.zeros(view.height // together, np.uint32)
@@ -50,12 +52,12 @@ def packed_own(view: View) -> np.ndarray:
     return words
 
 
-def packed_all(view: View) -> np.uint32:
+def packed_all(view: ViewSize) -> np.uint32:
     """A word in which all cells are set."""
     return np.uint32((1 << (rows_a_word(view.height, view.width) * view.width)) - 1)
 
 
-def unpacked_planes(planes: list[jax.Array], view: View) -> jax.Array:
+def unpacked_planes(planes: list[jax.Array], view: ViewSize) -> jax.Array:
     """bool[h, w, planes] from planes of words, u32[n] each."""
     words = jnp.stack(planes, axis=1)
     place = jnp.arange(rows_a_word(view.height, view.width) * view.width, dtype=jnp.uint32)

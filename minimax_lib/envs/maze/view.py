@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from minimax_lib.envs.cells.codes import direction_vector
-from minimax_lib.envs.cells.lines import View, packed_view, unpacked
+from minimax_lib.envs.cells.lines import ViewSize, packed_view, unpacked
 from minimax_lib.envs.maze.level import AGENT, EMPTY, GOAL, UNSEEN, WALL, Level
 
 
 def walls_ahead(level: Level, pos: jax.Array, facing: jax.Array, view_size: int) -> jax.Array:
     """bool[v, v]: true for walls and for all cells outside the grid. v is at most 31."""
-    view = View(front=view_size - 1, back=0, side=view_size // 2)
+    view = ViewSize(front=view_size - 1, back=0, side=view_size // 2)
     return unpacked(packed_view(jnp.asarray(level.wall_map), pos, facing, view), view_size, view_size)
 
 

@@ -35,7 +35,7 @@ WHOLE, LAST = 1, 4  # kinds of pieces
 
 
 @dataclasses.dataclass
-class Step:
+class SeedUpdate:
     """What belongs to one seed and update."""
 
     seed: int
@@ -62,9 +62,9 @@ class WandbWriter:
         self._ids: dict[int, str] = {}
         self._had: dict[int, int] = {}  # the last step that W&B had from earlier processes; -1 for none
         self._has: dict[int, int] = {}  # the last step that it has now
-        self._pending: dict[int, Step] = {}
+        self._pending: dict[int, SeedUpdate] = {}
         self._lock = threading.Lock()  # pictures come from another thread than rows
-        self._steps: queue.SimpleQueue[Step | None] = queue.SimpleQueue()
+        self._steps: queue.SimpleQueue[SeedUpdate | None] = queue.SimpleQueue()
         self._worker: threading.Thread | None = None
         self._runs: dict[int, Any] = {}  # W&B's, by seed
 
@@ -77,7 +77,7 @@ class WandbWriter:
         """The pictures appear at the step that is under way: W&B takes no steps that lie back."""
         with self._lock:
             self._begin()
-            step = self._pending.setdefault(seed, Step(seed, update))
+            step = self._pending.setdefault(seed, SeedUpdate(seed, update))
             step.pictures |= {name: (update, picture) for name, picture in pictures.items()}
 
     def close(self) -> None:
@@ -118,7 +118,7 @@ class WandbWriter:
             # The rows of an evaluation come after those of the training, and belong to the same step.
             if step is not None and step.update < update and step.numbers:
                 self._steps.put(self._pending.pop(seed))
-            step = self._pending.setdefault(seed, Step(seed, update))
+            step = self._pending.setdefault(seed, SeedUpdate(seed, update))
             step.update = max(step.update, update)
             step.numbers |= curves_of(row)
 
@@ -148,7 +148,7 @@ class WandbWriter:
         if self._runs:
             self._tried(self._finish, f"at the end: {self._how_to_send()}")
 
-    def _next(self) -> list[Step] | None:
+    def _next(self) -> list[SeedUpdate] | None:
         """All steps that have come, at least one; None when there will be no more."""
         came = [self._steps.get()]
         while not self._steps.empty():
@@ -225,7 +225,7 @@ class WandbWriter:
             ),
         )
 
-    def _give(self, steps: Sequence[Step]) -> None:
+    def _give(self, steps: Sequence[SeedUpdate]) -> None:
         import wandb
 
         for step in steps:

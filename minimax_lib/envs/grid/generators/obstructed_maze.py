@@ -27,7 +27,7 @@ FRAME = 3  # rooms along each side of the frame
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class MazePlan:
     """What a kind of maze is made of. Locks are numbered; those from `n_locks` on are not there."""
 
     rows: int
@@ -58,12 +58,12 @@ class Plan:
         return SIDE_ROOMS[side], turn % 4, turn % 6
 
 
-def _one_door(in_boxes: bool, blocked: bool) -> Plan:
-    return Plan(1, 2, (0, 0), 0, ((1, 0),), in_boxes, blocked, 2)
+def _one_door(in_boxes: bool, blocked: bool) -> MazePlan:
+    return MazePlan(1, 2, (0, 0), 0, ((1, 0),), in_boxes, blocked, 2)
 
 
-def _three_by_three(agent: tuple[int, int], n_sides: int, in_boxes: bool, blocked: bool, n_visited: int) -> Plan:
-    return Plan(3, 3, agent, n_sides, CORNERS[:n_sides], in_boxes, blocked, n_visited)
+def _three_by_three(agent: tuple[int, int], n_sides: int, in_boxes: bool, blocked: bool, n_visited: int) -> MazePlan:
+    return MazePlan(3, 3, agent, n_sides, CORNERS[:n_sides], in_boxes, blocked, n_visited)
 
 
 PLANS = (
@@ -186,10 +186,10 @@ class Tables(struct.PyTreeNode):
     lock_colour: Any  # i32[8]
 
     @classmethod
-    def of(cls, rooms: RoomGrid, plans: list[Plan]) -> "Tables":
+    def of(cls, rooms: RoomGrid, plans: list[MazePlan]) -> "Tables":
         """The tables of these kinds, as arrays of numpy."""
 
-        def parts(plan: Plan) -> "Tables":
+        def parts(plan: MazePlan) -> "Tables":
             locks = [plan.lock(i) for i in range(plan.n_locks)]
             locks += locks[:1] * (N_LOCKS - len(locks))
             room, direction, colour = (np.array(part, np.int32) for part in zip(*locks, strict=True))
