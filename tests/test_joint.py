@@ -270,13 +270,13 @@ def test_games_against_copies_are_booked(method):
 
 @pytest.mark.deep
 def test_the_window_holds_the_games_of_the_last_batch():
-    state, reports = stepped(SelfPlayRunner(**SMALL | {"capacity": 1, "every": 1000}), 4)
+    state, reports = stepped(SelfPlayRunner(**SMALL | {"capacity": 1, "every": 1000, "window": 8}), 4)
     record = state.curriculum.bank.record
-    assert record.n_games[0] == sum(r["games/ended"] for r in reports) > 50
+    assert record.n_games[0] == sum(r["games/ended"] for r in reports) == 4 * 8  # the first game of each of 8 rows
     outcomes = np.asarray(record.outcomes[0])
     last = reports[-1]
     n = int(last["games/ended"])
-    assert n >= 16  # the window holds games of the last batch alone
+    assert n == 8 == (outcomes != banks.NONE).sum()  # the window holds games of the last batch alone
     rate = (outcomes == banks.WIN).mean() + 0.5 * (outcomes == banks.DRAW).mean()
     assert rate == pytest.approx(float(last["opponents/win_rate"]), abs=1e-6)
 

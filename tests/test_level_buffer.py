@@ -365,7 +365,8 @@ def test_old_levels_are_drawn_in_proportion_to_their_ages():
     """C = 4000 and ages up to 1e8, 2e11 together. Chi-squared over groups of slots, refused at p < 1e-4."""
     ages = np.random.default_rng(1).integers(0, 10**8, 4000)
     ages[:400], ages[400] = 0, 10**9
-    buffer, keys = aged_buffer(ages), jax.random.split(jax.random.key(2), 20_000)
+    buffer = jax.tree.map(jnp.asarray, aged_buffer(ages))
+    keys = jax.random.split(jax.random.key(2), 20_000)
 
     @jax.jit
     def draw(keys):

@@ -4,6 +4,7 @@ import functools
 import itertools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.stats import chisquare
@@ -100,7 +101,8 @@ def test_draws_from_a_large_buffer_follow_the_weights(prioritisation):
 @pytest.mark.deep
 def test_equal_levels_are_drawn_equally_often_in_one_long_batch():
     config, capacity, n = ReplaySettings(prioritisation="proportional", staleness=0.5), 8, 20_000
-    after, slots = level_buffer.sample(jax.random.key(3), config, buffer_with([1.0] * capacity, [0] * capacity), n)
+    buffer = jax.tree.map(jnp.asarray, buffer_with([1.0] * capacity, [0] * capacity))
+    after, slots = level_buffer.sample(jax.random.key(3), config, buffer, n)
     slots = np.asarray(slots)
     counts = np.bincount(slots, minlength=capacity)
     assert abs(counts / n - 1 / capacity).max() < 0.01  # ages make the counts vary less than independent draws would
