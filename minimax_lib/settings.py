@@ -1,0 +1,50 @@
+"""Settings that are made of the class that they build, so that every flag stands in one place."""
+
+import dataclasses
+import functools
+from typing import Any, get_type_hints
+
+
+@functools.cache  # one class for one class: registering the same class twice is no conflict
+def settings_of(core: type, *given: str, base: type | None = None, divides: bool = False) -> Any:
+    """A frozen dataclass with the fields of `core`: its settings, whose `build(*values)` returns a `core`.
+
+    The `given` fields are no flags: `build` takes their values, in this order, and may leave out those that have a
+    default. A field whose default is a dataclass stands for the fields of that dataclass. The fields of `base`, further
+    settings, come first. The texts under the fields are those of `core` (`config.help.explanations`).
+    """
+    _check(core, given)
+    hints = get_type_hints(core, include_extras=True)
+    defaults = {field.name: field.default for field in dataclasses.fields(core) if field.name not in given}
+    groups = {name: default for name, default in defaults.items() if dataclasses.is_dataclass(default)}
+    plain = {name: default for name, default in defaults.items() if name not in groups}
+    of_groups = {name: value for group in groups.values() for name, value in vars(group).items()}
+
+    def build(self: Any, *values: Any) -> Any:
+        own = {name: getattr(self, name) for name in plain}
+        for name, group in groups.items():
+            own[name] = type(group)(**{field.name: getattr(self, field.name) for field in dataclasses.fields(group)})
+        return core(**dict(zip(given, values, strict=False)), **own)
+
+    kinds = {field.name: field.type for group in groups.values() for field in dataclasses.fields(group)} | hints
+    bases = [type(group) for group in groups.values() if base is None or not issubclass(base, type(group))]
+    return dataclasses.make_dataclass(
+        f"{core.__name__}Settings",
+        [(name, kinds[name], dataclasses.field(default=value)) for name, value in (of_groups | plain).items()],
+        bases=(*([] if base is None else [base]), *bases),
+        namespace={"__doc__": core.__doc__, "build": build, "fields_of": core, "divides": divides},
+        frozen=True,
+    )
+
+
+def _check(core: type, given: tuple[str, ...]) -> None:
+    """ValueError where settings cannot be made of `core`."""
+    if not (isinstance(core, type) and dataclasses.is_dataclass(core)):
+        raise ValueError(f"{core!r} must be a frozen dataclass, or settings with a method build")
+    fields = {field.name: field.default for field in dataclasses.fields(core)}
+    for name in given:
+        if name not in fields:
+            raise ValueError(f"{core.__name__} has no field {name}: it needs one, or settings with a method build")
+    for name, default in fields.items():
+        if name not in given and default is dataclasses.MISSING:
+            raise ValueError(f"{core.__name__}.{name} has no default: it needs one, as it is a flag")
