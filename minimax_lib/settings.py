@@ -6,17 +6,21 @@ from typing import Any, get_type_hints
 
 
 @functools.cache  # one class for one class: registering the same class twice is no conflict
-def settings_of(core: type, *given: str, base: type | None = None, divides: bool = False) -> Any:
+def settings_of(core: type, *given: str, base: type | None = None) -> Any:
     """A frozen dataclass with the fields of `core`: its settings, whose `build(*values)` returns a `core`.
+
+    A `core` with a method `build` is settings already, and is returned.
 
     The `given` fields are no flags: `build` takes their values, in this order, and may leave out those that have a
     default. A field whose default is a dataclass stands for the fields of that dataclass. The fields of `base`, further
     settings, come first. The texts under the fields are those of `core` (`config.help.explanations`).
     """
+    if hasattr(core, "build"):
+        return core
     _check(core, given)
     hints = get_type_hints(core, include_extras=True)
     defaults = {field.name: field.default for field in dataclasses.fields(core) if field.name not in given}
-    groups = {name: default for name, default in defaults.items() if dataclasses.is_dataclass(default)}
+    groups: dict[str, Any] = {name: default for name, default in defaults.items() if dataclasses.is_dataclass(default)}
     plain = {name: default for name, default in defaults.items() if name not in groups}
     of_groups = {name: value for group in groups.values() for name, value in vars(group).items()}
 
@@ -32,7 +36,12 @@ def settings_of(core: type, *given: str, base: type | None = None, divides: bool
         f"{core.__name__}Settings",
         [(name, kinds[name], dataclasses.field(default=value)) for name, value in (of_groups | plain).items()],
         bases=(*([] if base is None else [base]), *bases),
-        namespace={"__doc__": core.__doc__, "build": build, "fields_of": core, "divides": divides},
+        namespace={
+            "__doc__": core.__doc__,
+            "build": build,
+            "fields_of": core,
+            "divides": getattr(core, "divides", False),  # only task curricula have it
+        },
         frozen=True,
     )
 

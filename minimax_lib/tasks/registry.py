@@ -57,9 +57,7 @@ def core_of(settings: Any, n_tasks: int, name: Callable[[int], str] = str) -> Ta
 
 def task_settings(core: Any) -> Any:
     """The settings of a task curriculum's class: its fields but `n_tasks`. Settings stay as they are."""
-    if hasattr(core, "build"):
-        return core
-    return settings_of(core, "n_tasks", divides=bool(getattr(core, "divides", False)))
+    return settings_of(core, "n_tasks")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +69,7 @@ class ScoredPreference(Preference):
 
 
 UniformSettings: Any = task_settings(Uniform)
-ListedPLRSettings: Any = settings_of(ListedPLR, "n_tasks", base=ScoredPreference, divides=True)
+ListedPLRSettings: Any = settings_of(ListedPLR, "n_tasks", base=ScoredPreference)
 TSCLSettings: Any = task_settings(TSCL)
 LearningProgressSettings: Any = settings_of(LearningProgress, "n_tasks", "baseline")
 SFLSettings: Any = task_settings(SFL)
