@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import importlib
 import json
+import pickle
 import sys
 
 import jax
@@ -666,6 +667,8 @@ def test_settings_are_the_fields_of_the_class_but_those_that_are_given():
     with pytest.raises(ValueError, match="staleness is 2: it must be between 0 and 1"):
         settings(staleness=2)
     assert task_settings(settings) is settings  # settings stay as they are
+    for given in (SFLSettings(k=3), OnlineSFLSettings(every=5), ListedPLRSettings(score="gae")):
+        assert pickle.loads(pickle.dumps(given)) == given
     for wrong, message in (
         (dataclasses.make_dataclass("None_", [("size", int, 1)]), "None_ has no field n_tasks: it needs one"),
         (dataclasses.make_dataclass("Bare", [("n_tasks", int), ("size", int)]), "Bare.size has no default"),
