@@ -21,8 +21,8 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from minimax_lib.curricula.task_cores import TASK_CURRICULA, ListedPLRSettings
 from minimax_lib.tasks import Results, TaskCurriculum
+from minimax_lib.tasks.registry import TASK_CURRICULA, ListedPLRSettings
 
 
 class LateState(struct.PyTreeNode):

@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from minimax_lib.messages import shortened, shown
 
@@ -47,14 +47,25 @@ def _choice(allowed: list[str], wanted: str) -> str:
 class Registry(Generic[T]):
     """A literal table plus what was registered since. Lookup of an unknown name raises ValueError in one line."""
 
-    def __init__(self, kind: str, table: dict[str, T], elsewhere: Mapping[str, str] | None = None):
-        """`elsewhere`: what papers and other libraries call a name of the table, to answer who types it."""
+    def __init__(
+        self,
+        kind: str,
+        table: dict[str, Any],
+        elsewhere: Mapping[str, str] | None = None,
+        kept_as: Callable[[Any], T] = lambda item: item,
+    ):
+        """`elsewhere`: names in papers and other libraries, each with its name in the table, for the hint in an error.
+
+        The table holds `kept_as(item)` for each item that is put into it.
+        """
         self.kind = kind
-        self._table = dict(table)
+        self._kept_as = kept_as
+        self._table = {name: kept_as(item) for name, item in table.items()}
         self._elsewhere = dict(elsewhere or {})
 
-    def register(self, name: str, item: T) -> T:
-        """Adds `item` under `name`; a name that is taken by something else is refused."""
+    def register(self, name: str, item: Any) -> T:
+        """Adds `item` under `name`, and returns the entry. A name that is taken by something else is refused."""
+        item = self._kept_as(item)
         if self._table.get(name, item) is not item:
             raise ValueError(f"{self.kind} {name!r} is registered already, as {self._table[name]!r}")
         self._table[name] = item

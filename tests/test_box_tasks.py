@@ -11,13 +11,6 @@ import pytest
 from flax import struct
 
 from minimax_lib.curricula.base import Curriculum
-from minimax_lib.curricula.box_cores import (
-    AnnealingSettings,
-    ExpandingBoxSettings,
-    Interval,
-    UniformBoxSettings,
-    Values,
-)
 from minimax_lib.curricula.box_tasks import BoxRunner
 from minimax_lib.curricula.conformance import check_curriculum, small_agent
 from minimax_lib.envs.base import Environment, opening, transition
@@ -34,6 +27,13 @@ from minimax_lib.runners.devices import DeviceMesh, DeviceRunner
 from minimax_lib.runners.schedule import Flowing
 from minimax_lib.runners.seeds import SeedRunner
 from minimax_lib.tasks import ExpandingBox, Results, SimulatedAnnealing
+from minimax_lib.tasks.box_registry import (
+    AnnealingSettings,
+    ExpandingBoxSettings,
+    Interval,
+    UniformBoxSettings,
+    Values,
+)
 from tests.still_agent import still_agent
 
 KEY = jax.random.key(0)

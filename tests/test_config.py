@@ -22,7 +22,6 @@ from minimax_lib.config.values import Words, convert
 from minimax_lib.curricula.finite import FiniteList
 from minimax_lib.curricula.plr import PLR
 from minimax_lib.curricula.registry import RUNNERS
-from minimax_lib.curricula.task_cores import SFLSettings, StratifiedSettings
 from minimax_lib.curricula.task_runner import TaskRunner
 from minimax_lib.envs.registry import ENVS
 from minimax_lib.experiment.folder import differences
@@ -31,6 +30,7 @@ from minimax_lib.models.registry import MODELS
 from minimax_lib.models.settings import LSTM, S5
 from minimax_lib.registry import Registry
 from minimax_lib.runners.build import with_devices
+from minimax_lib.tasks.registry import SFLSettings, StratifiedSettings
 from minimax_lib.train import check
 
 CONFIGS = Path(__file__).parent.parent / "configs"

@@ -475,7 +475,7 @@ def test_the_python_of_the_page_on_tasks_is_that_of_its_file():
     assert names["state"].boring.tolist() == [True, False, False]
     assert set(names["tasks"].tolist()) <= {1, 2}
     parts = [part.strip() for text in own for part in re.split(r"\n\n\n(?=class|@)", text)]
-    assert len(parts) == 4  # the imports, the state, the curriculum, its settings
+    assert len(parts) == 4  # the imports, the state, the curriculum, its registration
     assert all(part in source for part in parts[1:])
 
 

@@ -13,7 +13,6 @@ from toy_program import N_EPISODES, N_TASKS, ToyEvaluation, toy_config
 from minimax_lib.config import from_dict
 from minimax_lib.config.evaluate import EvaluateSettings
 from minimax_lib.curricula.registry import RUNNERS
-from minimax_lib.curricula.task_cores import TASK_CURRICULA
 from minimax_lib.envs.registry import ENVS
 from minimax_lib.evaluation.held_out import EvalResult
 from minimax_lib.evaluation.robustness import RobustResult
@@ -22,6 +21,7 @@ from minimax_lib.experiment.evaluations import csv_text
 from minimax_lib.experiment.loop import HeldOutEvaluation
 from minimax_lib.experiment.metric_docs import COMMAND, EVALUATIONS, POSITION, RESULTS, TRAINING, page
 from minimax_lib.runners.build import make_runner, mesh_of
+from minimax_lib.tasks.registry import TASK_CURRICULA
 
 DOCS = Path(__file__).parents[1] / "docs"
 NETWORK = {"name": "ff", "dense_width": 8}

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import minimax_lib
-from minimax_lib.curricula.task_cores import TASK_CURRICULA
 from minimax_lib.portable.host import Host
 from minimax_lib.portable.scoring import Scoring
 from minimax_lib.tasks import TSCL, ListedPLR, Sequential, Uniform, episodes_needed
+from minimax_lib.tasks.registry import TASK_CURRICULA
 from minimax_lib.tasks.spaces import Box, Discrete
 
 gymnasium = pytest.importorskip("gymnasium")

@@ -1,7 +1,10 @@
 """Task curricula: closed forms, plain Python models, refusals, and what the reference gets wrong."""
 
+import dataclasses
 import functools
+import importlib
 import json
+import pickle
 import sys
 
 import jax
@@ -9,15 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from minimax_lib.curricula.task_cores import (
-    TASK_CURRICULA,
-    ListedPLRSettings,
-    OmniLearnabilitySettings,
-    OnlineSFLSettings,
-    SFLSettings,
-    StratifiedSettings,
-    core_of,
-)
+from minimax_lib.config.help import explanations
 from minimax_lib.tasks import (
     SFL,
     TSCL,
@@ -47,6 +42,17 @@ from minimax_lib.tasks import (
     parse_condition,
     results_of,
     reweighted,
+)
+from minimax_lib.tasks.preference import Preference
+from minimax_lib.tasks.registry import (
+    TASK_CURRICULA,
+    ListedPLRSettings,
+    OmniLearnabilitySettings,
+    OnlineSFLSettings,
+    SFLSettings,
+    StratifiedSettings,
+    core_of,
+    task_settings,
 )
 from minimax_lib.tasks.spaces import Box, Discrete, Product, Stratified
 
@@ -620,6 +626,56 @@ def test_the_example_of_the_docs_brings_back_what_was_forgotten(monkeypatch):
     np.testing.assert_allclose(weights, np.array([0.6, 0.2, 0.0]) + 0.2 / 3, atol=1e-6)
     assert set(jax.eval_shape(TASK_CURRICULA["forgotten"]().build(3).report, state)) == {"tasks/forgotten"}
     assert episodes_needed(core) == 4
+    # Its fields are its flags, with the texts under them, and the class may be registered again.
+    settings = TASK_CURRICULA["forgotten"]
+    assert settings(0.4).build(5) == Forgotten(5, 0.4)
+    assert explanations(settings) == {"uniform": "Share of the draws that are uniform over all tasks."}
+    assert TASK_CURRICULA.register("forgotten", Forgotten) is settings
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "names"),
+    [
+        ("task_cores", "registry", "TASK_CURRICULA UniformSettings ListedPLRSettings TSCLSettings SFLSettings core_of"),
+        ("task_cores", "registry", "OnlineSettings OmniSettings StratifiedSettings SequentialSettings ReadsNames"),
+        ("box_cores", "box_registry", "BOX_CURRICULA Placing Values Interval AnnealingSettings ExpandingBoxSettings"),
+        ("task_files", "files", "read_tasks read_strata"),
+    ],
+)
+def test_names_are_imported_from_where_they_stood(old, new, names):
+    before, now = (importlib.import_module(f"minimax_lib.{place}") for place in (f"curricula.{old}", f"tasks.{new}"))
+    for name in names.split():
+        assert getattr(before, name) is getattr(now, name)
+
+
+def test_settings_are_the_fields_of_the_class_but_those_that_are_given():
+    @dataclasses.dataclass(frozen=True)
+    class Core:
+        """A core."""
+
+        n_tasks: int
+        names: tuple[str, ...] = ()
+        preference: Preference = Preference("power", eps=0.5)
+        size: int = 3
+
+        divides = True
+
+    settings = task_settings(Core)
+    assert [field.name for field in dataclasses.fields(settings)] == [*vars(Preference()), "names", "size"]
+    assert settings.divides
+    assert settings(staleness=0.1, size=2).build(4) == Core(4, (), Preference("power", staleness=0.1, eps=0.5), 2)
+    with pytest.raises(ValueError, match="staleness is 2: it must be between 0 and 1"):
+        settings(staleness=2)
+    assert task_settings(settings) is settings  # settings stay as they are
+    for given in (SFLSettings(k=3), OnlineSFLSettings(every=5), ListedPLRSettings(score="gae")):
+        assert pickle.loads(pickle.dumps(given)) == given
+    for wrong, message in (
+        (dataclasses.make_dataclass("None_", [("size", int, 1)]), "None_ has no field n_tasks: it needs one"),
+        (dataclasses.make_dataclass("Bare", [("n_tasks", int), ("size", int)]), "Bare.size has no default"),
+        (print, "must be a frozen dataclass, or settings with a method build"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            task_settings(wrong)
 
 
 def test_flags_that_name_tasks(tmp_path):

@@ -13,12 +13,6 @@ from minimax_lib.curricula import level_buffer
 from minimax_lib.curricula.base import Curriculum
 from minimax_lib.curricula.conformance import small_agent
 from minimax_lib.curricula.episode_replay import EpisodePLR, rescored
-from minimax_lib.curricula.task_cores import (
-    ListedPLRSettings,
-    OmniLearnabilitySettings,
-    TSCLSettings,
-    UniformSettings,
-)
 from minimax_lib.curricula.task_runner import TaskRunner
 from minimax_lib.envs.base import Environment, opening, transition
 from minimax_lib.envs.batch import BatchEnv
@@ -31,6 +25,12 @@ from minimax_lib.runners.devices import DeviceMesh, DeviceRunner
 from minimax_lib.runners.schedule import Flowing
 from minimax_lib.runners.seeds import SeedRunner
 from minimax_lib.tasks import Results
+from minimax_lib.tasks.registry import (
+    ListedPLRSettings,
+    OmniLearnabilitySettings,
+    TSCLSettings,
+    UniformSettings,
+)
 from tests.still_agent import still_agent
 
 N_LEVELS, N_ROWS, N_STEPS, N_UPDATES = 12, 4, 5, 9

@@ -4,14 +4,13 @@ python train.py --plugins docs.examples.forgotten_tasks --runner tasks --runner.
 """
 
 import dataclasses
-from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 
-from minimax_lib.curricula.task_cores import TASK_CURRICULA
 from minimax_lib.tasks import Weighted, reweighted
+from minimax_lib.tasks.registry import TASK_CURRICULA
 
 
 class ForgottenState(struct.PyTreeNode):
@@ -24,7 +23,8 @@ class Forgotten(Weighted):
     """Tasks come back that the student could do better once."""
 
     n_tasks: int
-    uniform: float = 0.2  # share of the draws that are uniform over all tasks
+    uniform: float = 0.2
+    """Share of the draws that are uniform over all tasks."""
 
     min_episodes = 4
 
@@ -44,17 +44,4 @@ class Forgotten(Weighted):
         return {"tasks/forgotten": (state.best - state.rates).mean()}
 
 
-@dataclasses.dataclass(frozen=True)
-class ForgottenSettings:
-    """Tasks come back that the student could do better once."""
-
-    divides: ClassVar[bool] = False
-
-    uniform: float = 0.2
-    """Share of the draws that are uniform over all tasks."""
-
-    def build(self, n_tasks):
-        return Forgotten(n_tasks, self.uniform)
-
-
-TASK_CURRICULA.register("forgotten", ForgottenSettings)
+TASK_CURRICULA.register("forgotten", Forgotten)

@@ -29,7 +29,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from minimax_lib.curricula.task_cores import TASK_CURRICULA  # TASKS
 from minimax_lib.envs.levels import level_of_list
 from minimax_lib.envs.maze import AMaze
 from minimax_lib.envs.maze.real_minigrid import RealMaze
@@ -37,6 +36,7 @@ from minimax_lib.portable.host import Host  # TASKS
 from minimax_lib.portable.scoring import Scoring  # TASKS
 from minimax_lib.portable.task_receiver import TaskReceiver  # TASKS
 from minimax_lib.portable.task_vector import TaskVectorEnv  # TASKS
+from minimax_lib.tasks.registry import TASK_CURRICULA  # TASKS
 from minimax_lib.tasks.spaces import Discrete  # TASKS
 from minimax_lib.tasks.split import split  # TASKS
 

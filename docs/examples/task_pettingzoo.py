@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from minimax_lib.curricula.task_cores import TASK_CURRICULA  # TASKS
 from minimax_lib.portable.host import Host  # TASKS
 from minimax_lib.portable.progress import Scaled  # TASKS
 from minimax_lib.portable.task_pettingzoo import TaskParallelEnv  # TASKS
+from minimax_lib.tasks.registry import TASK_CURRICULA  # TASKS
 from minimax_lib.tasks.spaces import Discrete  # TASKS
 
 SPACE = Discrete(8)  # TASKS

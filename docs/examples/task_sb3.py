@@ -15,10 +15,10 @@ import minigrid
 from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
 
-from minimax_lib.curricula.task_cores import TASK_CURRICULA  # TASKS
 from minimax_lib.portable.host import Host  # TASKS
 from minimax_lib.portable.task_receiver import TaskReceiver, as_seed  # TASKS
 from minimax_lib.portable.task_sb3 import TaskCallback, TaskVecEnv  # TASKS
+from minimax_lib.tasks.registry import TASK_CURRICULA  # TASKS
 from minimax_lib.tasks.spaces import Discrete  # TASKS
 
 SPACE = Discrete(150)  # TASKS

@@ -9,14 +9,14 @@ from minimax_lib.config import play, sweep, sweep_command
 from minimax_lib.config.help import Flag, sections
 from minimax_lib.config.listing import first_line
 from minimax_lib.config.train import Config
-from minimax_lib.curricula.box_cores import BOX_CURRICULA
 from minimax_lib.curricula.generators import GENERATORS
 from minimax_lib.curricula.registry import RUNNERS
-from minimax_lib.curricula.task_cores import TASK_CURRICULA
 from minimax_lib.envs.grid.generators.registry import FAMILIES
 from minimax_lib.envs.registry import AUTO, ENVS, TEACHERS
 from minimax_lib.models.registry import MODELS
 from minimax_lib.registry import Registry
+from minimax_lib.tasks.box_registry import BOX_CURRICULA
+from minimax_lib.tasks.registry import TASK_CURRICULA
 
 COMMAND = "python -m minimax_lib.config.flag_docs > docs/flags.md"
 INTRODUCTION = """\

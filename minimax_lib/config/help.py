@@ -107,10 +107,13 @@ def written(value: Any) -> str:
     return str(value) or "empty"
 
 
-def explanations(cls: type) -> dict[str, str]:
+def explanations(cls: Any) -> dict[str, str]:
     """The text under each field of a dataclass, in one line; nothing where the source is not to be had."""
     texts: dict[str, str] = {}
     for base in reversed(cls.__mro__[:-1]):
+        if "fields_of" in vars(base):  # made by `settings_of`: the texts stand in the class that it builds
+            texts |= explanations(base.fields_of)
+            continue
         try:
             source = inspect.getsource(base)
         except (OSError, TypeError):  # made by a program

@@ -10,13 +10,13 @@ from flax import struct
 from minimax_lib import axes
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.curricula.base import Curriculum, LevelBatch, Plan, Students, level_batch
-from minimax_lib.curricula.box_cores import BOX_CURRICULA, Placing, UniformBoxSettings
 from minimax_lib.curricula.outcome import Outcome
 from minimax_lib.curricula.settings import RolloutSettings, check_one_agent
 from minimax_lib.curricula.tasks import begun_by
 from minimax_lib.envs.base import Environment, Level
 from minimax_lib.envs.restarts import LevelQueue, QueuedLevels
 from minimax_lib.tasks import BoxCurriculum, Results, Unfinished, results_of
+from minimax_lib.tasks.box_registry import BOX_CURRICULA, Placing, UniformBoxSettings
 
 
 class Drawn(struct.PyTreeNode):

@@ -27,8 +27,9 @@ from minimax_lib.curricula.experience import (
 )
 from minimax_lib.envs.spaces import Discrete, Space
 from minimax_lib.messages import shown
-from minimax_lib.registry import Registry, unknown_name
+from minimax_lib.registry import unknown_name
 from minimax_lib.rollout import EpisodeReturns, by_level
+from minimax_lib.tasks.registry import SCORES
 from minimax_lib.trees import assert_shape
 
 Quantity = Callable[[Experience], jax.Array]  # f32[T, A, R], of every step
@@ -220,83 +221,79 @@ def over_agents(score: Score, how: Literal["max", "min", "mean"]) -> Score:
 OF_POLICY = {"needs_network": True, "needs_discrete": True}
 
 
-SCORES: Registry[Score] = Registry(
-    "score",
-    {
-        # Jiang et al. 2021a (PLR), eq. 2 and table 1
-        "l1_value_loss": per_step(lambda x: jnp.abs(x.advantage), meaning="absolute advantage"),
-        "gae": per_step(lambda x: x.advantage, meaning="advantage"),
-        "one_step_td": per_step(lambda x: jnp.abs(x.td_error), meaning="absolute TD error"),
-        "policy_entropy": per_step(
-            entropy, **OF_POLICY, meaning="entropy of the policy, as a share of the highest there is"
-        ),
-        "least_confidence": per_step(doubt, **OF_POLICY, meaning="1 - the probability of the likeliest action"),
-        "min_margin": per_step(
-            lambda x: 1.0 - confidence_margin(x),
-            **OF_POLICY,
-            meaning="1 - how much likelier the likeliest action is than the next",
-        ),
-        # Jiang et al. 2021b (DCD)
-        "positive_value_loss": per_step(lambda x: jnp.maximum(x.advantage, 0.0), meaning="max(advantage, 0)"),
-        "max_mc": per_step(
-            lambda x: x.best_return[None, None] - x.value,
-            adds_best=True,
-            mixes_scales=True,
-            meaning="best return ever reached on the level - value",
-        ),
-        # Mead et al. 2026
-        "mna": Score(
-            maximised_negative_advantage,
-            needs_clipped=True,
-            meaning="minus the advantage, clipped as it grows; 0 on levels that nobody has solved",
-        ),
-        # Monette et al. 2025 (NCC)
-        "exact_regret": Score(
-            exact_regret,
-            needs_optimum=True,
-            mixes_scales=True,
-            meaning="best discounted return of the level - that of the students, at least 0; AMaze only",
-        ),
-        # Of no paper. It is high on levels that nobody can solve.
-        "negative_advantage": per_step(
-            lambda x: jnp.maximum(-x.advantage, 0.0),
-            meaning="max(-advantage, 0); highest on levels that nobody can solve: choose mna",
-        ),
-        # Dennis et al. 2020 (PAIRED), Jiang et al. 2023 (minimax)
-        "return": Score(mean_return, meaning="mean return of the students"),
-        "neg_return": Score(neg_return, meaning="minus the mean return of the students"),
-        "relative_regret": Score(
-            regret(relative_regret),
-            n_students=2,
-            most_students=2,
-            meaning="best return of student 1 - mean return of student 0, at least 0",
-        ),
-        "mean_relative_regret": Score(
-            regret(mean_relative_regret),
-            n_students=2,
-            most_students=2,
-            meaning="mean return of student 1 - mean return of student 0, at least 0",
-        ),
-        "population_regret": Score(
-            regret(population_regret), n_students=2, meaning="best return of any student - mean return of all students"
-        ),
-        # Jiang et al. 2023 (minimax)
-        "value_disagreement": per_step(
-            disagreement, needs_network=True, n_values=2, meaning="standard deviation of the estimates of the value"
-        ),
-        # Rutherford et al. 2024 (SFL), eq. 2
-        "learnability": Score(
-            learnability, n_evals=2, meaning="p (1 - p), p the share of the level's rows that solve it"
-        ),
-        # Yuan et al. 2026 (PACE)
-        "parameter_change": Score(
-            parameter_change,
-            needs_update=True,
-            meaning="squared norm of the parameter update that the level alone would cause",
-        ),
-    },
-    elsewhere={"pace": "parameter_change", "pvl": "positive_value_loss"},
-)
+SHIPPED: dict[str, Score] = {
+    # Jiang et al. 2021a (PLR), eq. 2 and table 1
+    "l1_value_loss": per_step(lambda x: jnp.abs(x.advantage), meaning="absolute advantage"),
+    "gae": per_step(lambda x: x.advantage, meaning="advantage"),
+    "one_step_td": per_step(lambda x: jnp.abs(x.td_error), meaning="absolute TD error"),
+    "policy_entropy": per_step(
+        entropy, **OF_POLICY, meaning="entropy of the policy, as a share of the highest there is"
+    ),
+    "least_confidence": per_step(doubt, **OF_POLICY, meaning="1 - the probability of the likeliest action"),
+    "min_margin": per_step(
+        lambda x: 1.0 - confidence_margin(x),
+        **OF_POLICY,
+        meaning="1 - how much likelier the likeliest action is than the next",
+    ),
+    # Jiang et al. 2021b (DCD)
+    "positive_value_loss": per_step(lambda x: jnp.maximum(x.advantage, 0.0), meaning="max(advantage, 0)"),
+    "max_mc": per_step(
+        lambda x: x.best_return[None, None] - x.value,
+        adds_best=True,
+        mixes_scales=True,
+        meaning="best return ever reached on the level - value",
+    ),
+    # Mead et al. 2026
+    "mna": Score(
+        maximised_negative_advantage,
+        needs_clipped=True,
+        meaning="minus the advantage, clipped as it grows; 0 on levels that nobody has solved",
+    ),
+    # Monette et al. 2025 (NCC)
+    "exact_regret": Score(
+        exact_regret,
+        needs_optimum=True,
+        mixes_scales=True,
+        meaning="best discounted return of the level - that of the students, at least 0; AMaze only",
+    ),
+    # Of no paper. It is high on levels that nobody can solve.
+    "negative_advantage": per_step(
+        lambda x: jnp.maximum(-x.advantage, 0.0),
+        meaning="max(-advantage, 0); highest on levels that nobody can solve: choose mna",
+    ),
+    # Dennis et al. 2020 (PAIRED), Jiang et al. 2023 (minimax)
+    "return": Score(mean_return, meaning="mean return of the students"),
+    "neg_return": Score(neg_return, meaning="minus the mean return of the students"),
+    "relative_regret": Score(
+        regret(relative_regret),
+        n_students=2,
+        most_students=2,
+        meaning="best return of student 1 - mean return of student 0, at least 0",
+    ),
+    "mean_relative_regret": Score(
+        regret(mean_relative_regret),
+        n_students=2,
+        most_students=2,
+        meaning="mean return of student 1 - mean return of student 0, at least 0",
+    ),
+    "population_regret": Score(
+        regret(population_regret), n_students=2, meaning="best return of any student - mean return of all students"
+    ),
+    # Jiang et al. 2023 (minimax)
+    "value_disagreement": per_step(
+        disagreement, needs_network=True, n_values=2, meaning="standard deviation of the estimates of the value"
+    ),
+    # Rutherford et al. 2024 (SFL), eq. 2
+    "learnability": Score(learnability, n_evals=2, meaning="p (1 - p), p the share of the level's rows that solve it"),
+    # Yuan et al. 2026 (PACE)
+    "parameter_change": Score(
+        parameter_change,
+        needs_update=True,
+        meaning="squared norm of the parameter update that the level alone would cause",
+    ),
+}
+for _name, _score in SHIPPED.items():
+    SCORES.register(_name, _score)
 
 
 def register_score(name: str, score: Score | Callable[[Experience], jax.Array], **needs: Any) -> Score:

@@ -13,13 +13,13 @@ from minimax_lib.curricula.attempt_scoring import AttemptScoring
 from minimax_lib.curricula.base import Curriculum
 from minimax_lib.curricula.scores import SCORES, Score, check_score
 from minimax_lib.curricula.settings import RolloutSettings
-from minimax_lib.curricula.task_cores import TASK_CURRICULA, ListedPLRSettings, core_of
 from minimax_lib.curricula.task_evaluation import LifeEvaluation, TaskEvaluation
 from minimax_lib.curricula.tasks import Tasks, listed_levels
 from minimax_lib.envs.base import Environment
 from minimax_lib.envs.levels import task_name
 from minimax_lib.registry import unknown_name
 from minimax_lib.tasks.core import episodes_needed
+from minimax_lib.tasks.registry import TASK_CURRICULA, ListedPLRSettings, core_of
 
 MOST_BYTES = 2**28  # of a table of levels: it is a constant of the compiled program
 

@@ -1,6 +1,8 @@
 """A student's environment and the MDP in which a teacher designs its levels, as one underspecified environment."""
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -20,6 +22,23 @@ class TeacherEnvironment(Environment):
     def to_level(self, state: EnvState) -> Level:
         """The level that has been designed; valid once the episode is over, whatever the actions were."""
         ...
+
+
+@contextlib.contextmanager
+def designing(design: Any, env: Environment, kind: type) -> Iterator[None]:
+    """Around the making of a teacher of `env` from the settings `design`: its errors name those settings.
+
+    ValueError if the environment is not of the `kind` whose levels they design.
+    """
+    if not isinstance(env, kind):
+        raise ValueError(
+            f"{type(design).__name__} designs levels of {kind.__name__}, not of {type(env).__name__} "
+            "(teacher.design=auto is the teacher that is registered with the environment)"
+        )
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"design.{error}") from None  # the message begins with the setting's name
 
 
 @dataclasses.dataclass(frozen=True)

@@ -59,7 +59,10 @@ class FromBank(Weighted):
 
 @dataclasses.dataclass(frozen=True)
 class FictitiousSelfPlay(FromBank):
-    """All copies alike (fictitious self-play, Heinrich et al. 2015)."""
+    """All copies in the bank have the same chance (fictitious self-play).
+
+    Heinrich et al. 2015.
+    """
 
     def preference(self, record: Record) -> jax.Array:
         return jnp.ones(self.n_tasks, jnp.float32)
@@ -67,9 +70,13 @@ class FictitiousSelfPlay(FromBank):
 
 @dataclasses.dataclass(frozen=True)
 class DeltaUniform(FromBank):
-    """The newest share 1 - `delta` of the copies, all alike. It is rounded up to whole copies, and to at least one."""
+    """The newest copies in the bank have the same chance, the others none.
+
+    Their number is rounded up to whole copies, and to at least one.
+    """
 
     delta: float = 0.5
+    """Share of the copies that are too old. 0 is fictitious self-play, 1 leaves the newest copy alone."""
 
     def __post_init__(self) -> None:
         check_share("delta", self.delta)
@@ -88,17 +95,21 @@ def newest(n: int, delta: float) -> Sequence[int]:
 
 @dataclasses.dataclass(frozen=True)
 class PFSP(FromBank):
-    """Prioritised fictitious self-play (Vinyals et al. 2019): by the student's rate p of wins against each copy.
+    """Copies by the student's rate p of wins against them: those that beat it come first (prioritised fictitious
+    self-play).
 
-    hard: (1 - p)^exponent + smoothing, the copies that beat the student. var: p (1 - p) + smoothing, those that are as
-    good as the student, for a student that loses to most. A copy that was never met counts as one of those with the
-    highest weight: its p is 0, with var 1/2.
+    Vinyals et al. 2019. `var` is for a student that loses to most. A copy that was never met counts as one of those
+    with the highest weight: its p is 0, with var 1/2.
     """
 
     weighting: Weighting = "hard"
+    """hard: (1 - p)^exponent, the copies that beat the student. var: p (1 - p), those that are as good as it is."""
     exponent: float = 2.0
+    """Of `hard`: how much copies that beat the student are preferred. 0: all alike."""
     smoothing: float = 0.01
-    draw: float = 0.5  # of a win
+    """What is added to every weight, so that beaten copies come back."""
+    draw: float = 0.5
+    """What a draw counts as, between 0 (a loss) and 1 (a win)."""
 
     def __post_init__(self) -> None:
         if self.weighting not in get_args(Weighting):
@@ -118,7 +129,7 @@ class PFSP(FromBank):
 
 @dataclasses.dataclass(frozen=True)
 class SelfPlay(Weighted):
-    """Always the student as it is now."""
+    """The student plays itself as it is now."""
 
     n_tasks: int
 

@@ -1,18 +1,11 @@
-"""The settings of opponents, by name."""
+"""Opponents by name, and their settings: the fields of a class of opponents are its flags."""
 
 import dataclasses
 from typing import Annotated, Any, Protocol
 
-from minimax_lib.opponents.cores import (
-    PFSP,
-    DeltaUniform,
-    FictitiousSelfPlay,
-    Mixture,
-    Opponents,
-    SelfPlay,
-    Weighting,
-)
+from minimax_lib.opponents.cores import PFSP, DeltaUniform, FictitiousSelfPlay, Mixture, Opponents, SelfPlay
 from minimax_lib.registry import Registry, RegistryView
+from minimax_lib.settings import settings_of
 
 
 class OpponentSettings(Protocol):
@@ -23,50 +16,15 @@ class OpponentSettings(Protocol):
         ...
 
 
-@dataclasses.dataclass(frozen=True)
-class SelfPlaySettings:
-    """The student plays itself as it is now."""
-
-    def build(self, capacity: int) -> Opponents:
-        return SelfPlay(capacity)
+def opponent_settings(core: Any) -> Any:
+    """The settings of a class of opponents: its fields but `n_tasks`. Settings stay as they are."""
+    return settings_of(core, "n_tasks")
 
 
-@dataclasses.dataclass(frozen=True)
-class FictitiousSelfPlaySettings:
-    """All copies in the bank have the same chance (fictitious self-play)."""
-
-    def build(self, capacity: int) -> Opponents:
-        return FictitiousSelfPlay(capacity)
-
-
-@dataclasses.dataclass(frozen=True)
-class DeltaUniformSettings:
-    """The newest copies in the bank have the same chance, the others none."""
-
-    delta: float = 0.5
-    """Share of the copies that are too old. 0 is fictitious self-play, 1 leaves the newest copy alone."""
-
-    def build(self, capacity: int) -> Opponents:
-        return DeltaUniform(capacity, self.delta)
-
-
-@dataclasses.dataclass(frozen=True)
-class PFSPSettings:
-    """Copies by the student's rate p of wins against them: those that beat it come first (prioritised fictitious
-    self-play)."""
-
-    weighting: Weighting = "hard"
-    """hard: (1 - p)^exponent, the copies that beat the student. var: p (1 - p), those that are as good as it is."""
-    exponent: float = 2.0
-    """Of `hard`: how much copies that beat the student are preferred. 0: all alike."""
-    smoothing: float = 0.01
-    """What is added to every weight, so that beaten copies come back."""
-    draw: float = 0.5
-    """What a draw counts as, between 0 (a loss) and 1 (a win)."""
-
-    def build(self, capacity: int) -> Opponents:
-        return PFSP(capacity, self.weighting, self.exponent, self.smoothing, self.draw)
-
+SelfPlaySettings: Any = opponent_settings(SelfPlay)
+FictitiousSelfPlaySettings: Any = opponent_settings(FictitiousSelfPlay)
+DeltaUniformSettings: Any = opponent_settings(DeltaUniform)
+PFSPSettings: Any = opponent_settings(PFSP)
 
 # What may stand in a mixture: all but mixtures, which would go on for ever.
 INNER: Registry[Any] = RegistryView(
@@ -90,10 +48,10 @@ class MixtureSettings:
 OPPONENTS: Registry[Any] = Registry(
     "opponents",
     {
-        "sp": SelfPlaySettings,
-        "fsp": FictitiousSelfPlaySettings,
-        "delta": DeltaUniformSettings,
-        "pfsp": PFSPSettings,
+        "sp": SelfPlay,
+        "fsp": FictitiousSelfPlay,
+        "delta": DeltaUniform,
+        "pfsp": PFSP,
         "mix": MixtureSettings,
     },
     elsewhere={
@@ -105,4 +63,5 @@ OPPONENTS: Registry[Any] = Registry(
         "prioritized_fictitious_self_play": "pfsp",
         "mixture": "mix",
     },
+    kept_as=opponent_settings,
 )

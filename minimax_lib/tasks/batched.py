@@ -45,14 +45,16 @@ class _InBatches(Weighted):
 
 @dataclasses.dataclass(frozen=True)
 class BatchedUniform(_InBatches):
-    """All attempts are on one random task until `batch_steps` environment steps have ended, then on another one.
+    """One random task for all rows, and after a number of steps another one.
 
-    The steps of an attempt count when it ends. In the first `warmup` batches, every draw is uniform by itself.
+    The steps of an attempt count when it ends.
     """
 
     n_tasks: int
-    batch_steps: int
+    batch_steps: int = 100_000
+    """Environment steps of ended attempts before the task changes."""
     warmup: int = 5
+    """Batches at the beginning in which every draw is uniform by itself."""
 
     uniform_chance = 0.0
 

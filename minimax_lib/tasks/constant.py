@@ -11,10 +11,11 @@ from minimax_lib.tasks.weighted import Weighted
 
 @dataclasses.dataclass(frozen=True)
 class Constant(Weighted):
-    """Task number `task`, and no other."""
+    """Always the same task."""
 
     n_tasks: int
-    task: int
+    task: int = 0
+    """Its number."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.task < self.n_tasks:

@@ -19,17 +19,21 @@ class ExpandingBoxState(struct.PyTreeNode):
 
 @dataclasses.dataclass(frozen=True)
 class ExpandingBox:
-    """The task is a range f32[2], its lower and upper end, from which the environment draws what it needs.
+    """A range in the middle of one dimension grows while the students succeed. The other dimensions stay uniform.
 
-    It begins around the middle of `low` and `high`. After `required` attempts in a row with more progress than
+    The task is a range f32[2], its lower and upper end, from which the environment draws what it needs. The range
+    begins around the middle of `low` and `high`. After `required` attempts in a row with more progress than
     `threshold`, it grows at both ends, until it reaches `low` and `high` in `steps` sizes.
     """
 
     low: float
     high: float
     steps: int = 5
+    """Sizes of the range, of which the last is the whole dimension."""
     threshold: float = 0.75
+    """Progress that an attempt must exceed to be a success."""
     required: int = 10
+    """Successes in a row before the range grows."""
 
     n_tasks = None
     reads_scores = False

@@ -28,18 +28,25 @@ class LearningProgressState(struct.PyTreeNode):
 
 @dataclasses.dataclass(frozen=True)
 class LearningProgress(Weighted):
-    """The weight of a task is the sigmoid of its learning progress, standardised over the tasks that can be solved.
+    """Tasks on which the rate of success changes. All tasks are evaluated from time to time.
+
+    The weight of a task is the sigmoid of its learning progress, standardised over the tasks that can be solved.
 
     Learning progress is the difference of a fast and a slow moving average of the rate of success. Both are bent first
     (`theta`), so that the same change counts more where the rate is low.
     """
 
     n_tasks: int
-    alpha: float = 0.1  # weight of the latest evaluation in the moving averages
-    theta: float = 0.1  # below .5, changes of low rates count more
-    normalize: bool = True  # rates are taken above the baseline
-    baseline: tuple[float, ...] | None = None  # None: the rates of the first evaluation
-    unseen: Unseen = "zero"  # tasks without a rate: count as never solved, or keep what is known of them
+    alpha: float = 0.1
+    """Weight of the latest rates in the moving averages."""
+    theta: float = 0.1
+    """Below .5, the same change counts more where the rate is low."""
+    normalize: bool = True
+    """Rates are taken above those of the first time."""
+    baseline: tuple[float, ...] | None = None
+    """These rates in place of those of the first time. None: those of the first time."""
+    unseen: Unseen = "zero"
+    """What a task without a new rate counts as. zero: never solved. keep: as before."""
 
     min_episodes = 1
 

@@ -27,16 +27,24 @@ class ListedPLRState(struct.PyTreeNode):
 
 @dataclasses.dataclass(frozen=True)
 class ListedPLR:
-    """A task is either replayed, by its score and its age, or new: uniform over those without a score."""
+    """Tasks come back by their scores and ages, and new ones come in between (Prioritized Level Replay).
+
+    A new task is drawn uniformly from those without a score.
+    """
 
     n_tasks: int
     preference: Preference = Preference()
     schedule: Schedule = "proportionate"
+    """Replay with the share of tasks that have a score, but no more than `replay_prob`; or with `replay_prob`."""
     replay_prob: float = 1.0
+    """Probability of replaying a task rather than drawing one without a score."""
     min_fill: float = 0.0
+    """Share of tasks that must have a score before any is replayed."""
     alpha: float = 1.0
+    """Weight of an attempt's score; the rest is the task's score before it."""
 
     reads_scores = True
+    divides = True
 
     def __post_init__(self) -> None:
         if self.schedule not in get_args(Schedule):

@@ -36,11 +36,16 @@ class Online(Around):
     has no rate then. What that means is a setting of `inner` (`unseen`).
     """
 
-    every: int = 1000  # attempts or episodes from one update of the rates to the next
-    uniform: float = 0.25  # share of the weight that all tasks have alike
-    save_last: bool = False  # the last rate of a task counts as its first attempt after an update
+    every: int = 1000
+    """Attempts (or episodes) between two updates of the rates."""
+    uniform: float = 0.25
+    """Share of the draws that are uniform over all tasks."""
+    save_last: bool = False
+    """The last rate of a task counts as its first attempt after an update of the rates."""
     count: Count = "attempts"
-    continuous: bool = False  # progress counts, not only what is solved
+    """What `every` counts: attempts or episodes. An episode may hold several attempts."""
+    continuous: bool = False
+    """Progress between 0 and 1 counts, not only what is solved."""
 
     def __post_init__(self) -> None:
         check_at_least("every", self.every, 1)

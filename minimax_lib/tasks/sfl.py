@@ -14,7 +14,7 @@ from minimax_lib.tasks.weighted import Weighted
 Sampling = Literal["dist", "topk"]
 
 
-class SFLState(struct.PyTreeNode):
+class LearnabilityState(struct.PyTreeNode):
     """The latest rates of N tasks."""
 
     rates: jax.Array  # f32[N]
@@ -24,17 +24,22 @@ class SFLState(struct.PyTreeNode):
 
 @dataclasses.dataclass(frozen=True)
 class SFL(Weighted):
-    """The learnability of a task is r (1 - r), r its rate of success. The weights follow it, or favour the k highest.
+    """Tasks that are solved sometimes: a task's learnability is r (1 - r), r its rate in an evaluation of all tasks.
 
     With one episode a task, every rate is 0 or 1, and no task is learnable. So an evaluation needs two or more.
     """
 
     n_tasks: int
-    sampling: Sampling = "dist"  # in proportion to learnability, or the k most learnable alike
+    sampling: Sampling = "dist"
+    """dist: in proportion to learnability. topk: the k most learnable, all alike."""
     k: int = 10
-    q: float = 1.0  # share of the k; the rest is uniform over all tasks
-    normalize: bool = False  # rates are taken above those of the first evaluation
-    unseen: Unseen = "zero"  # tasks without a rate: count as never solved, or keep the rate they had
+    """Tasks of `topk`."""
+    q: float = 1.0
+    """Share of the draws that go to these; the rest is uniform over all tasks."""
+    normalize: bool = False
+    """Rates are taken above those of the first time."""
+    unseen: Unseen = "zero"
+    """What a task without a new rate counts as. zero: never solved. keep: as before."""
 
     min_episodes = 2
 
@@ -50,23 +55,23 @@ class SFL(Weighted):
                 "with all tasks in the top k, they would be drawn uniformly"
             )
 
-    def init(self, key: jax.Array) -> SFLState:
+    def init(self, key: jax.Array) -> LearnabilityState:
         zeros = jnp.zeros(self.n_tasks, jnp.float32)
-        return SFLState(zeros, zeros, jnp.zeros(self.n_tasks, bool))
+        return LearnabilityState(zeros, zeros, jnp.zeros(self.n_tasks, bool))
 
-    def evaluated(self, state: SFLState, rates: jax.Array, known: jax.Array) -> SFLState:
+    def evaluated(self, state: LearnabilityState, rates: jax.Array, known: jax.Array) -> LearnabilityState:
         told = known if self.unseen == "keep" else jnp.ones(self.n_tasks, bool)
         rates = jnp.where(told, jnp.where(known, rates, 0.0), state.rates)
         first = told & ~state.measured
         baseline = jnp.where(first, jnp.minimum(rates, HIGHEST_BASELINE), state.baseline)
-        return SFLState(rates, baseline, state.measured | told)
+        return LearnabilityState(rates, baseline, state.measured | told)
 
-    def learnability(self, state: SFLState) -> jax.Array:
+    def learnability(self, state: LearnabilityState) -> jax.Array:
         """f32[N]"""
         rates = above(state.rates, state.baseline) if self.normalize else state.rates
         return rates * (1.0 - rates)
 
-    def weights(self, state: SFLState) -> jax.Array:
+    def weights(self, state: LearnabilityState) -> jax.Array:
         learnability, uniform = self.learnability(state), jnp.full(self.n_tasks, 1.0 / self.n_tasks, jnp.float32)
         if self.sampling == "topk":
             best = jnp.argsort(-learnability, stable=True)[: self.k]
@@ -75,5 +80,5 @@ class SFL(Weighted):
         total = learnability.sum()
         return jnp.where(total > 0, learnability / jnp.where(total > 0, total, 1.0), uniform)
 
-    def report(self, state: SFLState) -> dict[str, jax.Array]:
+    def report(self, state: LearnabilityState) -> dict[str, jax.Array]:
         return {"tasks/rate": state.rates.mean(), "tasks/learnability": self.learnability(state).mean()}

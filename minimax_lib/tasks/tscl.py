@@ -30,12 +30,19 @@ class TSCLState(struct.PyTreeNode):
 
 @dataclasses.dataclass(frozen=True)
 class TSCL(Weighted):
-    """A task's score is the absolute slope of its latest returns over the number of attempts."""
+    """Tasks on which the return changes fastest (teacher-student curriculum learning, its window algorithm).
+
+    A task's score is the absolute slope of its latest returns over the number of attempts.
+    """
 
     n_tasks: int
     preference: Preference = Preference(transform="eps_greedy", eps=0.5, staleness=0.0)
     window: int = 10
+    """Results of each task that the slope is drawn through."""
     alpha: float = 1.0
+    """Weight of the newest slope; the rest is the task's score before it."""
+
+    divides = True
 
     def __post_init__(self) -> None:
         if self.window < 2:

@@ -12,9 +12,14 @@ from minimax_lib.tasks.weighted import Weighted
 
 @dataclasses.dataclass(frozen=True)
 class Uniform(Weighted):
-    """Every task has the same chance (domain randomisation over a list)."""
+    """All tasks have the same chance.
+
+    It is domain randomisation over a list.
+    """
 
     n_tasks: int
+
+    divides = True
 
     def sample(self, key: jax.Array, state: Any, n: int) -> jax.Array:
         return jax.random.randint(key, (n,), 0, self.n_tasks, jnp.int32)  # cheaper than from weights

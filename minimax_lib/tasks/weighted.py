@@ -16,6 +16,8 @@ class Weighted:
 
     n_tasks: int
     reads_scores = False
+    divides = False
+    """Of several devices, each may have a core for a part of the list. Otherwise all have the same, for all of it."""
 
     def init(self, key: jax.Array) -> Any:
         return ()

@@ -1,15 +1,15 @@
 """`GridTeacher`: the MDP in which a teacher designs a level of the object world, one cell with each action."""
 
 import dataclasses
-from typing import Literal, get_args
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from minimax_lib.envs.base import Environment, TimeStep, opening, transition
 from minimax_lib.envs.cells import codes
+from minimax_lib.envs.cells.designing import Budget, Canvas, CellTeacher, check_budget, walls_of
 from minimax_lib.envs.cells.sampling import draw_cell
 from minimax_lib.envs.cells.settings import check_int
 from minimax_lib.envs.grid import cells
@@ -29,20 +29,12 @@ from minimax_lib.envs.grid.schedule import (
     default_schedule,
     placements,
 )
-from minimax_lib.envs.spaces import ACTION_MASK, Box, Dict, Discrete, Space
-from minimax_lib.envs.ued import TeacherEnvironment
-from minimax_lib.registry import unknown_name
-
-Budget = Literal["fixed", "first_action", "first_wall"]
+from minimax_lib.envs.spaces import ACTION_MASK, Box, Discrete, Space
+from minimax_lib.envs.ued import designing
+from minimax_lib.settings import settings_of
 
 
-class Canvas(struct.PyTreeNode):
-    """The start of a design."""
-
-    agent_dir: jax.Array  # i32[], the agent's direction
-
-
-class DesignState(struct.PyTreeNode):
+class GridDesignState(struct.PyTreeNode):
     """A design. `canvas` is the level that `reset` was given, unchanged."""
 
     canvas: Canvas
@@ -55,7 +47,7 @@ class DesignState(struct.PyTreeNode):
 
 
 @dataclasses.dataclass(frozen=True)
-class GridTeacher(TeacherEnvironment):
+class GridTeacher(CellTeacher):
     """Each step places what the schedule says, in the cell of the action. Task: reach.
 
     An action is the number of a cell inside the border of walls, row by row. If the cell is taken, a key, a box, a goal
@@ -65,7 +57,7 @@ class GridTeacher(TeacherEnvironment):
     A choice takes two steps. The first action is the number of a tool, and the second that of a cell. `ACTION_MASK`
     says which actions there are. It is in the observations, and so is the tool, if the schedule has a choice.
 
-    The MDP itself pays nothing. Its own level is the empty `Canvas`. Further actions do not change a finished design.
+    Its own level is the empty `Canvas`.
     """
 
     height: int = 15
@@ -80,15 +72,14 @@ class GridTeacher(TeacherEnvironment):
     """What sets the number of walls with which a design begins. fixed: the schedule. first_action: a first action of
     its own, from none to all of them. first_wall: the cell of the first wall."""
     noise_dim: int = 50
-    """Length of the noise in the observation. 0: no noise."""
+    """Length of the random vector that the teacher sees. It is drawn anew at every step. 0: none."""
 
     def __post_init__(self) -> None:
         check_int("height", self.height, 3)
         check_int("width", self.width, 3)
         check_int("level_steps", self.level_steps, 1)
         check_int("noise_dim", self.noise_dim, 0)
-        if self.budget not in get_args(Budget):
-            raise unknown_name("budget", self.budget, get_args(Budget))
+        check_budget("budget", self.budget)
         n_things = len(self._placements)
         if n_things > self._n_cells:
             raise ValueError(
@@ -104,29 +95,22 @@ class GridTeacher(TeacherEnvironment):
         return self._first_step + len(self._steps)
 
     @property
-    def observation_space(self) -> Space:
-        items: tuple[tuple[str, Space], ...] = (
-            ("image", Box(0, 10, (self.height, self.width, 3), "uint8", changes_slowly=True)),
-            ("time", Discrete(self.max_steps + 1)),
-        )
-        if self.noise_dim:
-            items += (("noise", Box(0, 1, (self.noise_dim,), "float32")),)
-        if self._has_choice:
-            items += (("tool", Discrete(len(TOOLS) + 1)), (ACTION_MASK, Box(0, 1, (self._n_actions,), "bool")))
-        return Dict(items)
-
-    @property
     def action_space(self) -> Space:
         return Discrete(self._n_actions)
 
-    def sample_level(self, key: jax.Array) -> Canvas:
-        """An empty room with a random direction of the agent."""
-        return Canvas(agent_dir=jax.random.randint(key, (), 0, 4, jnp.int32))
+    @property
+    def _picture_space(self) -> Box:
+        return Box(0, 10, (self.height, self.width, 3), "uint8", changes_slowly=True)
 
-    def reset(self, key: jax.Array, level: Canvas) -> tuple[DesignState, TimeStep]:
-        """The start of a design. The key is for the noise."""
-        state = DesignState(
-            canvas=level,
+    @property
+    def _more_spaces(self) -> tuple[tuple[str, Space], ...]:
+        if not self._has_choice:
+            return ()
+        return ("tool", Discrete(len(TOOLS) + 1)), (ACTION_MASK, Box(0, 1, (self._n_actions,), "bool"))
+
+    def _blank(self, canvas: Canvas) -> GridDesignState:
+        return GridDesignState(
+            canvas=canvas,
             grid=jnp.asarray(walled(self.height, self.width)),
             agent_pos=jnp.array([self.width, self.height], jnp.int32),
             tool=jnp.full((), -1, jnp.int32),
@@ -134,24 +118,8 @@ class GridTeacher(TeacherEnvironment):
             n_walls=jnp.full((), self._most_walls, jnp.int32),
             time=jnp.zeros((), jnp.int32),
         )
-        return state, opening(self._show(key, state))
 
-    def step(self, key: jax.Array, state: DesignState, action: jax.Array) -> tuple[DesignState, TimeStep]:
-        """The design after the next cell. The key is for the noise and for random empty cells."""
-        k_spare, k_noise = jax.random.split(key)
-        action = jnp.asarray(action, jnp.int32)
-        # The first action decides. With a fixed budget, the number is the same for all actions.
-        state = state.replace(n_walls=jnp.where(state.time == 0, self._n_walls(action), state.n_walls))
-        state = self._placed(k_spare, state, action)
-        # Time stops at the end of a design, so that it stays within its space.
-        state = state.replace(time=state.time + ~self._is_finished(state))
-        finished, no = self._is_finished(state), jnp.zeros((), bool)
-        return state, transition(self._show(k_noise, state), jnp.zeros((), jnp.float32), finished, no)
-
-    def get_level(self, state: DesignState) -> Canvas:
-        return state.canvas
-
-    def to_level(self, state: DesignState) -> Level:
+    def to_level(self, state: GridDesignState) -> Level:
         """The student's level. A finished design is always a valid one."""
         return make_level(with_useful_locks(state.grid), state.agent_pos, state.canvas.agent_dir, self.level_steps)
 
@@ -190,20 +158,10 @@ class GridTeacher(TeacherEnvironment):
     def _first_step(self) -> int:
         return 1 if self.budget == "first_action" else 0
 
-    def _n_walls(self, first_action: jax.Array) -> jax.Array:
-        """i32[]: the walls with which a design begins, if this is its first action."""
-        if self.budget == "fixed":
-            return jnp.full((), self._most_walls, jnp.int32)
-        # Linear from the first cell (no walls) to the last (all of them). Halves are rounded up.
-        last = self._n_cells - 1
-        n_walls = (self._most_walls * (first_action % self._n_cells) + last // 2) // last
-        # With "first_wall", this action already builds a wall.
-        return jnp.maximum(n_walls, 1) if self.budget == "first_wall" else n_walls
-
-    def _is_finished(self, state: DesignState) -> jax.Array:
+    def _is_finished(self, state: GridDesignState) -> jax.Array:
         return state.time >= self.max_steps - self._most_walls + state.n_walls
 
-    def _now(self, state: DesignState) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def _now(self, state: GridDesignState) -> tuple[jax.Array, jax.Array, jax.Array]:
         """(the thing i32[], whether it is to be placed bool[], whether it is to be chosen bool[]) of the next step."""
         number = state.time - self._first_step
         number += jnp.where(number < state.n_walls, 0, self._most_walls - state.n_walls)  # walls that are left out
@@ -214,8 +172,10 @@ class GridTeacher(TeacherEnvironment):
         is_choice = is_step & jnp.array(choices)[number]
         return jnp.array(things, jnp.int32)[number], is_step & ~is_choice, is_choice
 
-    def _placed(self, key: jax.Array, state: DesignState, action: jax.Array) -> DesignState:
-        """The design after what the schedule says for now has been placed, or chosen."""
+    def _placed(self, key: jax.Array, state: GridDesignState, action: jax.Array) -> GridDesignState:
+        # The first action decides. With a fixed budget, the number is the same for all actions.
+        n_walls = walls_of(self.budget, self._most_walls, action % self._n_cells, self._n_cells)
+        state = state.replace(n_walls=jnp.where(state.time == 0, n_walls, state.n_walls))
         thing, is_placed, is_choice = self._now(state)
         thing = jnp.where(thing == CHOICE, state.tool, thing)
         kind = jnp.array(COUNTED_AS)[thing]
@@ -238,53 +198,43 @@ class GridTeacher(TeacherEnvironment):
             counts=state.counts.at[kind].add(is_placed),
         )
 
-    def _agent_at(self, state: DesignState) -> jax.Array:
+    def _agent_at(self, state: GridDesignState) -> jax.Array:
         """bool[H, W]: the agent's cell; none until it is placed."""
         x, y = state.agent_pos
         return (np.arange(self.width) == x)[None, :] & (np.arange(self.height) == y)[:, None]
 
-    def _show(self, key: jax.Array, state: DesignState) -> dict[str, jax.Array]:
+    def _picture(self, state: GridDesignState) -> jax.Array:
         agent = cells.pack(codes.AGENT, 0, state.canvas.agent_dir)  # its state is the direction
-        obs = {"image": cells.seen(jnp.where(self._agent_at(state), agent, state.grid)), "time": state.time}
-        if self.noise_dim:
-            # New at every step, as in the maze's published task.
-            obs["noise"] = jax.random.uniform(key, (self.noise_dim,), jnp.float32)
-        if self._has_choice:
-            thing, _, is_choice = self._now(state)
-            # What is being placed, if it was chosen.
-            obs["tool"] = jnp.where((thing == CHOICE) & ~is_choice, state.tool + 1, 0)
-            obs[ACTION_MASK] = np.arange(self._n_actions) < jnp.where(is_choice, len(TOOLS), self._n_cells)
-        return obs
+        return cells.seen(jnp.where(self._agent_at(state), agent, state.grid))
+
+    def _more(self, state: GridDesignState) -> dict[str, Any]:
+        if not self._has_choice:
+            return {}
+        thing, _, is_choice = self._now(state)
+        return {
+            "tool": jnp.where((thing == CHOICE) & ~is_choice, state.tool + 1, 0),  # what is being placed, if chosen
+            ACTION_MASK: np.arange(self._n_actions) < jnp.where(is_choice, len(TOOLS), self._n_cells),
+        }
+
+
+_Design: Any = settings_of(GridTeacher, "height", "width", "level_steps")
 
 
 @dataclasses.dataclass(frozen=True)
-class GridDesign:
+class GridDesign(_Design):
     """How a teacher designs levels of the object world. The frame and the time limit are the environment's own."""
 
     schedule: str | None = None
     """What is placed: wall, door, lock (a locked door), key, boxed key, ball, goal, agent; or choice, where the teacher
     says what. Numbers repeat. The first key fits the first lock. None: "25 walls, 2 doors, lock, key, lock, boxed key,
     2 balls, goal, agent" for 13x13 cells inside the border, and walls in proportion for other sizes."""
-    budget: Budget = "fixed"
-    """What sets the number of walls with which a design begins. fixed: the schedule. first_action: a first action of
-    its own, from none to all of them. first_wall: the cell of the first wall."""
-    noise_dim: int = 50
-    """Length of the random vector that the teacher sees. It is drawn anew at every step. 0: none."""
 
     def __post_init__(self) -> None:
-        # `build` checks what depends on the frame.
-        if self.budget not in get_args(Budget):
-            raise unknown_name("design.budget", self.budget, get_args(Budget))
+        check_budget("design.budget", self.budget)  # `build` checks what depends on the frame
 
-    def build(self, env: Environment) -> GridTeacher:
+    def build(self, env: Any) -> GridTeacher:
         """The teacher of levels of `env`; ValueError if it cannot design them."""
-        if not isinstance(env, GridWorld):
-            raise ValueError(
-                f"GridDesign designs levels of GridWorld, not of {type(env).__name__} (teacher.design=auto is the "
-                "teacher that is registered with the environment)"
-            )
-        schedule = default_schedule((env.height - 2) * (env.width - 2)) if self.schedule is None else self.schedule
-        try:
-            return GridTeacher(env.height, env.width, env.max_steps, schedule, self.budget, self.noise_dim)
-        except ValueError as error:
-            raise ValueError(f"design.{error}") from None  # the message begins with the setting's name
+        with designing(self, env, GridWorld):
+            usual = default_schedule((env.height - 2) * (env.width - 2))
+            filled = dataclasses.replace(self, schedule=usual if self.schedule is None else self.schedule)
+            return _Design.build(filled, env.height, env.width, env.max_steps)

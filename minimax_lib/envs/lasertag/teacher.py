@@ -1,30 +1,32 @@
 """`LaserTagTeacher`: the MDP in which a teacher designs a level of LaserTag, one cell with each action."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 
-from minimax_lib.envs.base import Environment, TimeStep, opening, transition
+from minimax_lib.envs.cells.designing import CellTeacher
 from minimax_lib.envs.cells.sampling import draw_cell
 from minimax_lib.envs.cells.settings import check_bool, check_int
 from minimax_lib.envs.lasertag.lasertag import LaserTag
 from minimax_lib.envs.lasertag.level import DRAWN, Level, at
-from minimax_lib.envs.spaces import Box, Dict, Discrete, Space
-from minimax_lib.envs.ued import TeacherEnvironment
+from minimax_lib.envs.spaces import Box
+from minimax_lib.envs.ued import designing
+from minimax_lib.settings import settings_of
 
 
-class Canvas(struct.PyTreeNode):
+class LaserTagCanvas(struct.PyTreeNode):
     """The start of a design."""
 
     facings: jax.Array  # i32[2], of the agents, unless the teacher sets them
 
 
-class DesignState(struct.PyTreeNode):
+class LaserTagDesignState(struct.PyTreeNode):
     """A design. `canvas` is the level that `reset` was given, unchanged."""
 
-    canvas: Canvas
+    canvas: LaserTagCanvas
     walls: jax.Array  # bool[h, w]
     starts: jax.Array  # i32[2, 2], [x, y]; -1 until placed
     facings: jax.Array  # i32[2]
@@ -32,12 +34,11 @@ class DesignState(struct.PyTreeNode):
 
 
 @dataclasses.dataclass(frozen=True)
-class LaserTagTeacher(TeacherEnvironment):
+class LaserTagTeacher(CellTeacher):
     """A design places the walls, then agent 0, then agent 1. An action is the number y * width + x of a cell.
 
     A wall on a wall changes nothing. An agent takes the place of a wall. If agent 1 is placed on agent 0, it goes to a
-    random free cell. All free cells are spawns. The MDP itself pays nothing. Its own level is the empty `Canvas`.
-    Further actions do not change a finished design.
+    random free cell. All free cells are spawns. Its own level is the empty `LaserTagCanvas`.
     """
 
     height: int = 15
@@ -51,7 +52,7 @@ class LaserTagTeacher(TeacherEnvironment):
     random_starts: bool = False
     """Each game draws its own starts. Then there are no steps for the agents."""
     noise_dim: int = 50
-    """Length of the noise in the observation. 0: no noise."""
+    """Length of the random vector that the teacher sees. It is drawn anew at every step. 0: none."""
 
     def __post_init__(self) -> None:
         for name, least in (("height", 1), ("width", 1), ("n_walls", 0), ("noise_dim", 0)):
@@ -72,53 +73,28 @@ class LaserTagTeacher(TeacherEnvironment):
         return max(1, self.n_walls + n_agents * (1 + self.set_facings))
 
     @property
-    def observation_space(self) -> Space:
-        items: tuple[tuple[str, Space], ...] = (
-            # Walls, agent 0, agent 1.
-            ("image", Box(0, 1, (self.height, self.width, 3), "bool", changes_slowly=True)),
-            ("time", Discrete(self.max_steps + 1)),
-        )
-        if self.noise_dim:
-            items += (("noise", Box(0, 1, (self.noise_dim,), "float32")),)
-        return Dict(items)
+    def _picture_space(self) -> Box:
+        # Walls, agent 0, agent 1.
+        return Box(0, 1, (self.height, self.width, 3), "bool", changes_slowly=True)
 
-    @property
-    def action_space(self) -> Space:
-        return Discrete(self.height * self.width)
-
-    def sample_level(self, key: jax.Array) -> Canvas:
+    def sample_level(self, key: jax.Array) -> LaserTagCanvas:
         """An empty grid with random facings."""
-        return Canvas(facings=jax.random.randint(key, (2,), 0, 4))
+        return LaserTagCanvas(facings=jax.random.randint(key, (2,), 0, 4))
 
-    def reset(self, key: jax.Array, level: Canvas) -> tuple[DesignState, TimeStep]:
-        """The start of a design. The key is for the noise."""
-        state = DesignState(
-            canvas=level,
+    def _blank(self, canvas: LaserTagCanvas) -> LaserTagDesignState:
+        return LaserTagDesignState(
+            canvas=canvas,
             walls=jnp.zeros((self.height, self.width), bool),
             starts=jnp.full((2, 2), DRAWN, jnp.int32),
-            facings=level.facings,
+            facings=canvas.facings,
             time=jnp.zeros((), jnp.int32),
         )
-        return state, opening(self._show(key, state))
 
-    def step(self, key: jax.Array, state: DesignState, action: jax.Array) -> tuple[DesignState, TimeStep]:
-        """The design after the next cell. The key is for the noise and for a random free cell."""
-        k_spare, k_noise = jax.random.split(key)
-        state = self._placed(k_spare, state, jnp.asarray(action, jnp.int32))
-        # Time stops at the end of a design, so that it stays within its space.
-        state = state.replace(time=jnp.minimum(state.time + 1, self.max_steps))
-        finished, no = state.time >= self.max_steps, jnp.zeros((), bool)
-        return state, transition(self._show(k_noise, state), jnp.zeros((), jnp.float32), finished, no)
-
-    def get_level(self, state: DesignState) -> Canvas:
-        return state.canvas
-
-    def to_level(self, state: DesignState) -> Level:
+    def to_level(self, state: LaserTagDesignState) -> Level:
         """The students' level. A finished design is always a valid one."""
         return Level(walls=state.walls, starts=state.starts, facings=state.facings, spawns=~state.walls)
 
-    def _placed(self, key: jax.Array, state: DesignState, action: jax.Array) -> DesignState:
-        """The design after the step at its time."""
+    def _placed(self, key: jax.Array, state: LaserTagDesignState, action: jax.Array) -> LaserTagDesignState:
         shape, number = (self.height, self.width), state.time - self.n_walls
         pos = jnp.stack([action % self.width, action // self.width])
         is_wall = number < 0
@@ -138,36 +114,23 @@ class LaserTagTeacher(TeacherEnvironment):
             facings=jnp.where(turns & self.set_facings, facing, state.facings),
         )
 
-    def _show(self, key: jax.Array, state: DesignState) -> dict[str, jax.Array]:
-        agents = [at(start, state.walls.shape) for start in state.starts]
-        obs = {"image": jnp.stack([state.walls, *agents], axis=-1), "time": state.time}
-        if self.noise_dim:
-            # New at every step, as in the maze's published task.
-            obs["noise"] = jax.random.uniform(key, (self.noise_dim,), jnp.float32)
-        return obs
+    def _picture(self, state: LaserTagDesignState) -> jax.Array:
+        return jnp.stack([state.walls, *(at(start, state.walls.shape) for start in state.starts)], axis=-1)
+
+
+_Design: Any = settings_of(LaserTagTeacher, "height", "width", "random_starts")
 
 
 @dataclasses.dataclass(frozen=True)
-class LaserTagDesign:
+class LaserTagDesign(_Design):
     """How a teacher designs levels of LaserTag. The grid is that of the environment."""
 
     n_walls: int | None = None
     """Number of wall steps. None: a third of the cells, which makes about a quarter of them walls."""
-    set_facings: bool = False
-    """Two more steps set the agents' facings. Otherwise, they are random."""
-    noise_dim: int = 50
-    """Length of the random vector that the teacher sees. It is drawn anew at every step. 0: none."""
 
-    def build(self, env: Environment) -> LaserTagTeacher:
+    def build(self, env: Any) -> LaserTagTeacher:
         """The teacher of levels of `env`; ValueError if it cannot design them."""
-        if not isinstance(env, LaserTag):
-            raise ValueError(
-                f"LaserTagDesign designs levels of LaserTag, not of {type(env).__name__} (teacher.design=auto is the "
-                "teacher that is registered with the environment)"
-            )
-        n_cells = env.height * env.width
-        settings = {**vars(self), "n_walls": n_cells // 3 if self.n_walls is None else self.n_walls}
-        try:
-            return LaserTagTeacher(env.height, env.width, random_starts=env.random_starts, **settings)
-        except ValueError as error:
-            raise ValueError(f"design.{error}") from None  # the message begins with the setting's name
+        with designing(self, env, LaserTag):
+            third = env.height * env.width // 3
+            filled = dataclasses.replace(self, n_walls=third if self.n_walls is None else self.n_walls)
+            return _Design.build(filled, env.height, env.width, env.random_starts)

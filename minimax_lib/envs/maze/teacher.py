@@ -2,33 +2,25 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Literal, get_args
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from minimax_lib.envs.base import Environment, TimeStep
+from minimax_lib.envs.cells.designing import Budget, Canvas, CellTeacher, check_budget, walls_of
 from minimax_lib.envs.cells.sampling import draw_cell
 from minimax_lib.envs.cells.settings import check_bool, check_int
 from minimax_lib.envs.maze import view
 from minimax_lib.envs.maze.amaze import AMaze, check_grid
 from minimax_lib.envs.maze.level import Level
-from minimax_lib.envs.spaces import Box, Dict, Discrete, Space
-from minimax_lib.envs.ued import TeacherEnvironment
-from minimax_lib.registry import unknown_name
-
-Budget = Literal["fixed", "first_action", "first_wall"]
+from minimax_lib.envs.spaces import Box
+from minimax_lib.envs.ued import designing
+from minimax_lib.settings import settings_of
 
 
-class Canvas(struct.PyTreeNode):
-    """The start of a design."""
-
-    agent_dir: jax.Array  # i32[], the agent's direction, unless the teacher sets it
-
-
-class DesignState(struct.PyTreeNode):
+class MazeDesignState(struct.PyTreeNode):
     """A design. `canvas` is the level that `reset` was given, unchanged."""
 
     canvas: Canvas
@@ -38,10 +30,10 @@ class DesignState(struct.PyTreeNode):
 
 
 @dataclasses.dataclass(frozen=True)
-class MazeTeacher(TeacherEnvironment):
+class MazeTeacher(CellTeacher):
     """A design places the walls, then the goal, then the agent. An action is the number y * width + x of a cell.
 
-    The MDP itself pays nothing. Its own level is the empty `Canvas`. Further actions do not change a finished design.
+    Its own level is the empty `Canvas`.
     """
 
     height: int = 13
@@ -58,15 +50,14 @@ class MazeTeacher(TeacherEnvironment):
     set_agent_dir: bool = False
     """One more step sets the agent's direction. Otherwise, it is random."""
     noise_dim: int = 50
-    """Length of the noise in the observation. 0: no noise."""
+    """Length of the random vector that the teacher sees. It is drawn anew at every step. 0: none."""
 
     def __post_init__(self) -> None:
         check_grid(self.height, self.width, self.n_walls)
         for name in ("replace_walls", "set_agent_dir"):
             check_bool(name, getattr(self, name))
         check_int("noise_dim", self.noise_dim, 0)
-        if self.budget not in get_args(Budget):
-            raise unknown_name("budget", self.budget, get_args(Budget))
+        check_budget("budget", self.budget)
         if self.budget == "first_wall" and self.n_walls < 1:
             raise ValueError(f"n_walls={self.n_walls}: budget='first_wall' needs a wall, so it must be at least 1")
 
@@ -76,73 +67,39 @@ class MazeTeacher(TeacherEnvironment):
         return self._first_wall_step + self.n_walls + 2 + self.set_agent_dir
 
     @property
-    def observation_space(self) -> Space:
-        items: tuple[tuple[str, Space], ...] = (
-            ("image", Box(0, 10, (self.height + 2, self.width + 2, 3), "uint8", changes_slowly=True)),
-            ("time", Discrete(self.max_steps + 1)),
-        )
-        if self.noise_dim:
-            items += (("noise", Box(0, 1, (self.noise_dim,), "float32")),)
-        return Dict(items)
+    def _picture_space(self) -> Box:
+        return Box(0, 10, (self.height + 2, self.width + 2, 3), "uint8", changes_slowly=True)
 
-    @property
-    def action_space(self) -> Space:
-        return Discrete(self.height * self.width)
-
-    def sample_level(self, key: jax.Array) -> Canvas:
-        """An empty grid with a random direction of the agent."""
-        return Canvas(agent_dir=jax.random.randint(key, (), 0, 4, jnp.int32))
-
-    def reset(self, key: jax.Array, level: Canvas) -> tuple[DesignState, TimeStep]:
-        """The start of a design. The key is for the noise."""
+    def _blank(self, canvas: Canvas) -> MazeDesignState:
         nowhere = jnp.full(2, -1, jnp.int32)  # no cell has this position, so the picture shows nothing
         empty = jnp.zeros((self.height, self.width), bool)
-        state = DesignState(
-            canvas=level,
-            design=Level(wall_map=empty, agent_pos=nowhere, agent_dir=level.agent_dir, goal_pos=nowhere),
+        return MazeDesignState(
+            canvas=canvas,
+            design=Level(wall_map=empty, agent_pos=nowhere, agent_dir=canvas.agent_dir, goal_pos=nowhere),
             n_walls=jnp.full((), self.n_walls, jnp.int32),
             time=jnp.zeros((), jnp.int32),
         )
-        return state, self._emit(key, state)
 
-    def step(self, key: jax.Array, state: DesignState, action: jax.Array) -> tuple[DesignState, TimeStep]:
-        """The design after the next cell. The key is for the noise and for random free cells."""
-        k_spare, k_noise = jax.random.split(key)
-        action = jnp.asarray(action, jnp.int32)
+    def _placed(self, key: jax.Array, state: MazeDesignState, action: jax.Array) -> MazeDesignState:
         # The first action decides. With a fixed budget, the number is the same for all actions.
-        n_walls = jnp.where(state.time == 0, self._n_walls(action), state.n_walls)
+        n_walls = walls_of(self.budget, self.n_walls, action, self._n_cells)
+        n_walls = jnp.where(state.time == 0, n_walls, state.n_walls)
         # There always is a free cell when one is needed: `check_grid` leaves two cells for the goal and the agent.
-        y, x, _ = draw_cell(k_spare, free_cells(state.design))
+        y, x, _ = draw_cell(key, free_cells(state.design))
         kind = self._kind(state.time, n_walls)
-        state = DesignState(
-            canvas=state.canvas,
-            design=jax.lax.switch(kind, self._kinds, state.design, action, jnp.stack([x, y])),
-            n_walls=n_walls,
-            # Time stops at the end of a design, so that it stays within its space.
-            time=state.time + ~self._is_finished(state),
-        )
-        return state, self._emit(k_noise, state)
+        design = jax.lax.switch(kind, self._kinds, state.design, action, jnp.stack([x, y]))
+        return state.replace(design=design, n_walls=n_walls)
 
-    def get_level(self, state: DesignState) -> Canvas:
-        return state.canvas
+    def _picture(self, state: MazeDesignState) -> jax.Array:
+        return picture(state.design)
 
-    def to_level(self, state: DesignState) -> Level:
+    def to_level(self, state: MazeDesignState) -> Level:
         """The student's level. A finished design is always a valid one."""
         return state.design
 
     @property
     def _first_wall_step(self) -> int:
         return 1 if self.budget == "first_action" else 0
-
-    def _n_walls(self, first_action: jax.Array) -> jax.Array:
-        """i32[]: wall steps of a design that begins with this action."""
-        if self.budget == "fixed":
-            return jnp.full((), self.n_walls, jnp.int32)
-        # Linear from the first cell (no walls) to the last (`self.n_walls`). Halves are rounded up.
-        last = self.height * self.width - 1
-        n_walls = (self.n_walls * first_action + last // 2) // last
-        # With "first_wall", this action already builds a wall.
-        return jnp.maximum(n_walls, 1) if self.budget == "first_wall" else n_walls
 
     @property
     def _kinds(self) -> Sequence[Callable[[Level, jax.Array, jax.Array], Level]]:
@@ -159,17 +116,8 @@ class MazeTeacher(TeacherEnvironment):
         kind = jnp.clip(time - self._first_wall_step - n_walls + 1, 0, last)
         return jnp.where(time < self._first_wall_step, last, kind)  # setting the budget does not change the grid
 
-    def _is_finished(self, state: DesignState) -> jax.Array:
+    def _is_finished(self, state: MazeDesignState) -> jax.Array:
         return state.time >= self._first_wall_step + state.n_walls + 2 + self.set_agent_dir
-
-    def _emit(self, key: jax.Array, state: DesignState) -> TimeStep:
-        obs = {"image": picture(state.design), "time": state.time}
-        if self.noise_dim:
-            # New at every step, as in the published task.
-            obs["noise"] = jax.random.uniform(key, (self.noise_dim,), jnp.float32)
-        no = jnp.zeros((), bool)
-        zero = jnp.zeros((), jnp.float32)
-        return TimeStep(obs=obs, reward=zero, terminated=self._is_finished(state), truncated=no)
 
     def _position(self, action: jax.Array) -> jax.Array:
         return jnp.stack([action % self.width, action // self.width])
@@ -219,36 +167,21 @@ def picture(design: Level) -> jax.Array:
     return view.paint_agent(view.paint(walls, goal, None), agent, design.agent_dir)
 
 
+_Design: Any = settings_of(MazeTeacher, "height", "width")
+
+
 @dataclasses.dataclass(frozen=True)
-class MazeDesign:
+class MazeDesign(_Design):
     """How a teacher designs mazes. The grid is that of the environment."""
 
     n_walls: int | None = None
     """Number of wall steps. None: as many as the walls of the environment's random levels."""
-    replace_walls: bool = True
-    """A wall on a wall changes nothing. Otherwise, it goes to a random free cell."""
-    budget: Budget = "fixed"
-    """What sets the number of wall steps. fixed: it is n_walls. first_action: a first action of its own. first_wall:
-    the cell of the first wall."""
-    set_agent_dir: bool = False
-    """One more step sets the agent's direction. Otherwise, it is random."""
-    noise_dim: int = 50
-    """Length of the random vector that the teacher sees. It is drawn anew at every step. 0: none."""
 
     def __post_init__(self) -> None:
-        # `build` checks what depends on the grid.
-        if self.budget not in get_args(Budget):
-            raise unknown_name("design.budget", self.budget, get_args(Budget))
+        check_budget("design.budget", self.budget)  # `build` checks what depends on the grid
 
-    def build(self, env: Environment) -> MazeTeacher:
+    def build(self, env: Any) -> MazeTeacher:
         """The teacher of levels of `env`; ValueError if it cannot design them."""
-        if not isinstance(env, AMaze):
-            raise ValueError(
-                f"MazeDesign designs levels of AMaze, not of {type(env).__name__} (teacher.design=auto is the teacher "
-                "that is registered with the environment)"
-            )
-        settings = {**vars(self), "n_walls": env.n_walls if self.n_walls is None else self.n_walls}
-        try:
-            return MazeTeacher(height=env.height, width=env.width, **settings)
-        except ValueError as error:
-            raise ValueError(f"design.{error}") from None  # the message begins with the setting's name
+        with designing(self, env, AMaze):
+            filled = dataclasses.replace(self, n_walls=env.n_walls if self.n_walls is None else self.n_walls)
+            return _Design.build(filled, env.height, env.width)

@@ -1,0 +1,44 @@
+"""Lists of tasks, as they are written in flags and files."""
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from minimax_lib.tasks.names import number_of, numbers_by_name
+
+RANGE = re.compile(r"([0-9]+)(?:-([0-9]+))?")
+
+
+def read_tasks(setting: str, text: str) -> tuple[int, ...]:
+    """The numbers that "5,20-29" stands for. ValueError that names `setting` if it stands for none."""
+    tasks: list[int] = []
+    for part in text.split(","):
+        match = RANGE.fullmatch(part.strip())
+        if match is None:
+            raise ValueError(f"{setting} has {text!r}: it must be task numbers and ranges of them, such as 5,20-29")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first:
+            raise ValueError(f"{setting} has {part.strip()!r}: the range must not end before it begins")
+        tasks += range(first, last + 1)
+    return tuple(tasks)
+
+
+def read_strata(setting: str, path: str, names: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+    """The lists of tasks in a JSON file, by their numbers or `names`. ValueError in one line if it has none."""
+    if not path:
+        raise ValueError(f"{setting} is empty: it must be a JSON file with a list of lists of tasks")
+    try:
+        lists = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"{setting}: {path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ValueError(f"{setting}: {path} is not JSON: {error}") from error
+    are_lists = isinstance(lists, list) and all(isinstance(stratum, list) for stratum in lists)
+    if not are_lists or not all(type(task) in (int, str) for stratum in lists for task in stratum):
+        raise ValueError(f"{setting}: {path} must be a list of lists of tasks, such as [[0, 1], [2]]")
+    numbers, source = numbers_by_name(names), f"{setting}: {path}"
+    return tuple(
+        tuple(task if isinstance(task, int) else number_of(task, numbers, source) for task in stratum)
+        for stratum in lists
+    )
