@@ -20,6 +20,8 @@ USUAL = Cost(programs=150, seconds=150.0)
 # The name of the file without test_ and .py. The seconds are three to four times those of two cores that have nothing
 # cached, so that a slow or busy machine does not fail.
 LARGER = {
+    "craftax": Cost(150, 600.0),  # its programs are large; only .ci/deep runs these two files
+    "craftax_tasks": Cost(500, 600.0),
     "curricula": Cost(80, 400.0),  # programs of the zoo, if it runs alone
     "experiment": Cost(100, 300.0),  # a real run, with evaluation and report
     "gridworld": Cost(220, 150.0),  # one program a family of worlds

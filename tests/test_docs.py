@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -493,7 +494,21 @@ def test_the_python_of_the_page_on_opponents_is_that_of_its_file(monkeypatch):
     exec(compile(check, "opponents.md", "exec"), names)
 
 
-def test_every_page_with_python_is_run():
+def test_every_page_with_python_is_run_or_compared_with_the_code():
     run = {"README.md", "environments.md", "gridworld.md", "curricula.md", "extending.md", "loading.md", "pictures.md"}
-    run |= {"plotting.md", "portable.md", "tasks.md", "opponents.md"}
+    run |= {"plotting.md", "portable.md", "tasks.md", "opponents.md", "plr_on_one_page.md"}
     assert {page.name for page in GUIDES if python_blocks(page)} <= run
+
+
+EXCERPT = re.compile(r"^```python\n# (\S+\.py)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def test_plr_on_one_page_is_the_code():
+    """Each piece stands in its file, line for line, at some depth. Blank lines are as the formatter likes them."""
+    pieces = EXCERPT.findall(text_of(DOCS / "plr_on_one_page.md"))
+    assert len(pieces) >= 12
+    for path, piece in pieces:
+        code = re.sub(r"\n\s*\n", "\n", (ROOT / path).read_text(encoding="utf-8"))
+        text = re.sub(r"\n\s*\n", "\n", piece)
+        depths = [textwrap.indent(text, depth * " ") for depth in (0, 4, 8, 12)]
+        assert any(f"\n{part}" in code for part in depths), f"docs/plr_on_one_page.md and {path} differ: {piece}"

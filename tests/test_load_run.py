@@ -16,6 +16,7 @@ from tiny_run import save_tiny_run, tiny_config, tiny_states
 import minimax_lib
 from minimax_lib.curricula.level_buffer import LevelBuffer
 from minimax_lib.curricula.registry import RUNNERS
+from minimax_lib.envs.base import Environment
 from minimax_lib.episodes import mode
 from minimax_lib.experiment import loaded, parameters
 from minimax_lib.experiment.checkpoint import on_host
@@ -361,9 +362,9 @@ def test_what_cannot_be_played_is_refused(recurrent):
 
 
 def test_environments_that_draw_nothing_say_so(run):
-    undrawn = loaded.Episode(object(), (), {"x": np.zeros((2, 1))}, 0.0, 1, 0.0, {})  # type: ignore[arg-type]
+    undrawn = loaded.Episode(Environment(), (), {"x": np.zeros((2, 1))}, 0.0, 1, 0.0, {})  # type: ignore[arg-type]
     assert undrawn._repr_png_() is None
-    with pytest.raises(ValueError, match="no picture: object has no method to draw its episodes"):
+    with pytest.raises(ValueError, match="no picture: Environment has no method to draw its episodes"):
         undrawn.picture()
 
 

@@ -319,8 +319,10 @@ RLIABLE = {
 
 def scores(**groups):
     tasks = tuple("abcd")
-    found = [scores_of.Scores(label, i, tasks, np.array(values)) for i, (label, values) in enumerate(groups.items())]
-    return scores_of.Evaluated(tuple(found), "solved_rate")
+    found = [
+        scores_of.GroupScores(label, i, tasks, np.array(values)) for i, (label, values) in enumerate(groups.items())
+    ]
+    return scores_of.ComparedScores(tuple(found), "solved_rate")
 
 
 def test_aggregates_are_those_of_rliable():

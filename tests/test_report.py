@@ -28,6 +28,7 @@ from tiny_run import save_tiny_run
 
 import minimax_lib
 from minimax_lib.config.report import parse
+from minimax_lib.envs.base import Environment
 from minimax_lib.evaluation.statistics import summarise
 from minimax_lib.experiment.loaded import Episode, LoadedRun
 from minimax_lib.experiment.origin import Origin, record
@@ -476,8 +477,8 @@ def test_damaged_checkpoints_are_left_out_and_named(replaying, tmp_path):
 
 
 def test_a_method_without_levels_and_an_environment_without_pictures_say_so(replaying, monkeypatch):
-    with pytest.raises(ValueError, match="object has no method to draw its episodes"):
-        report_episodes.tasks_of(types.SimpleNamespace(env=object()), ("validation",))
+    with pytest.raises(ValueError, match="Environment has no method to draw its episodes"):
+        report_episodes.tasks_of(types.SimpleNamespace(env=Environment()), ("validation",))
 
     def no_levels(run):
         raise ValueError("it keeps no levels")
