@@ -35,7 +35,7 @@ class Books:
         self.returns[rows], self.length[rows], self.episode_return[rows] = 0, 0, 0
 
 
-class Record:
+class RolloutSteps:
     """The steps since the last report of a rollout."""
 
     def __init__(self) -> None:

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from minimax_lib.portable.books import Books, Record
+from minimax_lib.portable.books import Books, RolloutSteps
 from minimax_lib.portable.encodings import blank, messages, rows_of, write
 from minimax_lib.portable.host import Host
 
@@ -22,7 +22,7 @@ class RowTasks:
         self.task = blank(host.reads.encoding, n)
         self._next = blank(host.reads.encoding, n)
         self._waits = np.zeros(n, bool)  # the episode is over, and the row has its next task
-        self._books, self._record = Books(n), Record()
+        self._books, self._record = Books(n), RolloutSteps()
         self._nothing: list[Any] = [None] * n
         self._outbox = self._nothing
         self.n_begun = self.n_ended = 0  # attempts

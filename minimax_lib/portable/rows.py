@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from minimax_lib.portable.books import Books, Record
+from minimax_lib.portable.books import Books, RolloutSteps
 from minimax_lib.portable.encodings import rows_of
 from minimax_lib.portable.host_state import filled, flat
 from minimax_lib.portable.scoring import OpenAttempts, PlayedSteps, Scoring, attempt_scores
@@ -56,7 +56,7 @@ class StepByStep:
     """Attempts that are told of step by step."""
 
     def __init__(self, n: int):
-        self.books, self.record = Books(n), Record()
+        self.books, self.record = Books(n), RolloutSteps()
 
     def add(self, task: Any, reward: np.ndarray, done: np.ndarray, value: Any) -> tuple[Any, ...] | None:
         """One step. Where there is a whole rollout of values: (task, reward, value, done, last_value)."""

@@ -11,7 +11,7 @@ from minimax_lib.tasks.rates import check_at_least, check_share
 from minimax_lib.tasks.weighted import Weighted
 
 
-class BatchState(struct.PyTreeNode):
+class BatchedState(struct.PyTreeNode):
     """The task of batch i follows from the seed and i."""
 
     seed: jax.Array  # u32[]
@@ -25,21 +25,21 @@ class _InBatches(Weighted):
     warmup: int
     uniform_chance: float
 
-    def init(self, key: jax.Array) -> BatchState:
+    def init(self, key: jax.Array) -> BatchedState:
         zero = jnp.zeros((), jnp.int32)
-        return BatchState(jax.random.bits(key, (), jnp.uint32), zero, zero)
+        return BatchedState(jax.random.bits(key, (), jnp.uint32), zero, zero)
 
-    def task(self, state: BatchState) -> jax.Array:
+    def task(self, state: BatchedState) -> jax.Array:
         """i32[], the task of the batch."""
         key = jax.random.fold_in(jax.random.key(state.seed), state.batch)
         return jax.random.randint(key, (), 0, self.n_tasks, jnp.int32)
 
-    def weights(self, state: BatchState) -> jax.Array:
+    def weights(self, state: BatchedState) -> jax.Array:
         uniform = jnp.where(state.batch < self.warmup, 1.0, self.uniform_chance)
         common = (jnp.arange(self.n_tasks, dtype=jnp.int32) == self.task(state)).astype(jnp.float32)
         return uniform / self.n_tasks + (1.0 - uniform) * common
 
-    def report(self, state: BatchState) -> dict[str, jax.Array]:
+    def report(self, state: BatchedState) -> dict[str, jax.Array]:
         return {"tasks/batch": state.batch.astype(jnp.float32)}
 
 
@@ -63,7 +63,7 @@ class BatchedUniform(_InBatches):
         check_at_least("batch_steps", self.batch_steps, 1)
         check_at_least("warmup", self.warmup, 0)
 
-    def update(self, state: BatchState, results: Results) -> BatchState:
+    def update(self, state: BatchedState, results: Results) -> BatchedState:
         steps = state.steps + jnp.where(results.valid, results.length, 0).sum(dtype=jnp.int32)
         return state.replace(batch=state.batch + steps // self.batch_steps, steps=steps % self.batch_steps)
 
@@ -81,6 +81,6 @@ class SyncedUniform(_InBatches):
         check_at_least("warmup", self.warmup, 0)
         check_share("uniform_chance", self.uniform_chance)
 
-    def next_batch(self, state: BatchState) -> BatchState:
+    def next_batch(self, state: BatchedState) -> BatchedState:
         """The state in which another task is common."""
         return state.replace(batch=state.batch + 1)

@@ -27,7 +27,7 @@ class Stage:
     tasks: tuple[int, ...]  # the number of each of the curriculum's tasks in the whole list
 
 
-class Progress(struct.PyTreeNode):
+class StageProgress(struct.PyTreeNode):
     """Where a sequence stands."""
 
     stage: jax.Array  # i32[]
@@ -48,7 +48,7 @@ class Progress(struct.PyTreeNode):
 
 class SequentialState(struct.PyTreeNode):
     stages: tuple[Any, ...]  # of all stages, side by side
-    progress: Progress
+    progress: StageProgress
     late: jax.Array  # i32[], attempts on tasks that the stage did not have when they ended
 
 
@@ -105,7 +105,7 @@ class Sequential:
     def init(self, key: jax.Array) -> SequentialState:
         keys = jax.random.split(key, len(self.stages))
         zero = jnp.zeros((), jnp.int32)
-        progress = Progress(zero, zero, zero, zero, zero, zero, zero, jnp.zeros(WINDOW, jnp.float32))
+        progress = StageProgress(zero, zero, zero, zero, zero, zero, zero, jnp.zeros(WINDOW, jnp.float32))
         states = tuple(stage.core.init(k) for stage, k in zip(self.stages, keys, strict=True))
         return SequentialState(states, progress, zero)
 
@@ -124,7 +124,7 @@ class Sequential:
         return state.replace(stages=tuple(states), progress=progress)
 
     def update(self, state: SequentialState, results: Results) -> SequentialState:
-        def one(loop: tuple[Progress, jax.Array], i: jax.Array) -> tuple[Progress, jax.Array]:
+        def one(loop: tuple[StageProgress, jax.Array], i: jax.Array) -> tuple[StageProgress, jax.Array]:
             progress, stage_of = loop
             stage_of = stage_of.at[i].set(progress.stage)
             return self._checked(_with(progress, results, i), results.episode[i]), stage_of
@@ -172,7 +172,7 @@ class Sequential:
         ]
         return jax.lax.switch(state.progress.stage, branches)
 
-    def _checked(self, progress: Progress, is_checked: jax.Array) -> Progress:
+    def _checked(self, progress: StageProgress, is_checked: jax.Array) -> StageProgress:
         """With the next stage, if the condition of the current one holds."""
         met = [self._condition(condition)(progress.counters()) for condition in self.conditions]
         met += [jnp.zeros((), bool)] * (len(self.stages) - len(met))  # the last stage does not end
@@ -186,7 +186,7 @@ class Sequential:
         return condition if callable(condition) else parse_condition(condition)
 
 
-def _with(progress: Progress, results: Results, i: jax.Array) -> Progress:
+def _with(progress: StageProgress, results: Results, i: jax.Array) -> StageProgress:
     """With result number i counted."""
     steps, ended = results.length[i], results.episode[i].astype(jnp.int32)
     place = progress.episodes % WINDOW
