@@ -554,7 +554,7 @@ def played_and_told(runner, state):
     clock, (shared_key, local) = state.clock, runner.keys(state)
     k_propose, k_rollout, k_update, _ = jax.random.split(local, 4)
     _, batch = runner.curriculum.propose(shared_key, k_propose, clock, state.curriculum, runner.students(state))
-    played = runner._play_on(k_rollout, k_update, state, batch)
+    played = runner.play(k_rollout, k_update, state, batch)
     results, _ = runner.curriculum.scoring.results(
         played.outcome.steps(runner.curriculum.score), state.curriculum.unfinished
     )
