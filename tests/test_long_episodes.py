@@ -161,7 +161,7 @@ def test_scores_look_at_the_parameters_that_played_each_part(name):
     state = jax.jit(runner.init)(jax.random.key(0))
     levels = jax.vmap(MAZE.sample_level)(jax.random.split(jax.random.key(1), 4))
     played = jax.jit(lambda s: (lambda o: (o.params, o.runs, o.parts))(
-        runner._play_several(jax.random.key(2), jax.random.key(3), s, level_batch(levels)).outcome))(state)  # fmt: skip
+        runner.play(jax.random.key(2), jax.random.key(3), s, level_batch(levels)).outcome))(state)  # fmt: skip
     params, runs, parts = played
     kernels = jax.tree.leaves(params)[-1]
     assert (np.asarray(kernels[0]) != np.asarray(kernels[1])).any()  # they learn in between
