@@ -76,7 +76,7 @@ class LifeEvaluation(TaskEvaluation):
     others, as in training.
     """
 
-    env: Any = None  # a `MultiAgentEnvironment` that has `with_tasks`
+    env: Any  # a `MultiAgentEnvironment` that has `with_tasks`
 
     def rates(self, key: jax.Array, table: Level, students: Students) -> tuple[jax.Array, jax.Array]:
         """As `TaskEvaluation.rates`; the worlds are the levels of `table` in turn. `n_at_once` counts worlds."""

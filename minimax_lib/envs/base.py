@@ -90,10 +90,10 @@ def progress_of(ts: Any, episode_return: jax.Array) -> jax.Array:
 
 
 class BaseEnvironment:
-    """What every environment has, for one agent or several: what it *must* say, and what it *may* be able to do.
+    """The members of every environment, of one agent or several: those that it must have, and its abilities.
 
-    An ability is a member that is None where an environment lacks it. Write the method, and the
-    environment has the ability. Ask `env.observe is not None`.
+    An ability is a member that is None where an environment lacks it. To give an environment an ability, write the
+    method. To ask for one, write `env.observe is not None`.
     """
 
     multi_agent: ClassVar[bool] = False
@@ -107,8 +107,8 @@ class BaseEnvironment:
     """`task_name(number)` is what level `number` of a fixed list is called in files. All names differ. None: it is
     called by its number. Runs on the host."""
     level_at: Ability = None
-    """`level_at(key, point)` is the level at `point`, f32[D], of the box `level_box`. The key is for what
-    the dimensions leave open."""
+    """`level_at(key, point)` is the level at `point`, f32[D], of the box `level_box`. The key is for what the dimensions
+    leave open."""
     optimal_return: Ability = None
     """`optimal_return(level, gamma)` is the highest discounted return, f32[], of an episode on `level`, whose first
     reward counts in full. The score exact_regret needs it."""

@@ -156,7 +156,7 @@ class EvalRunner:
 def mean_lives(lives: Played) -> EvalResult:
     """Of lives [1, R, G], the means over the agents [R], and the longest life.
 
-    All G agents are in a mean, those that died early too. Seats that nobody has taken count as not solved.
+    All G agents are in a mean, those that died early too.
     """
     returns, solved, facts = (
         jax.tree.map(lambda x: x[0].mean(axis=-1, dtype=jnp.float32), of_agents)

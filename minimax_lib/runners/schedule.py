@@ -6,7 +6,7 @@ from typing import ClassVar
 
 @dataclasses.dataclass(frozen=True)
 class Restarted:
-    """Every batch begins with a reset, and its levels are played for some rollouts, each followed by an update."""
+    """Every batch begins with a reset. Its levels are played for some rollouts; an update follows each of them."""
 
     n_rollouts: int = 1
     """Rollouts of a batch, for episodes longer than a rollout. Each goes on where the one before ended."""
