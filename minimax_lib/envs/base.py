@@ -107,8 +107,8 @@ class BaseEnvironment:
     """`task_name(number)` is what level `number` of a fixed list is called in files. All names differ. None: it is
     called by its number. Runs on the host."""
     level_at: Ability = None
-    """`level_at(key, point)` is the level at `point`, f32[D], of the box `level_box`. The key is for what the dimensions
-    leave open."""
+    """`level_at(key, point)` is the level at `point`, f32[D], of the box `level_box`. The key is for what the
+    dimensions leave open."""
     optimal_return: Ability = None
     """`optimal_return(level, gamma)` is the highest discounted return, f32[], of an episode on `level`, whose first
     reward counts in full. The score exact_regret needs it."""
