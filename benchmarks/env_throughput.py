@@ -32,7 +32,7 @@ from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.envs.maze import AMaze, ood
 from minimax_lib.envs.registry import make_held_out
 from minimax_lib.envs.restarts import FreshLevels, NoRestart, SameLevel
-from minimax_lib.rollout import scan_restocked
+from minimax_lib.playing.rollout import scan_restocked
 from minimax_lib.runners.hosts import make_devices_of_cores
 
 SIZES = (1, 32, 256, 1024, 4096, 65536)

@@ -29,7 +29,7 @@ from minimax_lib.envs.base import TimeStep, opening, transition
 from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.envs.restarts import FreshLevels
 from minimax_lib.envs.spaces import Box, Discrete
-from minimax_lib.rollout import scan_restocked
+from minimax_lib.playing.rollout import scan_restocked
 
 SIDE, SIGHT = 512, 9
 

@@ -1,11 +1,13 @@
 """Whether two checkouts train the same parameters, bit by bit. For changes that should change nothing.
 
     git worktree add ../before REVISION
-    python benchmarks/same_bits.py ../before . [--only accel 'grid/*'] [--jobs 2]
+    python benchmarks/same_bits.py ../before . [--only accel 'grid/*'] [--jobs 2] [--train]
 
-Both checkouts train small runs through the command line, on this machine: bits differ between processors. The runs are
-every shipped configuration but Craftax's, and variants of them (two seeds, two devices, generators, scores, task cores,
-opponents). Two things are compared:
+The runs are every shipped configuration but Craftax's, made small, and variants of them (two seeds, two devices,
+generators, scores, task cores, opponents). First their programs are compared, as JAX hands them to the compiler: equal
+programs compute equal numbers. This takes some seconds a run. Runs whose programs differ are trained through the
+command line in both checkouts, on this machine: bits differ between processors. With --train, all of them are. Two
+things are compared:
 
 * the checksums of all checkpoints, which cover every number of the state with its name
 * the tables, without the columns of time
@@ -16,8 +18,10 @@ has not changed is compiled once.
 
 import argparse
 import fnmatch
+import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -182,12 +186,52 @@ def parts_that_differ(before: Path, after: Path, flags: list[str], cache: Path) 
     return [part for part in first | second if first.get(part) != second.get(part)]
 
 
+def digests(runs: dict[str, list[str]]) -> dict[str, str]:
+    """Of each run: a checksum of its training and of its start, as they are before XLA compiles them."""
+    import jax
+
+    from minimax_lib.config import parse
+    from minimax_lib.runners.build import make_program
+
+    found = {}
+    for name, flags in runs.items():
+        try:
+            program = make_program(parse(flags))
+            start = jax.jit(jax.vmap(program.runner.init)).lower(jax.random.split(jax.random.key(0), 2))
+            text = program.lower(program.shape).as_text() + start.as_text()
+            found[name] = hashlib.sha256(canonical(text).encode()).hexdigest()
+        except Exception as error:  # whatever an older checkout raises: the run is then trained
+            found[name] = f"{type(error).__name__}: {error}"
+    return found
+
+
+def canonical(text: str) -> str:
+    """The program with functions called by number, in the order in which they are met: names of Python do not count."""
+    numbers: dict[str, str] = {}
+    return re.sub(r"@[\w.\-]+", lambda found: numbers.setdefault(found[0], f"@{len(numbers)}"), text)
+
+
+def traced(checkout: Path, runs: dict[str, list[str]]) -> dict[str, str]:
+    """The `digests` of a checkout, from its own process."""
+    devices = "--xla_force_host_platform_device_count=2"
+    where = os.environ | {"PYTHONPATH": str(checkout.resolve()), "XLA_FLAGS": devices}
+    command = [sys.executable, str(Path(__file__).resolve()), "--digests"]
+    done = subprocess.run(
+        command, cwd=checkout, env=where, input=json.dumps(runs), stdout=subprocess.PIPE, text=True, check=True
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 def main() -> int:
+    if sys.argv[1:] == ["--digests"]:
+        print(json.dumps(digests(json.load(sys.stdin))))
+        return 0
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("before", type=Path)
     parser.add_argument("after", type=Path)
     parser.add_argument("--only", nargs="+", default=["*"], help="patterns of names of runs; all of them by default")
     parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
+    parser.add_argument("--train", action="store_true", help="train every run, not only those whose programs differ")
     args = parser.parse_args()
     runs = {
         name: flags
@@ -195,6 +239,12 @@ def main() -> int:
         if any(fnmatch.fnmatch(name, pattern) for pattern in args.only)
     }
     n_different = 0
+    if not args.train:
+        with ThreadPoolExecutor(args.jobs) as pool:
+            first, second = pool.map(lambda checkout: traced(checkout, runs), (args.before, args.after))
+        equal = [name for name in runs if first[name] == second[name] and ":" not in first[name]]
+        print(f"{len(equal)} of {len(runs)} runs have equal programs", flush=True)
+        runs = {name: flags for name, flags in runs.items() if name not in equal}
     with tempfile.TemporaryDirectory() as cache, ThreadPoolExecutor(args.jobs) as pool:
         compared = pool.map(lambda flags: parts_that_differ(args.before, args.after, flags, Path(cache)), runs.values())
         for name, different in zip(runs, compared, strict=True):

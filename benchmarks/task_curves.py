@@ -23,11 +23,11 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from minimax_lib.agents.ppo import PPO, PPOAgent
 from minimax_lib.envs import spaces
 from minimax_lib.models.settings import FeedForward
+from minimax_lib.playing.rollout import Rollout, Transition
 from minimax_lib.portable.host import Host
 from minimax_lib.portable.progress import Scaled
 from minimax_lib.portable.task_receiver import TaskReceiver
 from minimax_lib.portable.task_vector import TaskVectorEnv
-from minimax_lib.rollout import Rollout, Transition
 from minimax_lib.tasks import Constant, ExpandingBox, Sequential, SimulatedAnnealing
 from minimax_lib.tasks.spaces import Box, Discrete
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from minimax_lib import axes
-from minimax_lib.rollout import Rollout
+from minimax_lib.playing.rollout import Rollout
 
 
 class Moments(struct.PyTreeNode):

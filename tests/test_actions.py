@@ -17,9 +17,9 @@ from minimax_lib.curricula.plr import PLR
 from minimax_lib.envs.base import Environment, opening, transition
 from minimax_lib.envs.conformance import check_environment
 from minimax_lib.envs.spaces import ACTION_MASK, Box, Dict, Discrete, MultiDiscrete, sample_allowed, within
-from minimax_lib.episodes import WholeEpisodes, mode
 from minimax_lib.models.distributions import distribution, masked, n_deviations, n_outputs
 from minimax_lib.models.settings import FeedForward
+from minimax_lib.playing.episodes import alone, mode
 from minimax_lib.runners.build import trained_with
 from minimax_lib.runners.seeds import SeedRunner
 
@@ -232,7 +232,7 @@ def test_ppo_learns_to_hit_a_real_number(gaussian, over):
     env = Target()
     agent, params, _ = trained(env, gaussian, advantages_over=over)
     levels = jnp.linspace(-0.8, 2.8, 19)
-    played = jax.jit(WholeEpisodes(env, agent.agent, mode).play)(jax.random.key(0), params, levels)
+    played = jax.jit(alone(env, agent.agent, mode).play)(jax.random.key(0), (params,), levels)
     # Always acting in the middle gives 2 * (1 - 1.08) on average.
     assert float(played.returns.mean()) > 1.9
     assert float(played.solved.mean()) > 0.75  # 17 of 19 is the least of 24 trainings
@@ -300,8 +300,8 @@ def test_masked_actions_are_never_taken_in_training():
     env = Locks()
     agent, params, report = trained(env, n_updates=20)
     assert np.isfinite(report.metrics["loss"]).all()
-    played = jax.jit(WholeEpisodes(env, agent.agent).play)(
-        jax.random.key(1), params, jnp.asarray([[0, 1], [3, 2]], jnp.int32)
+    played = jax.jit(alone(env, agent.agent).play)(
+        jax.random.key(1), (params,), jnp.asarray([[0, 1], [3, 2]], jnp.int32)
     )
     assert np.isfinite(played.returns).all()
     assert float(report.metrics["return"][0]) > 1.6  # by chance 1.5

@@ -17,7 +17,7 @@ from minimax_lib.envs.maze import AMaze
 from minimax_lib.envs.restarts import FreshLevels, NoRestart, SameLevel
 from minimax_lib.envs.spaces import Box, Discrete
 from minimax_lib.envs.task_levels import WithTask
-from minimax_lib.rollout import scan_restocked
+from minimax_lib.playing.rollout import scan_restocked
 
 MAZE = AMaze(height=2, width=3, n_walls=1, max_steps=5)
 

@@ -22,9 +22,9 @@ from minimax_lib.envs.pendulum.physics import PARAMETERS
 from minimax_lib.envs.spaces import Box, Discrete
 from minimax_lib.envs.task_levels import WithTask
 from minimax_lib.envs.wrappers import TimeLimit
+from minimax_lib.playing.schedule import Flowing
 from minimax_lib.runners.build import runner_of, trained_with
 from minimax_lib.runners.devices import DeviceMesh, DeviceRunner
-from minimax_lib.runners.schedule import Flowing
 from minimax_lib.runners.seeds import SeedRunner
 from minimax_lib.tasks import ExpandingBox, Results, SimulatedAnnealing
 from minimax_lib.tasks.box_registry import (

@@ -28,10 +28,10 @@ from minimax_lib.envs.family import Editing, whole_level
 from minimax_lib.envs.levels import LEVELS_SEED
 from minimax_lib.envs.maze.amaze import AMaze
 from minimax_lib.envs.registry import editing_of, identity_of, register_editing
-from minimax_lib.episodes import Played
 from minimax_lib.experiment.checkpoint import Checkpoints, placed
 from minimax_lib.models.registry import MODELS
-from minimax_lib.rollout import Rollout, Transition
+from minimax_lib.playing.episodes import Played
+from minimax_lib.playing.rollout import Rollout, Transition
 from minimax_lib.runners.build import make_runner, trained_with
 from minimax_lib.runners.seeds import SeedRunner
 from minimax_lib.runners.training import Runner

@@ -23,7 +23,7 @@ from minimax_lib.experiment.files import saved_updates
 from minimax_lib.experiment.folder import RunRefused
 from minimax_lib.experiment.run import ExperimentRunner
 from minimax_lib.experiment.writers.csv import read_table
-from minimax_lib.rollout import Rollout
+from minimax_lib.playing.rollout import Rollout
 from minimax_lib.runners.build import make_agent, make_program, make_runner, mesh_of, with_devices
 from minimax_lib.runners.devices import DeviceMesh, DeviceRunner, whole_state
 from minimax_lib.runners.seeds import SeedRunner, is_learner

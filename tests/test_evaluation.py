@@ -14,9 +14,9 @@ from minimax_lib import axes
 from minimax_lib.envs.base import Environment, TimeStep
 from minimax_lib.envs.maze.amaze import AMaze
 from minimax_lib.envs.spaces import Box, Discrete
-from minimax_lib.episodes import WholeEpisodes, mode, smaller_batches
 from minimax_lib.evaluation.held_out import EvalRunner, Evaluation, evaluation_keys
 from minimax_lib.evaluation.robustness import RobustProtocol, RobustResult, RobustRunner, worst_levels
+from minimax_lib.playing.episodes import alone, mode, smaller_batches
 
 RIGHT, STAY = 0, 1
 
@@ -225,12 +225,12 @@ N_ROWS = 1100
 @pytest.fixture(scope="module")
 def episodes():
     """(levels [R], episodes on them by two seeds [S, R], recordings of the same). A tenth of the levels are long."""
-    player = WholeEpisodes(Corridor(max_steps=30), Walker())
+    player = alone(Corridor(max_steps=30), Walker())
     random = np.random.default_rng(0)
     long = random.random(N_ROWS) < 0.1
     distance, limit = random.integers(1, 12, (2, N_ROWS))
     levels = CorridorLevel(np.where(long, 25, distance).astype(np.int32), np.where(long, 30, limit).astype(np.int32))
-    keys, params = evaluation_keys(range(2)), np.array([0.6, 0.9], np.float32)
+    keys, params = evaluation_keys(range(2)), (np.array([0.6, 0.9], np.float32),)
     play = jax.vmap(player.play, in_axes=(0, 0, None), axis_name=axes.SEED)
     record = jax.vmap(player.record, in_axes=(0, 0, None))
     return levels, *jax.device_get((jax.jit(play)(keys, params, levels), jax.jit(record)(keys, params, levels)))

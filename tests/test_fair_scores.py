@@ -22,7 +22,8 @@ from minimax_lib.envs.maze.level import Level
 from minimax_lib.envs.maze.metrics import fewest_actions
 from minimax_lib.gae import clipped_gae
 from minimax_lib.opponents.duel import OPPONENT_RETURN, Duel
-from minimax_lib.rollout import Layout, Rollout, Transition
+from minimax_lib.playing.returns import Layout
+from minimax_lib.playing.rollout import Rollout, Transition
 from minimax_lib.runners.build import trained_with
 from tests.test_solved import LONG, SHORT, Coin
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from minimax_lib.gae import gae, next_values
-from minimax_lib.rollout import Rollout, Transition
+from minimax_lib.playing.rollout import Rollout, Transition
 
 T, R = 17, 5
 estimated, followed = jax.jit(gae), jax.jit(next_values)

@@ -19,11 +19,11 @@ SOURCES = {
 LAYERS = [  # each may import itself and what stands before it; the longest prefix counts
     ["messages", "registry", "settings", "trees", "counts", "axes", "loops"],
     ["envs"],
-    ["agents.base", "gae", "rollout", "reward_normalization", "episodes", "models"],
+    ["agents.base", "gae", "playing", "reward_normalization", "models"],
     ["agents"],
     ["tasks"],
     ["opponents"],
-    ["curricula"],
+    ["curricula", "playing.students"],
     ["runners", "evaluation"],
     ["config"],
     ["experiment", "pictures.films", "pictures.galleries"],  # a run draws while it is under way

@@ -18,7 +18,6 @@ from minimax_lib.curricula.joint import SelfPlayRunner, bank_metrics, duel_of
 from minimax_lib.curricula.maestro import MaestroRunner
 from minimax_lib.curricula.plr import PLRSettings
 from minimax_lib.curricula.sfl import SFLSettings
-from minimax_lib.curricula.students import CurrentStudents, facing
 from minimax_lib.envs.multi_agent import (
     BatchMultiEnv,
     MultiAgentEnvironment,
@@ -34,7 +33,8 @@ from minimax_lib.models.settings import LSTM, FeedForward
 from minimax_lib.opponents import bank as banks
 from minimax_lib.opponents.duel import BatchDuel, Duel
 from minimax_lib.opponents.settings import FictitiousSelfPlaySettings, PFSPSettings, SelfPlaySettings
-from minimax_lib.rollout import begin, go_on
+from minimax_lib.playing.rollout import begin, go_on
+from minimax_lib.playing.students import CurrentStudents, facing
 from minimax_lib.runners.build import trained_with
 from minimax_lib.runners.seeds import SeedRunner
 from tests.islands import Islands, Walk

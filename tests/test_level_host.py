@@ -19,10 +19,10 @@ from minimax_lib.curricula.plr import PLRSettings
 from minimax_lib.curricula.sfl import SFLSettings
 from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.envs.maze import AMaze
+from minimax_lib.playing.rollout import rollout
 from minimax_lib.portable import level_programs
 from minimax_lib.portable.host_state import flat
 from minimax_lib.portable.levels import LevelHost
-from minimax_lib.rollout import rollout
 from minimax_lib.trees import zeros
 from tests.still_agent import Still
 

@@ -16,12 +16,12 @@ from minimax_lib.curricula.episode_replay import EpisodePLR
 from minimax_lib.curricula.plr import PLR
 from minimax_lib.curricula.scores import SCORES
 from minimax_lib.curricula.sfl import SFL
-from minimax_lib.curricula.students import CurrentStudents, batch_for
 from minimax_lib.envs.base import sample_levels
 from minimax_lib.envs.lasertag.lasertag import LaserTag
 from minimax_lib.envs.maze.amaze import AMaze
 from minimax_lib.envs.maze.teacher import MazeDesign
 from minimax_lib.models.settings import FeedForward
+from minimax_lib.playing.students import CurrentStudents, batch_for
 from minimax_lib.runners.build import trained_with
 from minimax_lib.runners.seeds import SeedRunner
 from minimax_lib.runners.training import mean_regret

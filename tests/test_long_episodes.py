@@ -25,7 +25,7 @@ from minimax_lib.envs.maze.amaze import AMaze
 from minimax_lib.envs.maze.teacher import MazeDesign
 from minimax_lib.experiment.checkpoint import Checkpoints, placed
 from minimax_lib.models.settings import LSTM, FeedForward
-from minimax_lib.rollout import begin, go_on, joined_in_time
+from minimax_lib.playing.rollout import begin, go_on, joined_in_time
 from minimax_lib.runners.build import make_program, trained_with
 from minimax_lib.runners.seeds import SeedRunner
 from minimax_lib.train import doubts, main

@@ -16,7 +16,6 @@ from minimax_lib.envs.held_out import TrainingDistribution
 from minimax_lib.envs.matrix_game import MATCHING_PENNIES, UNEVEN_ROCK_PAPER_SCISSORS, MatrixGame
 from minimax_lib.envs.multi_agent import MultiAgentEnvironment, agents_opening, agents_transition
 from minimax_lib.envs.spaces import Box, Discrete
-from minimax_lib.episodes import smaller_batches
 from minimax_lib.evaluation.matches import (
     CrossPlay,
     CrossTable,
@@ -29,7 +28,8 @@ from minimax_lib.evaluation.matches import (
     n_games,
     parts,
 )
-from minimax_lib.evaluation.players import RandomPlayer, Scripted, Trained, bot_of
+from minimax_lib.playing.episodes import smaller_batches
+from minimax_lib.playing.players import RandomPlayer, Scripted, Trained, bot_of
 
 KEY = jax.random.key(7)
 GAME = MatrixGame(UNEVEN_ROCK_PAPER_SCISSORS)
@@ -220,7 +220,7 @@ def test_the_seats_are_what_players_are_told():
     entrants = [Entrant("seat", by_seat), Entrant("heads", Scripted(PENNIES, rock))]
     match = Match(PENNIES, tuple(entrant.player for entrant in entrants))
     seat = np.arange(6, dtype=np.int32) % 2
-    found = jax.device_get(jax.jit(match.play)(KEY, ((), ()), np.zeros(6, np.int32), seat))
+    found = jax.device_get(jax.jit(match.episodes.play)(KEY, ((), ()), np.zeros(6, np.int32), (seat, 1 - seat)))
     # In seat 0 the first plays 1 against 0 and loses; in seat 1 it plays 0 against the row's 0, and loses too.
     own = np.where(seat == 0, found.returns[:, 0], found.returns[:, 1])
     np.testing.assert_array_equal(own, -np.ones(6))
@@ -275,12 +275,12 @@ def test_games_that_are_over_may_be_dropped():
     match = Match(env, (Scripted(env, anything), Trained(Counting())))
     levels = 1 + jnp.arange(n, dtype=jnp.int32) % 9
     seat = jnp.arange(n, dtype=jnp.int32) // 9 % 2
-    params = ((), jnp.int32(2))
-    found = jax.device_get(jax.jit(match.play)(KEY, params, levels, seat))
-    games, step = match.start(KEY, levels, seat), jax.jit(functools.partial(match.step, params))
+    params, episodes, seats = ((), jnp.int32(2)), match.episodes, (seat, 1 - seat)
+    found = jax.device_get(jax.jit(episodes.play)(KEY, params, levels, seats))
+    games, step = episodes.start(KEY, levels, seats), jax.jit(functools.partial(episodes.step, params))
     for _ in range(9):
         games = step(games)
-    np.testing.assert_array_equal(found.returns, games.result.returns)
+    np.testing.assert_array_equal(found.returns, games.stats.returns)
     np.testing.assert_array_equal(found.lengths, levels)
     own = np.where(seat == 0, found.returns[:, 1], found.returns[:, 0])  # of the second player
     np.testing.assert_array_equal(own, 2 * np.minimum(levels, 3))

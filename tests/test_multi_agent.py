@@ -16,7 +16,6 @@ from minimax_lib.curricula.experience import episode_mean
 from minimax_lib.curricula.outcome import RolloutOutcome
 from minimax_lib.curricula.plr import PLR
 from minimax_lib.curricula.scores import SCORES, over_agents
-from minimax_lib.curricula.students import CurrentStudents
 from minimax_lib.curricula.task_runner import TaskRunner
 from minimax_lib.curricula.tasks import listed_levels
 from minimax_lib.envs.batch import BatchEnv
@@ -30,8 +29,10 @@ from minimax_lib.envs.spaces import Box, Dict
 from minimax_lib.envs.wrappers import FrameStack, StepCost, TimeLimit
 from minimax_lib.evaluation.held_out import EvalRunner, Evaluation
 from minimax_lib.models.settings import LSTM, FeedForward
+from minimax_lib.playing.returns import Layout
+from minimax_lib.playing.rollout import Rollout, rollout
+from minimax_lib.playing.students import CurrentStudents
 from minimax_lib.reward_normalization import RewardNormalization
-from minimax_lib.rollout import Layout, Rollout, rollout
 from minimax_lib.runners.build import trained_with
 from tests.islands import Islands, IslandsWithGoals, Walk
 

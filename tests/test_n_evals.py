@@ -14,11 +14,11 @@ from minimax_lib.curricula.designed import PAIRED, Teacher
 from minimax_lib.curricula.dr import DR
 from minimax_lib.curricula.plr import PLR
 from minimax_lib.curricula.sfl import SFL
-from minimax_lib.curricula.students import CurrentStudents
 from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.envs.maze.amaze import AMaze
 from minimax_lib.envs.maze.teacher import MazeDesign
 from minimax_lib.models.settings import FeedForward
+from minimax_lib.playing.students import CurrentStudents
 from minimax_lib.runners.build import trained_with
 from minimax_lib.runners.seeds import SeedRunner
 from tests.test_solved import LONG, Coin

@@ -15,8 +15,8 @@ from minimax_lib.curricula.accel import ACCEL
 from minimax_lib.curricula.dr import DR
 from minimax_lib.curricula.plr import PLR
 from minimax_lib.curricula.sfl import SFL
-from minimax_lib.episodes import WholeEpisodes
-from minimax_lib.rollout import Rollout
+from minimax_lib.playing.episodes import alone
+from minimax_lib.playing.rollout import Rollout
 from minimax_lib.runners.build import trained_with
 from minimax_lib.runners.seeds import SeedRunner
 from tests.probes import Probe, ProbeLevel, action_for_observation
@@ -111,7 +111,7 @@ def test_it_can_be_evaluated_too():
     @jax.jit
     def returns(params):
         levels = jax.vmap(Cued().sample_level)(jax.random.split(jax.random.key(0), 16))
-        return WholeEpisodes(Cued(), Tabular()).play(jax.random.key(1), params, levels).returns
+        return alone(Cued(), Tabular()).play(jax.random.key(1), (params,), levels).returns
 
     assert (np.asarray(returns(params)) == 1).all()
 

@@ -19,7 +19,7 @@ from minimax_lib.agents.ppo import MOST_GRADIENTS, PPO, Batch, PPOAgent, average
 from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.envs.restarts import NoRestart
 from minimax_lib.models.settings import GRU, LSTM, S5, FeedForward
-from minimax_lib.rollout import Rollout, rollout
+from minimax_lib.playing.rollout import Rollout, rollout
 from tests import probes
 from tests.probes import Probe
 

@@ -15,7 +15,7 @@ from minimax_lib.envs.base import Environment, opening, transition
 from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.envs.restarts import FreshLevels, NoRestart, SameLevel
 from minimax_lib.envs.spaces import Box, Discrete
-from minimax_lib.rollout import scan_restocked
+from minimax_lib.playing.rollout import scan_restocked
 from tests.exact import EXACT
 
 SIZE = 11  # of a world, a number that no other axis here has

@@ -12,8 +12,8 @@ from minimax_lib import axes
 from minimax_lib.curricula.conformance import small_agent
 from minimax_lib.curricula.dr import DR
 from minimax_lib.curricula.plr import PLR
+from minimax_lib.playing.rollout import Rollout
 from minimax_lib.reward_normalization import Moments, RewardNormalization, RewardState, merged
-from minimax_lib.rollout import Rollout
 from minimax_lib.runners.build import trained_with
 from minimax_lib.runners.devices import DeviceMesh, DeviceRunner
 from minimax_lib.runners.seeds import SeedRunner

@@ -15,7 +15,8 @@ from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.envs.conformance import check_environment
 from minimax_lib.envs.restarts import FreshLevels, NoRestart
 from minimax_lib.models.settings import LSTM
-from minimax_lib.rollout import Rollout, Transition, episode_returns, rollout
+from minimax_lib.playing.returns import episode_returns
+from minimax_lib.playing.rollout import Rollout, Transition, rollout
 from tests.probes import Probe, delayed_reward
 
 ENV: Environment = Probe()

@@ -13,7 +13,8 @@ from minimax_lib.curricula.experience import discounted_mean, experience
 from minimax_lib.curricula.outcome import RolloutOutcome
 from minimax_lib.curricula.scores import SCORES
 from minimax_lib.gae import clipped_gae
-from minimax_lib.rollout import Layout, Rollout, Transition, joined_in_time
+from minimax_lib.playing.returns import Layout
+from minimax_lib.playing.rollout import Rollout, Transition, joined_in_time
 
 ONE_STUDENT = [name for name in SCORES.names() if SCORES[name].n_students == 1]
 

@@ -13,15 +13,15 @@ from minimax_lib.curricula.base import level_batch
 from minimax_lib.curricula.conformance import small_agent
 from minimax_lib.curricula.dr import DR
 from minimax_lib.curricula.sfl import SFL, SFLCurriculum
-from minimax_lib.curricula.students import CurrentStudents
 from minimax_lib.envs.base import Environment, opening, transition
 from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.envs.conformance import check_environment
 from minimax_lib.envs.held_out import TrainingDistribution
 from minimax_lib.envs.spaces import Discrete
-from minimax_lib.episodes import WholeEpisodes
 from minimax_lib.evaluation.held_out import EvalRunner
 from minimax_lib.evaluation.robustness import RobustProtocol, RobustRunner
+from minimax_lib.playing.episodes import alone
+from minimax_lib.playing.students import CurrentStudents
 from minimax_lib.runners.build import trained_with
 from minimax_lib.runners.seeds import SeedRunner
 
@@ -207,7 +207,7 @@ def test_a_played_episode_says_how_it_ended():
     @jax.jit
     def play():
         params = agent.init(jax.random.key(0), jnp.zeros((), jnp.int32)).params
-        played = WholeEpisodes(env, agent).play(jax.random.key(1), params, jnp.zeros(N, jnp.float32))
+        played = alone(env, agent).play(jax.random.key(1), (params,), jnp.zeros(N, jnp.float32))
         return played, played.solved
 
     played, solved = jax.device_get(play())

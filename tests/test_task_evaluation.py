@@ -15,9 +15,9 @@ from minimax_lib.curricula.task_runner import TaskRunner
 from minimax_lib.envs.base import Attempt, Environment, opening, transition
 from minimax_lib.envs.conformance import check_environment
 from minimax_lib.envs.spaces import Box, Discrete
+from minimax_lib.playing.schedule import Flowing
 from minimax_lib.runners.build import runner_of, trained_with
 from minimax_lib.runners.devices import DeviceMesh, DeviceRunner
-from minimax_lib.runners.schedule import Flowing
 from minimax_lib.runners.seeds import SeedRunner
 from minimax_lib.tasks import Results
 from tests.still_agent import still_agent

@@ -20,9 +20,9 @@ from minimax_lib.envs.maze.amaze import AMaze
 from minimax_lib.envs.restarts import LevelQueue, QueuedLevels
 from minimax_lib.envs.spaces import Box, Discrete
 from minimax_lib.envs.wrappers import TimeLimit
+from minimax_lib.playing.schedule import Flowing
 from minimax_lib.runners.build import runner_of, trained_with
 from minimax_lib.runners.devices import DeviceMesh, DeviceRunner
-from minimax_lib.runners.schedule import Flowing
 from minimax_lib.runners.seeds import SeedRunner
 from minimax_lib.tasks import Results
 from minimax_lib.tasks.registry import (

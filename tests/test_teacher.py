@@ -24,7 +24,8 @@ from minimax_lib.envs.maze.teacher import MazeDesign
 from minimax_lib.envs.ued import BatchUEDEnv, UEDEnvironment
 from minimax_lib.experiment.checkpoint import Checkpoints, placed
 from minimax_lib.models.settings import FeedForward
-from minimax_lib.rollout import EpisodeReturns, FirstEpisodes, Rollout
+from minimax_lib.playing.returns import EpisodeReturns, FirstEpisodes
+from minimax_lib.playing.rollout import Rollout
 from minimax_lib.runners.build import make_runner
 from minimax_lib.runners.seeds import Report, SeedRunner
 from minimax_lib.runners.training import Runner, RunnerState

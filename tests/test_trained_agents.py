@@ -21,11 +21,11 @@ import minimax_lib
 from minimax_lib import draw, evaluate, plot, train
 from minimax_lib.config import shipped, to_dict
 from minimax_lib.config.listing import listing
-from minimax_lib.episodes import Played, WholeEpisodes
 from minimax_lib.experiment import saved
 from minimax_lib.experiment.parameters import save_params
 from minimax_lib.pictures.galleries import NotThere, best_levels, fresh_levels
 from minimax_lib.play import watched
+from minimax_lib.playing.episodes import Played, WholeEpisodes
 from minimax_lib.trees import tree_size
 
 ROOT = Path(__file__).parents[1]

@@ -22,7 +22,7 @@ from minimax_lib.envs.registry import FAMILIES, make_ued_env, register_env
 from minimax_lib.envs.spaces import Discrete
 from minimax_lib.envs.ued import BatchUEDEnv, UEDEnvironment
 from minimax_lib.models.settings import FeedForward
-from minimax_lib.rollout import Rollout, rollout
+from minimax_lib.playing.rollout import Rollout, rollout
 from minimax_lib.runners.build import make_runner
 from minimax_lib.runners.seeds import SeedRunner
 

@@ -91,7 +91,7 @@ def ours(layout: str, what: str, args: argparse.Namespace) -> turns.Step:
     from minimax_lib.envs.grid import GridWorld
     from minimax_lib.envs.grid.generators.registry import FAMILIES
     from minimax_lib.envs.restarts import FreshLevels, SameLevel
-    from minimax_lib.rollout import scan_restocked
+    from minimax_lib.playing.rollout import scan_restocked
 
     family = {
         "Empty-8x8": lambda: FAMILIES["empty_room"](),

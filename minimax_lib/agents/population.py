@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from minimax_lib.agents.base import Agent, MeasuresChange, TrainState
-from minimax_lib.rollout import Rollout
+from minimax_lib.playing.rollout import Rollout
 from minimax_lib.trees import mapped
 
 # The students' axis of each field of a rollout [T, A, R, ...]. An agent does not learn from the final state.

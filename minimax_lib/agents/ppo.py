@@ -12,8 +12,8 @@ from flax import struct
 from minimax_lib import axes
 from minimax_lib.agents.base import TrainState
 from minimax_lib.agents.losses import clipped_policy_loss, clipped_value_loss, explained_variance, mean_over, normalized
+from minimax_lib.playing.rollout import Rollout, Transition
 from minimax_lib.registry import unknown_name
-from minimax_lib.rollout import Rollout, Transition
 
 Over = Literal["minibatch", "rollout"]
 SCHEDULES = ("lr_final", "entropy_coef_final")  # settings that are reached at the end of the run

@@ -12,7 +12,7 @@ from minimax_lib.curricula.outcome import Outcome
 from minimax_lib.curricula.scores import Score
 from minimax_lib.envs.base import Level
 from minimax_lib.envs.restarts import FreshLevels, LevelQueue, QueuedLevels, SameLevel
-from minimax_lib.episodes import Played
+from minimax_lib.playing.episodes import Played
 from minimax_lib.trees import assert_shape, tree_size
 
 NEW, REPLAY, MUTATION = 0, 1, 2  # where a level came from

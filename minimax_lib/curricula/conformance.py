@@ -15,11 +15,11 @@ from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, PPOAgent
 from minimax_lib.counts import Count
 from minimax_lib.curricula.base import SOURCE_NAMES, Curriculum, LevelBatch, Plan
-from minimax_lib.curricula.students import CurrentStudents, batch_for
 from minimax_lib.envs.base import Environment
 from minimax_lib.envs.batch import Rows
 from minimax_lib.envs.conformance.parts import described, is_frozen, numbers, require
 from minimax_lib.models.settings import FeedForward
+from minimax_lib.playing.students import CurrentStudents, batch_for
 
 N_SEEDS, N_STEPS = 2, 4  # seeds of a vmap, and batches of each
 

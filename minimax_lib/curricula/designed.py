@@ -28,7 +28,7 @@ from minimax_lib.envs.wrappers import unwrapped
 from minimax_lib.models.network import check_network
 from minimax_lib.models.registry import MODELS
 from minimax_lib.models.settings import LSTM
-from minimax_lib.rollout import Rollout, rollout
+from minimax_lib.playing.rollout import Rollout, rollout
 
 
 @dataclasses.dataclass(frozen=True)

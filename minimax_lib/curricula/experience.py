@@ -5,17 +5,16 @@ import jax.numpy as jnp
 from flax import struct
 
 from minimax_lib.loops import steps_at_once
-from minimax_lib.rollout import (
+from minimax_lib.playing.returns import (
     ONE_ROW_EACH,
     EpisodeReturns,
     Layout,
-    Rollout,
-    Transition,
     by_level,
     episode_returns,
     rows_of_levels,
     split_by_level,
 )
+from minimax_lib.playing.rollout import Rollout, Transition
 
 
 class Experience(struct.PyTreeNode):

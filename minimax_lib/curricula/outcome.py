@@ -14,15 +14,15 @@ from minimax_lib.envs.base import Attempt
 from minimax_lib.gae import clipped_gae
 from minimax_lib.opponents.bank import Games
 from minimax_lib.opponents.duel import OPPONENT_RETURN, Duel
-from minimax_lib.rollout import (
+from minimax_lib.playing.returns import (
     ONE_ROW_EACH,
     EpisodeReturns,
     Layout,
-    Rollout,
     episode_returns,
     rows_of_levels,
     split_by_level,
 )
+from minimax_lib.playing.rollout import Rollout
 from minimax_lib.tasks.attempts import Steps
 
 

@@ -27,8 +27,8 @@ from minimax_lib.curricula.experience import (
 )
 from minimax_lib.envs.spaces import Discrete, Space
 from minimax_lib.messages import shown
+from minimax_lib.playing.returns import EpisodeReturns, by_level
 from minimax_lib.registry import unknown_name
-from minimax_lib.rollout import EpisodeReturns, by_level
 from minimax_lib.tasks.registry import SCORES
 from minimax_lib.trees import assert_shape
 

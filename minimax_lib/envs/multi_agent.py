@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import jax
@@ -11,6 +12,7 @@ from flax import struct
 from minimax_lib.envs.base import Ability, Attempt, BaseEnvironment, EnvState, Level
 from minimax_lib.envs.batch import BatchEnv, BatchTimeStep, EpisodeStats
 from minimax_lib.envs.restarts import QueuedLevels, QueueInUse, SameLevel
+from minimax_lib.trees import tree_where
 
 SAME_LEVEL = SameLevel()
 LIFETIME = "lifetime"  # the fact that says how many steps an agent has lived
@@ -182,6 +184,31 @@ def check_agents_axis(env: MultiAgentEnvironment) -> None:
                 f"{type(env).__name__}: the observation{jax.tree_util.keystr(path)} has the shape {leaf.shape}: with "
                 f"{env.n_agents} agents it must be {wanted}, one part for each agent"
             )
+
+
+def taken(tree: Any, seat: jax.Array) -> Any:
+    """[N, ...]: of leaves [N, S, ...], the part of one seat of each game (i32[N])."""
+
+    def of(x: jax.Array) -> jax.Array:
+        # A choice, not a gather: there are few seats, and XLA fuses it with what comes before.
+        found = x[:, -1]
+        for i in reversed(range(x.shape[1] - 1)):
+            found = jnp.where(seat.reshape(-1, *(1,) * (x.ndim - 2)) == i, x[:, i], found)
+        return found
+
+    return jax.tree.map(of, tree)
+
+
+def seated(seats: Sequence[jax.Array], parts: Sequence[Any]) -> Any:
+    """[N, S, ...]: what belongs to each of S seats, of `parts` [N, ...], which sit in `seats` (i32[N] each)."""
+
+    def of_seat(i: int) -> Any:
+        found = parts[-1]
+        for seat, part in reversed(list(zip(seats, parts, strict=True))[:-1]):
+            found = tree_where(seat == i, part, found)
+        return found
+
+    return jax.tree.map(lambda *xs: jnp.stack(xs, axis=1), *(of_seat(i) for i in range(len(parts))))
 
 
 def batch_of(env: Any, n_students: int = 1, n_evals: int = 1, restart: Any = SAME_LEVEL) -> BatchEnv:

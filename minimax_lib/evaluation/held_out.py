@@ -13,13 +13,13 @@ from flax import struct
 from minimax_lib import axes
 from minimax_lib.agents.base import Agent
 from minimax_lib.agents.population import AgentPop
-from minimax_lib.curricula.students import CurrentStudents
 from minimax_lib.envs.base import Environment, HeldOut, Level
 from minimax_lib.envs.multi_agent import batch_of
 from minimax_lib.envs.registry import make_held_out
 from minimax_lib.envs.training_list import OF_RUN, list_called
-from minimax_lib.episodes import Choose, Played, WholeEpisodes, mode, sample
 from minimax_lib.loops import LEAST_EFFORT
+from minimax_lib.playing.episodes import Choose, Played, WholeEpisodes, alone, mode, sample
+from minimax_lib.playing.students import CurrentStudents
 from minimax_lib.trees import mapped
 
 EVALUATION_SEED = 20230714  # not a seed of training
@@ -103,7 +103,7 @@ class EvalRunner:
 
     @property
     def episodes(self) -> WholeEpisodes:
-        return WholeEpisodes(self.held_out.env, self.agent, self.choose)
+        return alone(self.held_out.env, self.agent, self.choose)
 
     def rows(self, key: jax.Array, n_episodes: int) -> Level:
         """Levels [M * n_episodes, ...]. Row m * n_episodes + e belongs to episode e on task m."""
@@ -118,7 +118,7 @@ class EvalRunner:
 
     def _one_agent(self, key: jax.Array, params: Any, levels: Level) -> EvalResult:
         """One episode on each level [R, ...]. The leaves are [R]."""
-        played = self.episodes.play(key, params, levels)
+        played = self.episodes.play(key, (params,), levels)
         return EvalResult(played.returns, played.solved, played.lengths, played.facts)
 
     @functools.cached_property

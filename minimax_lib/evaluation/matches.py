@@ -18,12 +18,10 @@ from flax import struct
 from minimax_lib import axes
 from minimax_lib.envs.against import Against
 from minimax_lib.envs.base import HeldOut, Level
-from minimax_lib.envs.multi_agent import MultiAgentEnvironment
-from minimax_lib.envs.spaces import within
-from minimax_lib.episodes import smaller_batches
-from minimax_lib.evaluation.players import Player, Turn
-from minimax_lib.opponents.duel import seated, taken
-from minimax_lib.trees import mapped, tree_size, tree_where
+from minimax_lib.envs.multi_agent import MultiAgentEnvironment, taken
+from minimax_lib.playing.episodes import WholeEpisodes
+from minimax_lib.playing.players import Player
+from minimax_lib.trees import mapped
 
 N_ROWS = 8192  # games in one dispatch; bounds the memory
 SEATS = 2
@@ -61,25 +59,6 @@ class Entrant:
     params: Any = ()
 
 
-class Matches(struct.PyTreeNode):
-    """R games, running or over. Pairs are (of the first player, of the second)."""
-
-    key: jax.Array  # key[R], fixes everything random in a game, independently of the other games
-    state: Any
-    obs: Any  # [R, 2, ...], by seat
-    seats: tuple[jax.Array, jax.Array]  # i32[R] each, where the players sit
-    carries: tuple[Any, Any]  # [R, ...] each, the players' memories
-    over: jax.Array  # bool[R]; later steps of the game do not count
-    result: "GameResult"  # constant where `over`
-
-
-class GameResult(struct.PyTreeNode):
-    """What has become of R games."""
-
-    returns: jax.Array  # f32[R, 2], undiscounted, by seat
-    lengths: jax.Array  # i32[R], steps
-
-
 class MatchCounts(struct.PyTreeNode):
     """The games of a pair on L levels, seen by the first of the two. All i32[L]."""
 
@@ -100,81 +79,22 @@ class Match:
         if self.env.n_agents != SEATS:
             raise ValueError(f"{type(self.env).__name__} has {self.env.n_agents} agents: a match needs a game for 2")
 
+    @property
+    def episodes(self) -> WholeEpisodes:
+        return WholeEpisodes(self.env, self.players)
+
     def tally(self, key: jax.Array, params: tuple[Any, Any], levels: Level) -> MatchCounts:
         """The games on `levels` [L, E, ...]: each is played twice, once for either seat of the first player."""
         shape = jax.tree.leaves(levels)[0].shape[:2]
         rows = jax.tree.map(lambda x: jnp.tile(x.reshape(-1, *x.shape[2:]), (SEATS,) + (1,) * (x.ndim - 2)), levels)
         seat = jnp.repeat(jnp.arange(SEATS, dtype=jnp.int32), shape[0] * shape[1])
-        result = self.play(key, params, rows, seat)
-        own, other = taken(result.returns, seat), taken(result.returns, 1 - seat)
+        played = self.episodes.play(key, params, rows, (seat, 1 - seat))
+        own, other = taken(played.returns, seat), taken(played.returns, 1 - seat)
 
         def count(found: jax.Array) -> jax.Array:
             return found.reshape(SEATS, *shape).sum(axis=(0, 2), dtype=jnp.int32)
 
-        return MatchCounts(count(own > other), count(own == other), count(own < other), count(result.lengths))
-
-    def play(self, key: jax.Array, params: tuple[Any, Any], levels: Level, seat: jax.Array) -> GameResult:
-        """One game on each of `levels` [R, ...], in which the first player sits in `seat` (i32[R]).
-
-        Runs until all games are over, for `env.max_steps` at most. As in `WholeEpisodes.play`, games that are over are
-        dropped along the way, and a vmap that names `axes.SEED` runs until all of its games are over.
-        """
-        games = self.start(key, levels, seat)
-        rows, result = jnp.arange(tree_size(levels)), games.result
-        for n_left in (*smaller_batches(len(rows)), 0):
-            games = self.play_until(n_left, params, games)
-            result = jax.tree.map(lambda x, own, rows=rows: x.at[rows].set(own), result, games.result)
-            left = jnp.argsort(games.over)[:n_left]  # False sorts before True
-            rows, games = jax.tree.map(lambda x, left=left: x[left], (rows, games))
-        return result
-
-    def start(self, key: jax.Array, levels: Level, seat: jax.Array) -> Matches:
-        """The games before their first step."""
-        n = tree_size(levels)
-        k_reset, k_steps = jax.random.split(key)
-        state, ts = jax.vmap(self.env.reset)(jax.random.split(k_reset, n), levels)
-        one, other = self.players
-        return Matches(
-            key=jax.random.split(k_steps, n),
-            state=state,
-            obs=ts.obs,
-            seats=(seat, 1 - seat),
-            carries=(one.init_carry(n), other.init_carry(n)),
-            over=ts.over,
-            result=GameResult(returns=jnp.zeros((n, SEATS), jnp.float32), lengths=jnp.zeros(n, jnp.int32)),
-        )
-
-    def play_until(self, n_left: int, params: tuple[Any, Any], games: Matches) -> Matches:
-        """The games after as many steps as it takes until at most `n_left` are running, on every pair of a vmap."""
-
-        def too_many(games: Matches) -> jax.Array:
-            # Even if a game never says that it is over, the loop stops at the limit.
-            under_way = ~games.over & (games.result.lengths < self.env.max_steps)
-            return axes.any_seed(under_way.sum(dtype=jnp.int32) > n_left)
-
-        return jax.lax.while_loop(too_many, lambda games: self.step(params, games), games)
-
-    def step(self, params: tuple[Any, Any], games: Matches) -> Matches:
-        """The games after one step of each."""
-        time = games.result.lengths
-        keys = jax.vmap(lambda key, time: jax.random.split(jax.random.fold_in(key, time), 3))(games.key, time)
-        acted = []
-        for i, player in enumerate(self.players):
-            seat = games.seats[i]
-            turn = Turn(state=games.state, seat=seat, obs=taken(games.obs, seat), first=time == 0)
-            action, carry = player.act(keys[:, i], params[i], turn, games.carries[i])
-            acted.append((within(self.env.action_space, action), carry))
-        (one, one_carry), (other, other_carry) = acted
-        action = seated(games.seats[0], one, other)
-        state, ts = jax.vmap(self.env.step)(keys[:, 2], games.state, action)
-        result = GameResult(returns=games.result.returns + ts.reward, lengths=time + 1)
-        return games.replace(
-            state=state,
-            obs=ts.obs,
-            carries=(one_carry, other_carry),
-            over=games.over | ts.over,
-            result=tree_where(games.over, games.result, result),
-        )
+        return MatchCounts(count(own > other), count(own == other), count(own < other), count(played.lengths))
 
 
 @dataclasses.dataclass(frozen=True)

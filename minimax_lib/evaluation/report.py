@@ -14,10 +14,10 @@ from rich.console import Console
 from minimax_lib import axes
 from minimax_lib.envs.base import Level
 from minimax_lib.envs.held_out import TRAINING_DISTRIBUTION
-from minimax_lib.episodes import Played, Recording
 from minimax_lib.evaluation.held_out import EvalResult, EvalRunner, evaluation_keys
 from minimax_lib.evaluation.tables import Scores, comparison_table, task_scores
 from minimax_lib.loops import LEAST_EFFORT, RUN_ONCE
+from minimax_lib.playing.episodes import Played, Recording
 from minimax_lib.trees import mapped
 
 REPORTED = (TRAINING_DISTRIBUTION, "benchmark")  # tasks of the report at the end of training
@@ -94,6 +94,6 @@ def record_episodes(runner: EvalRunner, n_episodes: int, params: Any, n_seeds: i
 
     def record_picture(params: Any, drawn: Level) -> Recording:
         levels = jax.tree.map(lambda x: runner.by_task(x[0])[:, :n_episodes].reshape(-1, *x.shape[2:]), drawn)
-        return runner.episodes.record(jax.random.split(key)[1], params, levels)
+        return runner.episodes.record(jax.random.split(key)[1], (params,), levels)
 
     return jax.jit(record_picture, compiler_options=LEAST_EFFORT)(params, drawn)

@@ -15,8 +15,8 @@ import numpy as np
 from minimax_lib import axes
 from minimax_lib.agents.base import Agent
 from minimax_lib.envs.base import Environment, Level
-from minimax_lib.episodes import Choose, WholeEpisodes, sample
 from minimax_lib.evaluation.statistics import n_worst
+from minimax_lib.playing.episodes import Choose, alone, sample
 from minimax_lib.trees import mapped
 
 MOST_DRAWS = 1000  # draws for each solvable level, before giving up
@@ -73,7 +73,7 @@ class RobustRunner:
         """`agent` is a single one."""
         self.env = env
         self.protocol = protocol
-        self.episodes = WholeEpisodes(env, agent, choose)
+        self.episodes = alone(env, agent, choose)
         self._draw = jax.jit(self._draw_levels, static_argnums=1)
         self._play = jax.jit(mapped(self._solved_rates, in_axes=(0, 0, None), axis_name=axes.SEED))
 
@@ -123,5 +123,5 @@ class RobustRunner:
         """f32[B]: for each of `levels` [B, ...], the share of its `n_episodes` episodes that one agent solves."""
         n_episodes = self.protocol.n_episodes
         rows = jax.tree.map(lambda x: jnp.repeat(x, n_episodes, axis=0), levels)
-        solved = self.episodes.play(key, params, rows).solved
+        solved = self.episodes.play(key, (params,), rows).solved
         return solved.reshape(-1, n_episodes).mean(axis=1, dtype=jnp.float32)

@@ -12,7 +12,7 @@ import numpy as np
 from minimax_lib.agents.base import Agent
 from minimax_lib.envs.base import Environment, EnvState, Level
 from minimax_lib.envs.spaces import within
-from minimax_lib.episodes import Choose, Recording, WholeEpisodes
+from minimax_lib.playing.episodes import Choose, Recording, WholeEpisodes
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,7 +24,6 @@ from minimax_lib.envs.against import Against, AgainstLevel, random_seat
 from minimax_lib.envs.base import Environment, HeldOut, Level
 from minimax_lib.envs.levels import fitted_level
 from minimax_lib.envs.registry import make_held_out
-from minimax_lib.episodes import WholeEpisodes, mode, sample
 from minimax_lib.evaluation.held_out import tasks_of_run
 from minimax_lib.experiment.acting import Episode, act, drawn, episode_of, form_of, leading_axes, opened, record
 from minimax_lib.experiment.archive import archived
@@ -38,6 +37,7 @@ from minimax_lib.experiment.saved import Run, archived_params, damage, find_run,
 from minimax_lib.experiment.writers.csv import read_table
 from minimax_lib.messages import shown
 from minimax_lib.opponents.bank import Bank
+from minimax_lib.playing.episodes import alone, mode, sample
 from minimax_lib.runners.build import make_agent
 from minimax_lib.runners.training import RunnerState
 from minimax_lib.trees import tree_size
@@ -348,8 +348,8 @@ class LoadedRun:
 
     def _played(self, env: Environment, levels: Level, key: jax.Array, greedy: bool) -> list[Episode]:
         """An episode on each of `levels` [R, ...]."""
-        episodes = WholeEpisodes(env, self.agent, mode if greedy else sample)
-        recording, levels = jax.device_get((record(episodes, key, self.params, levels), levels))
+        episodes = alone(env, self.agent, mode if greedy else sample)
+        recording, levels = jax.device_get((record(episodes, key, (self.params,), levels), levels))
         return [episode_of(env, recording, levels, row) for row in range(tree_size(levels))]
 
     def draw(self, levels: Level, captions: Sequence[str] = (), columns: int = 6) -> np.ndarray:

@@ -19,13 +19,13 @@ from minimax_lib.evaluation.matches import (
     GameTasks,
     most_env_steps,
 )
-from minimax_lib.evaluation.players import bot_of
 from minimax_lib.experiment.archive import archived
 from minimax_lib.experiment.files import saved_updates
 from minimax_lib.experiment.folder import RunFolder, no_such_run
 from minimax_lib.experiment.kept_copies import bank_in
 from minimax_lib.experiment.saved import Run, as_trained, find_run
 from minimax_lib.messages import shown
+from minimax_lib.playing.players import bot_of
 from minimax_lib.registry import unknown_name
 from minimax_lib.runners.build import make_agent, make_runner, mesh_of
 from minimax_lib.runners.devices import whole_state

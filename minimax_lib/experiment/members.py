@@ -10,17 +10,17 @@ from rich.console import Console
 
 from minimax_lib.config import Config, to_dict
 from minimax_lib.config.evaluate import BANK, BOT, RANDOM
-from minimax_lib.episodes import mode, sample
 from minimax_lib.evaluation.matches import (
     Entrant,
     Pair,
     all_pairs,
 )
-from minimax_lib.evaluation.players import Player, RandomPlayer, Scripted, Trained
 from minimax_lib.experiment.kept_copies import bank_of_seed, copy_in, slots_of
 from minimax_lib.experiment.meeting_plan import Meeting
 from minimax_lib.experiment.saved import Run, archived_params, damage, restored_state
 from minimax_lib.opponents.bank import Bank
+from minimax_lib.playing.episodes import mode, sample
+from minimax_lib.playing.players import Player, RandomPlayer, Scripted, Trained
 from minimax_lib.runners.build import make_agent
 
 

@@ -10,9 +10,9 @@ from flax import struct
 from minimax_lib.agents.base import Agent
 from minimax_lib.envs.base import Level
 from minimax_lib.envs.batch import BatchState, BatchTimeStep
-from minimax_lib.envs.multi_agent import BatchMultiEnv, MultiAgentEnvironment
+from minimax_lib.envs.multi_agent import BatchMultiEnv, MultiAgentEnvironment, seated, taken
 from minimax_lib.envs.restarts import LevelQueue, NoRestart
-from minimax_lib.trees import mapped, tree_where
+from minimax_lib.trees import mapped
 
 OPPONENT_RETURN = "opponent_return"  # the fact that says what the other seat has got so far
 
@@ -128,7 +128,9 @@ class BatchDuel:
         k_games, k_opponent, k_seat = jax.random.split(key, 3)
         answer, carry = self._act(k_opponent, state)
         own = jax.tree.map(lambda x: x[0], action)
-        joint = jax.tree.map(lambda x: x.reshape(1, -1, *x.shape[2:]), seated(state.seat, own, answer))
+        joint = jax.tree.map(
+            lambda x: x.reshape(1, -1, *x.shape[2:]), seated((state.seat, 1 - state.seat), (own, answer))
+        )
         games, ts = self.games.step_stocked(k_games, state.games, joint)
         both, opens = self._pairs(ts), ts.opens[0, ::2]
         # The next observation may open another game, in which the student may sit in the other seat.
@@ -177,15 +179,3 @@ class BatchDuel:
 
     def levels(self, state: DuelState) -> Level:
         return jax.tree.map(lambda x: x[:, ::2], self.games.levels(state.games))
-
-
-def taken(tree: Any, seat: jax.Array) -> Any:
-    """[N, ...]: of leaves [N, 2, ...], the seat of each game (i32[N])."""
-    # A choice, not a gather: there are only two, and XLA fuses it with what comes before.
-    return jax.tree.map(lambda x: jnp.where(seat.reshape(-1, *(1,) * (x.ndim - 2)) == 0, x[:, 0], x[:, 1]), tree)
-
-
-def seated(seat: jax.Array, own: Any, other: Any) -> Any:
-    """[N, 2, ...]: what belongs to each seat, of `own` [N, ...], which sits in `seat` (i32[N]), and `other`."""
-    by_seat = [tree_where(seat == i, own, other) for i in range(2)]
-    return jax.tree.map(lambda *xs: jnp.stack(xs, axis=1), *by_seat)

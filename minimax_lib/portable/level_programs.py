@@ -12,7 +12,7 @@ from minimax_lib.agents.population import AgentPop
 from minimax_lib.curricula.base import Attempts, Curriculum, LevelBatch, Students
 from minimax_lib.curricula.outcome import Outcome, RolloutOutcome
 from minimax_lib.envs.base import Level
-from minimax_lib.rollout import Rollout, Transition
+from minimax_lib.playing.rollout import Rollout, Transition
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,13 +17,13 @@ from minimax_lib.curricula.dr import DR
 from minimax_lib.curricula.plr import PLR
 from minimax_lib.curricula.scores import SCORES, Score
 from minimax_lib.curricula.settings import RolloutSettings
-from minimax_lib.curricula.students import batch_for
 from minimax_lib.envs.base import Environment
 from minimax_lib.envs.restarts import FreshLevels, QueuedLevels, SameLevel
 from minimax_lib.models.network import check_network
+from minimax_lib.playing.schedule import Flowing, Restarted, Schedule
+from minimax_lib.playing.students import batch_for
 from minimax_lib.reward_normalization import RewardNormalization
 from minimax_lib.runners.devices import DeviceMesh, DeviceRunner
-from minimax_lib.runners.schedule import Flowing, Restarted, Schedule
 from minimax_lib.runners.seeds import Program, SeedRunner
 from minimax_lib.runners.training import Runner
 

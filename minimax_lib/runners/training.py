@@ -15,22 +15,14 @@ from minimax_lib.curricula.base import NEW, SOURCE_NAMES, Curriculum, LevelBatch
 from minimax_lib.curricula.experience import comparable, with_unfinished
 from minimax_lib.curricula.outcome import RolloutOutcome
 from minimax_lib.curricula.scores import population_regret, relative_regret
-from minimax_lib.curricula.students import CurrentStudents, layout_of, opened, optimal_returns, prepared
 from minimax_lib.envs.base import Environment
 from minimax_lib.envs.batch import Rows
 from minimax_lib.envs.restarts import FreshLevels, QueuedLevels
+from minimax_lib.playing.returns import EpisodeReturns, FirstEpisodes, episode_returns
+from minimax_lib.playing.rollout import Rollout, Start, begin, go_on, joined_in_time
+from minimax_lib.playing.schedule import Restarted, Schedule
+from minimax_lib.playing.students import CurrentStudents, layout_of, opened, optimal_returns, prepared
 from minimax_lib.reward_normalization import RewardNormalization, RewardState
-from minimax_lib.rollout import (
-    EpisodeReturns,
-    FirstEpisodes,
-    Rollout,
-    Start,
-    begin,
-    episode_returns,
-    go_on,
-    joined_in_time,
-)
-from minimax_lib.runners.schedule import Restarted, Schedule
 from minimax_lib.trees import assert_same_form, zeros
 
 SHARED_SEED = 20230713  # for decisions that all seeds and devices share; a run's own seed is never used for them

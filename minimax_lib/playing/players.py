@@ -1,7 +1,8 @@
-"""Players of a game who do not learn: a trained agent, a random one, a bot that somebody wrote."""
+"""Players who do not learn: a trained agent, a random one, a bot that somebody wrote."""
 
 import dataclasses
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
 from flax import struct
@@ -10,23 +11,37 @@ from minimax_lib.agents.base import Agent
 from minimax_lib.envs.against import Against, Bot, random_bot
 from minimax_lib.envs.multi_agent import MultiAgentEnvironment
 from minimax_lib.envs.spaces import sample_allowed
-from minimax_lib.episodes import Choose, sample
+
+if TYPE_CHECKING:
+    import distrax
+
+Choose = Callable[[jax.Array, "distrax.Distribution"], jax.Array]
+
+
+def sample(key: jax.Array, policy: "distrax.Distribution") -> jax.Array:
+    """An action drawn from the policy, as in the published evaluations."""
+    return policy.sample(seed=key)
+
+
+def mode(key: jax.Array, policy: "distrax.Distribution") -> jax.Array:
+    """The policy's most likely action."""
+    return policy.mode()
 
 
 class Turn(struct.PyTreeNode):
-    """What a player may go by, in R games."""
+    """What a player may go by, on R rows."""
 
-    state: Any  # [R, ...], the whole game: for rules
-    seat: jax.Array  # i32[R], where the player sits
+    state: Any  # [R, ...], the whole state of the environment: for rules
+    seat: jax.Array | None  # i32[R], where the player sits; None in an environment of one agent
     obs: Any  # [R, ...], what this seat sees
-    first: jax.Array  # bool[R], the game begins
+    first: jax.Array  # bool[R], the episode begins
 
 
 class Player(Protocol):
     """How somebody plays: pure functions of parameters. Players that are equal share one compiled program."""
 
     def init_carry(self, n: int) -> Any:
-        """The memory with which `n` games begin."""
+        """The memory with which `n` episodes begin."""
         ...
 
     def act(self, keys: jax.Array, params: Any, turn: Turn, carry: Any) -> tuple[Any, Any]:

@@ -1,8 +1,7 @@
-"""Whole episodes of any length: one on each row, up to its end."""
+"""Whole episodes of any length: one on each row, up to its end. Of one agent, or of a player in each seat of a game."""
 
 import dataclasses
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,34 +9,24 @@ from flax import struct
 
 from minimax_lib import axes
 from minimax_lib.agents.base import Agent
-from minimax_lib.envs.base import Environment, Level, progress_of
+from minimax_lib.envs.base import Level, progress_of
+from minimax_lib.envs.multi_agent import seated, taken
 from minimax_lib.envs.spaces import within
+from minimax_lib.playing.players import Choose, Player, Trained, Turn, mode, sample
 from minimax_lib.trees import tree_size, tree_where
 
-if TYPE_CHECKING:
-    import distrax
+__all__ = ["Choose", "Episodes", "Played", "Recording", "WholeEpisodes", "alone", "mode", "sample", "smaller_batches"]
 
 # A batch is cut to a quarter as long as at least SMALL_BATCH rows are left. Each size is one more loop to compile, and
 # a step of a small batch is cheap.
 SMALL_BATCH, SHRINK = 256, 4
-Choose = Callable[[jax.Array, "distrax.Distribution"], jax.Array]
-
-
-def sample(key: jax.Array, policy: "distrax.Distribution") -> jax.Array:
-    """An action drawn from the policy, as in the published evaluations."""
-    return policy.sample(seed=key)
-
-
-def mode(key: jax.Array, policy: "distrax.Distribution") -> jax.Array:
-    """The policy's most likely action."""
-    return policy.mode()
 
 
 class Played(struct.PyTreeNode):
-    """The outcome of one episode on each of R rows. Every leaf has a leading axis R."""
+    """The outcome of one episode on each of R rows: [R], and [R, S] of what a game for S tells of each seat."""
 
     returns: jax.Array  # f32, undiscounted
-    lengths: jax.Array  # i32, steps
+    lengths: jax.Array  # i32[R], steps
     progress: jax.Array  # f32, at the end
     facts: dict[str, jax.Array]  # f32 each, at the end
 
@@ -53,9 +42,10 @@ class Episodes(struct.PyTreeNode):
     key: jax.Array  # key[R], fixes everything random in the episode, independently of the other rows
     state: Any  # the environment's
     obs: Any
-    carry: Any  # the agent's memory
+    carries: tuple[Any, ...]  # the memory of each player
     ended: jax.Array  # bool; later steps of the row do not count
     stats: Played  # constant where `ended`
+    seats: tuple[jax.Array, ...] = ()  # i32[R], where each player sits; () in an environment of one agent
 
 
 class Recording(struct.PyTreeNode):
@@ -68,20 +58,22 @@ class Recording(struct.PyTreeNode):
 
 @dataclasses.dataclass(frozen=True)
 class WholeEpisodes:
-    """One agent in one environment, with one row for each level."""
+    """A player in each seat of one environment, with one row for each level. `alone` makes those of one agent.
 
-    env: Environment
-    agent: Agent
-    choose: Choose = sample
+    `params` holds the parameters of each player. `seats` (i32[R] for each) says where each player sits on each row.
+    """
 
-    def play(self, key: jax.Array, params: Any, levels: Level) -> Played:
+    env: Any  # an `Environment` with one player, or a `MultiAgentEnvironment` with as many as it has agents
+    players: tuple[Player, ...]
+
+    def play(self, key: jax.Array, params: tuple[Any, ...], levels: Level, seats: tuple[jax.Array, ...] = ()) -> Played:
         """The outcome of one episode on each of `levels` [R, ...].
 
         Runs until every row has ended, for `env.max_steps` at most. In a vmap that names `axes.SEED`, it runs until the
         rows of all seeds have ended. Rows that have ended are dropped along the way, so that a step of the last few
         episodes is cheaper than a step of all rows.
         """
-        episodes = self.start(key, levels)
+        episodes = self.start(key, levels, seats)
         rows, stats = jnp.arange(tree_size(levels)), episodes.stats
         # The compiler must know all sizes. So the batch shrinks in a few steps, not with every episode.
         for n_left in (*smaller_batches(len(rows)), 0):
@@ -92,7 +84,7 @@ class WholeEpisodes:
             rows, episodes = jax.tree.map(lambda x, left=left: x[left], (rows, episodes))
         return stats
 
-    def record(self, key: jax.Array, params: Any, levels: Level) -> Recording:
+    def record(self, key: jax.Array, params: tuple[Any, ...], levels: Level) -> Recording:
         """The same episodes as `play` with the same key, step by step. For a few rows only: it keeps every state."""
         start = self.start(key, levels)
 
@@ -105,26 +97,23 @@ class WholeEpisodes:
         states, running = jax.tree.map(lambda x, xs: jnp.concatenate([x[None], xs]), (start.state, ~start.ended), later)
         return Recording(states=states, running=running, stats=end.stats)
 
-    def start(self, key: jax.Array, levels: Level) -> Episodes:
+    def start(self, key: jax.Array, levels: Level, seats: tuple[jax.Array, ...] = ()) -> Episodes:
         """The episodes before their first step, on `levels` [R, ...]."""
         n = tree_size(levels)
         k_reset, k_steps = jax.random.split(key)
         state, ts = jax.vmap(self.env.reset)(jax.random.split(k_reset, n), levels)
+        none = jnp.zeros(ts.reward.shape, jnp.float32)
         return Episodes(
             key=jax.random.split(k_steps, n),
             state=state,
             obs=ts.obs,
-            carry=self.agent.init_carry((n,)),
-            ended=ts.done,
-            stats=Played(
-                returns=jnp.zeros(n, jnp.float32),
-                lengths=jnp.zeros(n, jnp.int32),
-                progress=jnp.zeros(n, jnp.float32),
-                facts=ts.facts,
-            ),
+            carries=tuple(player.init_carry(n) for player in self.players),
+            ended=ts.over,
+            stats=Played(returns=none, lengths=jnp.zeros(n, jnp.int32), progress=none, facts=ts.facts),
+            seats=seats,
         )
 
-    def play_until(self, n_left: int, params: Any, episodes: Episodes) -> Episodes:
+    def play_until(self, n_left: int, params: tuple[Any, ...], episodes: Episodes) -> Episodes:
         """The episodes after as many steps as it takes until at most `n_left` are running, on every seed of a vmap."""
 
         def too_many(episodes: Episodes) -> jax.Array:
@@ -135,25 +124,44 @@ class WholeEpisodes:
 
         return jax.lax.while_loop(too_many, lambda episodes: self.step(params, episodes), episodes)
 
-    def step(self, params: Any, episodes: Episodes) -> Episodes:
+    def step(self, params: tuple[Any, ...], episodes: Episodes) -> Episodes:
         """The episodes after one step of every row."""
-        time = episodes.stats.lengths
+        time, n = episodes.stats.lengths, len(self.players)
         # Randomness comes from the episode's own key and time, so it does not change when other rows are dropped.
-        keys = jax.vmap(jax.random.split)(jax.vmap(jax.random.fold_in)(episodes.key, time))
-        policy, _, carry = self.agent.policy(params, episodes.obs, episodes.carry, time == 0)
-        action = jax.vmap(self.choose)(keys[:, 0], policy)
-        action = within(self.env.action_space, action)
-        state, ts = jax.vmap(self.env.step)(keys[:, 1], episodes.state, action)
+        keys = jax.vmap(lambda key, time: jax.random.split(jax.random.fold_in(key, time), n + 1))(episodes.key, time)
+        action, carries = self._acted(keys, params, episodes, time == 0)
+        state, ts = jax.vmap(self.env.step)(keys[:, n], episodes.state, action)
         returns = episodes.stats.returns + ts.reward
         stats = Played(returns=returns, lengths=time + 1, progress=progress_of(ts, returns), facts=ts.facts)
-        return Episodes(
-            key=episodes.key,
+        return episodes.replace(
             state=state,
             obs=ts.obs,
-            carry=carry,
-            ended=episodes.ended | ts.done,
+            carries=carries,
+            ended=episodes.ended | ts.over,
             stats=tree_where(episodes.ended, episodes.stats, stats),
         )
+
+    def _acted(
+        self, keys: jax.Array, params: tuple[Any, ...], episodes: Episodes, first: jax.Array
+    ) -> tuple[Any, tuple[Any, ...]]:
+        """(the action of each row, the players' memories)."""
+        actions, carries = [], []
+        for i, player in enumerate(self.players):
+            seat, obs = None, episodes.obs
+            if episodes.seats:
+                seat = episodes.seats[i]
+                obs = taken(obs, seat)
+            turn = Turn(state=episodes.state, seat=seat, obs=obs, first=first)
+            action, carry = player.act(keys[:, i], params[i], turn, episodes.carries[i])
+            actions.append(within(self.env.action_space, action))
+            carries.append(carry)
+        action = seated(episodes.seats, actions) if episodes.seats else actions[0]
+        return action, tuple(carries)
+
+
+def alone(env: Any, agent: Agent, choose: Choose = sample) -> WholeEpisodes:
+    """Episodes of one agent in an environment of one: `params` is (those of the agent,)."""
+    return WholeEpisodes(env, (Trained(agent, choose),))
 
 
 def smaller_batches(n_rows: int) -> list[int]:

@@ -15,9 +15,10 @@ from minimax_lib.envs.base import Level
 from minimax_lib.envs.batch import BatchEnv, Rows
 from minimax_lib.envs.multi_agent import BatchMultiEnv, batch_of
 from minimax_lib.envs.restarts import QueuedLevels, queue_of
-from minimax_lib.episodes import Played, WholeEpisodes
 from minimax_lib.opponents.duel import BatchDuel
-from minimax_lib.rollout import Layout, Rollout, Start, begin, go_on, queued
+from minimax_lib.playing.episodes import Played, alone
+from minimax_lib.playing.returns import Layout
+from minimax_lib.playing.rollout import Rollout, Start, begin, go_on, queued, step
 from minimax_lib.trees import mapped, tree_where
 
 
@@ -95,10 +96,10 @@ class CurrentStudents:
     def _alone(self, key: jax.Array, levels: Level, n_episodes: int) -> Played:
         """Episodes of one agent each, [A, B * n_episodes]."""
         env = self.env.env
-        player = WholeEpisodes(env.single() if env.single else env, self.agent.agent)
+        player = alone(env.single() if env.single else env, self.agent.agent)
         rows = jax.tree.map(lambda x: jnp.repeat(x, n_episodes, axis=0), levels)
         keys = jax.random.split(key, self.agent.n)
-        return mapped(lambda key, params: player.play(key, params, rows))(keys, self.params)
+        return mapped(lambda key, params: player.play(key, (params,), rows))(keys, self.params)
 
     def _together(self, key: jax.Array, levels: Level, n_episodes: int) -> Played:
         """Lives in episodes of several agents, [A, B * rows_per_level]."""
@@ -115,13 +116,11 @@ class CurrentStudents:
             return axes.any_seed((time < env.env.max_steps) & ~ended.all())
 
         def one_step(loop: tuple) -> tuple:
-            time, ended, stats, start = loop
-            k_act, k_env = jax.random.split(jax.random.fold_in(k_steps, time))
-            action, _, _, carry = self.agent.act(k_act, self.params, start.obs, start.carry, start.first)
-            state, ts = env.step_stocked(k_env, start.state, action)
-            now = Played(ts.stats.returns, ts.stats.lengths, ts.progress, ts.facts)
-            after = start.replace(state=state, obs=ts.obs, first=jnp.zeros_like(ended), carry=carry)
-            return time + 1, ended | ts.done, tree_where(ended, stats, now), after
+            time, ended, stats, now = loop
+            keys = jax.random.split(jax.random.fold_in(k_steps, time))
+            now, _, ts = step(keys, env, self.agent, self.params, now)
+            played = Played(ts.stats.returns, ts.stats.lengths, ts.progress, ts.facts)
+            return time + 1, ended | ts.done, tree_where(ended, stats, played), now
 
         loop = jnp.zeros((), jnp.int32), jnp.zeros(start.first.shape, bool), blank, start
         return jax.lax.while_loop(under_way, one_step, loop)[2]
