@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 
+from minimax_lib.counts import Count
 from minimax_lib.experiment.files import saved_updates
 from minimax_lib.experiment.provenance import sealed, words_of
 from minimax_lib.messages import one_line
@@ -172,12 +173,18 @@ class Checkpoints:
         # the one that failed, and would take its message from `all_or_none` for the barrier's.
         with hosts.all_or_none():
             words = words_of(checkpoint)
-            wanted = _known_members(_without_empty(shape), handler.metadata(checkpoint / "state").tree)
+            saved = handler.metadata(checkpoint / "state").tree
+            # A count that began with a later version was 0 in all runs before.
+            uncounted = _missing_counts(shape, saved)
+            then = dataclasses.replace(shape, **dict.fromkeys(uncounted, ())) if uncounted else shape
+            wanted = _known_members(_without_empty(then), saved)
             found = handler.restore(checkpoint / "state", args=ocp.args.StandardRestore(wanted))
-        state = jax.tree.map(_empty_where_none, shape, _with_all_members(shape, found))
+        state = jax.tree.map(_empty_where_none, then, _with_all_members(then, found))
         # orbax may not notice a flipped bit, and the run would go on from a wrong number.
         if fingerprint(state) != words["crc32"]:
             raise CheckpointError("its content is not what was saved")
+        if uncounted:
+            state = dataclasses.replace(state, **jax.tree.map(_zeros, uncounted))
         return state, words.get("record", {})
 
 
@@ -198,7 +205,19 @@ def _without_empty(state: Any) -> Any:
 
 
 def _empty_where_none(leaf: jax.ShapeDtypeStruct, saved: jax.Array | None) -> jax.Array:
-    return jnp.zeros(leaf.shape, leaf.dtype, device=leaf.sharding) if saved is None else saved
+    return _zeros(leaf) if saved is None else saved
+
+
+def _zeros(leaf: jax.ShapeDtypeStruct) -> jax.Array:
+    return jnp.zeros(leaf.shape, leaf.dtype, device=leaf.sharding)
+
+
+def _missing_counts(shape: Any, saved: Any) -> dict[str, Count]:
+    """The members of a whole state that count something and that the checkpoint does not have."""
+    if not dataclasses.is_dataclass(shape) or not isinstance(saved, Mapping):
+        return {}
+    members = {name: getattr(shape, name) for name in _members(shape)}
+    return {name: part for name, part in members.items() if isinstance(part, Count) and name not in saved}
 
 
 def _known_members(part: Any, saved: Any) -> Any:

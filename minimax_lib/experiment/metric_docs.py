@@ -55,7 +55,7 @@ POSITION = MetricTable(
         "update": "gradient updates of each student so far",
         "clock": "steps of the runner so far; a step that only scores levels is no update",
         "seed": "seed of the run",
-        "env_steps": "environment steps of this seed so far, with those that a curriculum spends on scoring",
+        "env_steps": "environment steps of this seed so far, those that only score too; each agent alive takes one",
         "seconds": "seconds of training since the run began, summed over its processes",
         "steps_per_second": "environment steps of all seeds in the interval; compilation, evaluation, writing left out",
     },

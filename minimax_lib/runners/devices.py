@@ -101,6 +101,7 @@ class DeviceMesh:
             curriculum=jax.tree.map(self._own_part, state.curriculum, is_leaf=is_learner),
             start=jax.tree.map(self._own_part, state.start),
             rewards=self._own_rewards(state.rewards),
+            idle=jax.tree.map(lambda _: False, state.idle),  # a sum over all devices
         )
 
     def _own_rewards(self, rewards: Any) -> Any:

@@ -9,6 +9,7 @@ from flax import struct
 
 from minimax_lib import axes
 from minimax_lib.agents.base import TrainState
+from minimax_lib.counts import Count
 from minimax_lib.loops import RUN_ONCE
 from minimax_lib.runners import hosts
 from minimax_lib.runners.training import Runner, RunnerState
@@ -137,15 +138,18 @@ class SeedRunner:
 def counted_env_steps(runner: Runner, state: RunnerState, n_row_devices: int = 1) -> np.ndarray:
     """i64[S], environment steps so far: those of the rollouts, and those that the curriculum added.
 
+    A step counts for each agent that lives in it: with several in an environment, 128 that live are 128 steps.
+
     `n_row_devices` devices divide the rows of a batch. Each has counted the steps that its part of the curriculum
     added.
     """
-    clock, extra = hosts.readable((state.clock, runner.extra_env_steps(state)))
+    clock, idle, extra = hosts.readable((state.clock, state.idle, runner.extra_env_steps(state)))
     added = extra.number()
     # An axis after S is that of the devices. A curriculum that adds nothing has no axes at all.
     of_seeds = added.sum(axis=1) if added.ndim > 1 else added
     # In 64 bits, as only the host can: 30,000 updates of 2,048 rows x 256 steps are 1.6e10 steps.
-    return np.asarray(clock, np.int64) * (runner.env_steps_per_step * n_row_devices) + of_seeds
+    of_rows = np.asarray(clock, np.int64) * (runner.env_steps_per_step * n_row_devices)
+    return of_rows - (idle.number() if isinstance(idle, Count) else 0) + of_seeds
 
 
 def seed_keys(seed: int | jax.Array, n_seeds: int) -> jax.Array:

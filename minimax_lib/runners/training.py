@@ -37,6 +37,9 @@ class RunnerState(struct.PyTreeNode):
     curriculum: Any
     start: Any = ()  # a `Start`, from which the next rollout goes on; () if every rollout begins with a reset
     rewards: Any = ()  # a `RewardState`; () if rewards are not normalised
+    # `Count` of the steps in which a row's agent was dead, on all devices; () where no agent can die before the others.
+    # Before it was counted, these were environment steps too: so a checkpoint without it has counted none.
+    idle: Any = ()
 
 
 class PlayedBatch(NamedTuple):
@@ -86,7 +89,10 @@ class Runner:
 
     @property
     def env_steps_per_step(self) -> int:
-        """Environment steps of the students in one step of the runner, without those that the curriculum adds."""
+        """Steps of the students' rows in one step of the runner, without those that the curriculum adds.
+
+        Of these, the ones of agents that are dead are not environment steps (`RunnerState.idle`).
+        """
         return self.agent.n * self.n_rows * self.n_rollouts * self.n_steps
 
     @property
@@ -111,6 +117,7 @@ class Runner:
             curriculum=self.curriculum.init(k_curriculum),
             start=self._no_start() if self.continues else (),
             rewards=self.rewards.init(self.agent.n, self.n_rows if self.continues else None) if self.rewards else (),
+            idle=Count.zero() if self.env.multi_agent else (),
         )
 
     def _no_start(self) -> Start:
@@ -152,6 +159,7 @@ class Runner:
             curriculum=curriculum,
             start=self._next_start(played.outcome.runs),
             rewards=played.rewards,
+            idle=with_idle(state.idle, played.outcome.runs),
         )
         # Some metrics are already sums over all devices. These are equal on all devices, and the mean keeps them.
         return next_state, axes.device_mean(metrics)
@@ -323,6 +331,12 @@ def agents_metrics(runs: Rollout) -> dict[str, jax.Array]:
     """How many of the agents are alive, where there are several in an environment."""
     valid = runs.steps.valid
     return {} if valid is None else {"agents/alive": valid.mean(dtype=jnp.float32)}
+
+
+def with_idle(idle: Any, runs: Rollout) -> Any:
+    """The count `idle` after a rollout."""
+    valid = runs.steps.valid
+    return idle if valid is None else idle.plus(axes.device_sum((~valid).sum(dtype=jnp.uint32)))
 
 
 def first_metrics(first: FirstEpisodes) -> dict[str, jax.Array]:
