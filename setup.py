@@ -116,13 +116,13 @@ setup(
     extras_require=EXTRAS,
     entry_points={
         "console_scripts": [
-            "minimax-train=minimax_lib.train:main",
-            "minimax-evaluate=minimax_lib.evaluate:main",
-            "minimax-plot=minimax_lib.plot:main",
-            "minimax-draw=minimax_lib.draw:main",
-            "minimax-play=minimax_lib.play:main",
-            "minimax-report=minimax_lib.report:main",
-            "minimax-sweep=minimax_lib.sweep:main",
+            "minimax-train=minimax_lib.commands.train:main",
+            "minimax-evaluate=minimax_lib.commands.evaluate:main",
+            "minimax-plot=minimax_lib.commands.plot:main",
+            "minimax-draw=minimax_lib.commands.draw:main",
+            "minimax-play=minimax_lib.commands.play:main",
+            "minimax-report=minimax_lib.commands.report:main",
+            "minimax-sweep=minimax_lib.commands.sweep:main",
         ]
     },
 )

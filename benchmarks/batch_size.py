@@ -36,8 +36,8 @@ from typing import Any
 
 from stages import ROOT, TO_SAVE, last_words, run_until, say, terminated_as_interrupted
 
-from minimax_lib.experiment.files import write_atomically
 from minimax_lib.registry import unknown_name
+from minimax_lib.store.files import write_atomically
 
 METHODS = ("dr", "robust_plr", "accel", "paired")
 ROWS = (32, 64, 128, 256, 512, 1024, 2048)

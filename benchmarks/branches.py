@@ -17,7 +17,7 @@ import numpy as np
 from common import environment_facts
 
 from minimax_lib.config import Config
-from minimax_lib.curricula.plr import PLR
+from minimax_lib.curricula.levels.plr import PLR
 from minimax_lib.envs.maze import AMaze
 from minimax_lib.models.settings import LSTM
 from minimax_lib.runners.build import make_runner

@@ -49,7 +49,7 @@ def git(*words: str) -> str:
 
 def keep(path: Path | None, result: dict[str, Any]) -> None:
     """Writes the results, whole or not at all, so that a run that is cut off keeps its measurements."""
-    from minimax_lib.experiment.files import write_atomically  # the facts are also for environments without the package
+    from minimax_lib.store.files import write_atomically  # the facts are also for environments without the package
 
     if path:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
-from minimax_lib.experiment.writers.csv import read_table
-from minimax_lib.train import main as train
+from minimax_lib.commands.train import main as train
+from minimax_lib.store.tables import read_table
 
 BUFFER = ["--runner.capacity", "512", "--runner.min-fill", "0.25"]
 METHODS = {

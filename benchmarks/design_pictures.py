@@ -14,7 +14,7 @@ from pathlib import Path
 from minimax_lib import load_run
 from minimax_lib.agents.ppo import PPO
 from minimax_lib.config import Config
-from minimax_lib.curricula.designed import PAIRED, Teacher
+from minimax_lib.curricula.levels.designed import PAIRED, Teacher
 from minimax_lib.envs.maze import AMaze, render
 from minimax_lib.evaluation.held_out import Evaluation
 from minimax_lib.experiment.run import ExperimentRunner

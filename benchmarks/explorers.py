@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be in
 
 from minimax_lib.envs.maze.amaze import AMaze
 from minimax_lib.envs.registry import make_held_out
-from minimax_lib.experiment.files import write_atomically
+from minimax_lib.store.files import write_atomically
 
 STEPS = ((1, 0), (0, 1), (-1, 0), (0, -1))  # (x, y) of a step forward, for each direction
 COLUMNS = ("program", "suite", "task", "episodes", "solved_rate", "share_of_limit")

@@ -113,7 +113,7 @@ def shown(row: dict[str, Any]) -> str:
 
 def train(words: list[str], folder: str) -> Costs:
     """The costs of a short run."""
-    import minimax_lib.train
+    import minimax_lib.commands.train
     from minimax_lib.experiment import level_pictures, loop, run
 
     for module in (level_pictures, loop, run):
@@ -122,7 +122,7 @@ def train(words: list[str], folder: str) -> Costs:
     costs.watch()
     places = ["--log-dir", folder, "--name", "run", "--compilation-cache", f"{folder}/cache"]
     short = [word for flag, value in SHORT.items() if flag not in words for word in (flag, value)]
-    status = minimax_lib.train.main(["--config", words[0], *short, *words[1:], *places])
+    status = minimax_lib.commands.train.main(["--config", words[0], *short, *words[1:], *places])
     assert status == 0, f"the run ended with status {status}"
     return costs
 

@@ -44,8 +44,8 @@ from gpu_stages import METHODS, all_stages
 from needs import how_to_bring, missing
 from stages import ROOT, Stages, last_words, say, terminated_as_interrupted
 
-from minimax_lib.experiment.files import write_atomically
 from minimax_lib.registry import unknown_name
+from minimax_lib.store.files import write_atomically
 
 PUBLISHED = {  # mean solved rate over the suite after 30,000 updates, 10 runs: minimax (Jiang et al. 2023), LSTM and S5
     "dr": (".55 ± .05", ".58 ± .05"),

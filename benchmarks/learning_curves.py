@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from common import environment_facts
 
-from minimax_lib.experiment.writers.csv import read_table
+from minimax_lib.store.tables import read_table
 
 N_SPANS = 10
 

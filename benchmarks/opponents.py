@@ -22,8 +22,8 @@ from common import environment_facts
 
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, PPOAgent
-from minimax_lib.curricula.dr import DR
-from minimax_lib.curricula.joint import SelfPlayRunner
+from minimax_lib.curricula.games.joint import SelfPlayRunner
+from minimax_lib.curricula.levels.dr import DR
 from minimax_lib.envs.against import Against
 from minimax_lib.envs.lasertag.lasertag import LaserTag
 from minimax_lib.envs.maze import AMaze

@@ -21,19 +21,19 @@ from typing import Any
 import jax
 import numpy as np
 
+from minimax_lib.commands.evaluate import main as evaluate
 from minimax_lib.config.evaluate import EvaluateSettings
 from minimax_lib.envs.registry import make_held_out
-from minimax_lib.evaluate import main as evaluate
 from minimax_lib.evaluation.held_out import evaluation_keys
 from minimax_lib.evaluation.robustness import RobustRunner, level_key
 from minimax_lib.evaluation.statistics import MIN_SEEDS, SHARES, bootstrap_interval, interquartile_mean
 from minimax_lib.evaluation.tables import Scores, level_scores
-from minimax_lib.experiment.evaluations import as_csv, existing, share_names
-from minimax_lib.experiment.files import write_atomically
-from minimax_lib.experiment.loaded import load_run
-from minimax_lib.experiment.saved import Run, find_run
-from minimax_lib.experiment.writers.csv import read_table
 from minimax_lib.pictures.held_out import improvement_probability
+from minimax_lib.store.evaluations import as_csv, existing, share_names
+from minimax_lib.store.files import write_atomically
+from minimax_lib.store.loaded import load_run
+from minimax_lib.store.saved import Run, find_run
+from minimax_lib.store.tables import read_table
 
 SUITES = ("benchmark", "hard", "validation", "TrainingDistribution")
 RESULTS = Path(__file__).parent / "results"

@@ -29,7 +29,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from minimax_lib.experiment.writers.csv import read_table
+from minimax_lib.store.tables import read_table
 
 CONFIGS = Path("minimax_lib/configs")
 RUN = """

@@ -31,12 +31,12 @@ from minimax_lib.config.files import write_yaml
 from minimax_lib.config.tree import Tree, to_tree
 from minimax_lib.config.wandb import Wandb
 from minimax_lib.envs.registry import family_of, make_held_out
-from minimax_lib.experiment.checkpoint import CheckpointError
-from minimax_lib.experiment.evaluations import LEVELS
-from minimax_lib.experiment.parameters import named, npz_bytes
-from minimax_lib.experiment.saved import Run, find_run, restore
-from minimax_lib.experiment.writers.csv import read_table
 from minimax_lib.runners.hosts import Hosts
+from minimax_lib.store.checkpoint import CheckpointError
+from minimax_lib.store.evaluations import LEVELS
+from minimax_lib.store.parameters import named, npz_bytes
+from minimax_lib.store.saved import Run, find_run, restore
+from minimax_lib.store.tables import read_table
 
 MOST_BYTES = 2_000_000
 NAME = re.compile(r"[a-z][a-z0-9_]*/[a-z][a-z0-9_]*")

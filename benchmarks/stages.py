@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from minimax_lib.experiment.files import write_atomically
+from minimax_lib.store.files import write_atomically
 
 ROOT = Path(__file__).parents[1]
 TO_SAVE = 30.0  # seconds that a stage has to save after Ctrl-C, if it does not ask for another time

@@ -18,6 +18,8 @@ Shapes in docstrings and comments are given in these letters, the outermost axis
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from minimax_lib import moved
+
 if TYPE_CHECKING:
     from minimax_lib.curricula.registry import register_curriculum as register_curriculum
     from minimax_lib.curricula.registry import register_generator as register_generator
@@ -28,16 +30,18 @@ if TYPE_CHECKING:
     from minimax_lib.envs.registry import make_ued_env as make_ued_env
     from minimax_lib.envs.registry import register_editing as register_editing
     from minimax_lib.envs.registry import register_env as register_env
-    from minimax_lib.experiment.loaded import load_run as load_run
-    from minimax_lib.experiment.parameters import load_params as load_params
     from minimax_lib.models.registry import register_model as register_model
     from minimax_lib.runners.build import make_runner as make_runner
+    from minimax_lib.store.loaded import load_run as load_run
+    from minimax_lib.store.parameters import load_params as load_params
 
 __version__ = "0.1.0"
 
+moved.install()
+
 HOMES = {
-    "load_run": "experiment.loaded",
-    "load_params": "experiment.parameters",
+    "load_run": "store.loaded",
+    "load_params": "store.parameters",
     "make_env": "envs.registry",
     "make_held_out": "envs.registry",
     "make_ued_env": "envs.registry",
@@ -50,7 +54,7 @@ HOMES = {
     "register_generator": "curricula.registry",
     "make_runner": "runners.build",
 }
-MODULES = ("agents", "config", "curricula", "envs", "evaluation", "experiment", "gae", "models", "rollout", "runners")
+MODULES = ("agents", "config", "curricula", "envs", "evaluation", "experiment", "gae", "models", "playing", "runners")
 
 __all__ = ["__version__", *HOMES]
 

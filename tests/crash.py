@@ -30,13 +30,13 @@ import jax  # noqa: E402
 import numpy as np  # noqa: E402
 from toy_program import toy_config, toy_program  # noqa: E402
 
-from minimax_lib.experiment.checkpoint import Checkpoints, on_host, placed  # noqa: E402
-from minimax_lib.experiment.files import saved_updates  # noqa: E402
-from minimax_lib.experiment.writers.csv import OLD_TABLES, read_table  # noqa: E402
+from minimax_lib.store.checkpoint import Checkpoints, on_host, placed  # noqa: E402
+from minimax_lib.store.files import saved_updates  # noqa: E402
+from minimax_lib.store.tables import OLD_TABLES, read_table  # noqa: E402
 
 TIMING = ("seconds", "steps_per_second")
 TABLES = ("metrics.csv", "eval.csv")
-SAVE = "minimax_lib.experiment.checkpoint:Checkpoints.save"
+SAVE = "minimax_lib.store.checkpoint:Checkpoints.save"
 DISPATCH = "toy_program:SlowProgram.run"
 
 

@@ -11,17 +11,17 @@ from flax import struct
 
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, PPOAgent
-from minimax_lib.curricula.conformance import small_agent
-from minimax_lib.curricula.dr import DR
-from minimax_lib.curricula.plr import PLR
+from minimax_lib.curricula.levels.dr import DR
+from minimax_lib.curricula.levels.plr import PLR
 from minimax_lib.envs.base import Environment, opening, transition
-from minimax_lib.envs.conformance import check_environment
 from minimax_lib.envs.spaces import ACTION_MASK, Box, Dict, Discrete, MultiDiscrete, sample_allowed, within
 from minimax_lib.models.distributions import distribution, masked, n_deviations, n_outputs
 from minimax_lib.models.settings import FeedForward
 from minimax_lib.playing.episodes import alone, mode
 from minimax_lib.runners.build import trained_with
 from minimax_lib.runners.seeds import SeedRunner
+from minimax_lib.testing.curricula import small_agent
+from minimax_lib.testing.envs import check_environment
 
 BOX = Box(-2.0, 4.0, (2,))
 MIXED = Dict((("arm", BOX), ("gear", Discrete(3)), ("keys", MultiDiscrete((2, 4)))))

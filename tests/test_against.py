@@ -9,12 +9,12 @@ import pytest
 
 from minimax_lib.envs.against import Against, AgainstLevel, random_bot
 from minimax_lib.envs.base import Environment, sample_levels
-from minimax_lib.envs.conformance import check_environment
 from minimax_lib.envs.lasertag.bot import hunting_bot
 from minimax_lib.envs.lasertag.dynamics import begin
 from minimax_lib.envs.lasertag.lasertag import LaserTag
 from minimax_lib.envs.lasertag.level import make_level
 from minimax_lib.envs.matrix_game import MATCHING_PENNIES, MatrixGame
+from minimax_lib.testing.envs import check_environment
 
 GAME = LaserTag(height=5, width=5, max_steps=12)
 FIRE, STAND, LEFT, RIGHT = (GAME.actions.index(name) for name in ("fire", "stand", "left", "right"))

@@ -11,14 +11,14 @@ import pytest
 
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, PPOAgent
-from minimax_lib.curricula.agent_tasks import AgentTasks
-from minimax_lib.curricula.task_evaluation import LifeEvaluation
-from minimax_lib.curricula.task_runner import TaskRunner
-from minimax_lib.envs.conformance import check_multi_agent
+from minimax_lib.curricula.tasks.agents import AgentTasks
+from minimax_lib.curricula.tasks.evaluation import LifeEvaluation
+from minimax_lib.curricula.tasks.settings import TaskRunner
 from minimax_lib.models.settings import FeedForward
 from minimax_lib.runners.build import trained_with
 from minimax_lib.runners.devices import DeviceMesh, DeviceRunner
 from minimax_lib.tasks.registry import LearningProgressSettings
+from minimax_lib.testing.envs import check_multi_agent
 from tests.islands import Islands, IslandsWithGoals, Walk
 from tests.still_agent import still_agent
 

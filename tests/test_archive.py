@@ -16,13 +16,13 @@ from tiny_run import save_tiny_run
 from toy_program import EVALUATION, ToyRunner, toy_config, toy_experiment, toy_program
 
 import minimax_lib
+from minimax_lib.commands.evaluate import main
 from minimax_lib.config import Config, to_dict
-from minimax_lib.evaluate import main
-from minimax_lib.experiment import archive
-from minimax_lib.experiment.parameters import about_params, load_params, save_params
 from minimax_lib.experiment.run import ExperimentRunner
-from minimax_lib.experiment.saved import find_run, restore
 from minimax_lib.runners.seeds import SeedRunner
+from minimax_lib.store import archive
+from minimax_lib.store.parameters import about_params, load_params, save_params
+from minimax_lib.store.saved import find_run, restore
 
 ARCHIVED = {"archive_every": 6, "checkpoint_every": 8}
 
@@ -73,7 +73,7 @@ def whole(runs):
 @pytest.mark.parametrize("how", ["kill_before", "kill_after"])
 def test_after_kill_9_each_file_is_there_once_and_the_same(runs, whole, how):
     settings = {"archive_every": 6, "name": how}
-    assert runs(settings, fault=["minimax_lib.experiment.archive:keep", 2, how]) == -signal.SIGKILL
+    assert runs(settings, fault=["minimax_lib.store.archive:keep", 2, how]) == -signal.SIGKILL
     kept = files(runs.folder / how)
     assert len(kept) == (1 if how == "kill_before" else 2)
     (runs.folder / how / "archive" / "update-18.npz.partial").write_bytes(b"as of a process that was killed")

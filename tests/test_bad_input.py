@@ -16,7 +16,7 @@ import jax
 import pytest
 from toy_program import EVALUATION, toy_config, toy_program
 
-from minimax_lib import evaluate, train
+from minimax_lib.commands import evaluate, train
 from minimax_lib.config import Config, parse, save_yaml
 from minimax_lib.config.files import MOST_BYTES, read_yaml
 from minimax_lib.envs.base import HeldOut

@@ -12,12 +12,12 @@ from flax import struct
 from minimax_lib.axes import SEED
 from minimax_lib.envs.base import Environment, TimeStep
 from minimax_lib.envs.batch import BatchEnv
-from minimax_lib.envs.conformance import check_environment
 from minimax_lib.envs.maze import AMaze
 from minimax_lib.envs.restarts import FreshLevels, NoRestart, SameLevel
 from minimax_lib.envs.spaces import Box, Discrete
 from minimax_lib.envs.task_levels import WithTask
 from minimax_lib.playing.rollout import scan_restocked
+from minimax_lib.testing.envs import check_environment
 
 MAZE = AMaze(height=2, width=3, n_walls=1, max_steps=5)
 

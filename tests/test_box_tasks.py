@@ -11,10 +11,8 @@ import pytest
 from flax import struct
 
 from minimax_lib.curricula.base import Curriculum
-from minimax_lib.curricula.box_tasks import BoxRunner
-from minimax_lib.curricula.conformance import check_curriculum, small_agent
+from minimax_lib.curricula.tasks.boxes import BoxRunner
 from minimax_lib.envs.base import Environment, opening, transition
-from minimax_lib.envs.conformance import check_environment
 from minimax_lib.envs.levels import level_of_list
 from minimax_lib.envs.maze.amaze import AMaze
 from minimax_lib.envs.pendulum import Pendulum
@@ -34,6 +32,8 @@ from minimax_lib.tasks.box_registry import (
     UniformBoxSettings,
     Values,
 )
+from minimax_lib.testing.curricula import check_curriculum, small_agent
+from minimax_lib.testing.envs import check_environment
 from tests.still_agent import still_agent
 
 KEY = jax.random.key(0)

@@ -14,7 +14,7 @@ import pytest
 from flax import struct
 from jax.sharding import NamedSharding, PartitionSpec
 
-from minimax_lib.experiment.checkpoint import CheckpointError, Checkpoints, _explained, fingerprint, on_host, placed
+from minimax_lib.store.checkpoint import CheckpointError, Checkpoints, _explained, fingerprint, on_host, placed
 
 
 @struct.dataclass

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from minimax_lib.commands.train import main
 from minimax_lib.config import help as help_texts
 from minimax_lib.config import parse, to_dict
 from minimax_lib.config.flags import left_behind_by
 from minimax_lib.config.tree import flat
-from minimax_lib.curricula.generators import GENERATORS
+from minimax_lib.curricula.levels.generators import GENERATORS
 from minimax_lib.curricula.registry import RUNNERS
 from minimax_lib.curricula.scores import SCORES, register_score
 from minimax_lib.envs.registry import ENVS, FAMILIES
@@ -23,7 +24,6 @@ from minimax_lib.experiment.compilation import keep_compiled_programs
 from minimax_lib.experiment.run import ExperimentRunner
 from minimax_lib.models.registry import MODELS
 from minimax_lib.runners import build
-from minimax_lib.train import main
 
 ROOT = Path(__file__).parent.parent
 SHIPPED_ENVS = ("AMaze", "GridWorld", "Pendulum", "LaserTag", "Gymnax", "Craftax", "CraftaxTasks")
@@ -33,7 +33,7 @@ from minimax_lib.envs.maze import AMaze
 from minimax_lib.envs.registry import register_env
 from minimax_lib.models.registry import register_model
 from minimax_lib.models.settings import FeedForward
-from minimax_lib.curricula.dr import DR
+from minimax_lib.curricula.levels.dr import DR
 from minimax_lib.curricula.registry import register_runner
 
 @dataclasses.dataclass(frozen=True)
@@ -541,7 +541,7 @@ def test_an_error_of_several_lines_is_a_bug_and_keeps_its_traceback(monkeypatch)
     def broken(config):
         raise ValueError("first\nsecond")
 
-    monkeypatch.setattr("minimax_lib.train.check", broken)
+    monkeypatch.setattr("minimax_lib.commands.train.check", broken)
     with pytest.raises(ValueError, match="second"):
         main([])
 
@@ -550,7 +550,7 @@ def test_an_interruption_before_the_run_is_one_line(monkeypatch, capsys):
     def interrupted(argv):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("minimax_lib.train.parse", interrupted)
+    monkeypatch.setattr("minimax_lib.commands.train.parse", interrupted)
     assert main([]) == 130
     assert capsys.readouterr().err == "interrupted before the run began\n"
 
@@ -568,7 +568,7 @@ def test_a_run_is_built_once(words, n_rows, monkeypatch):
         return trained_with(*args)
 
     monkeypatch.setattr(build, "trained_with", counted)
-    monkeypatch.setattr("minimax_lib.train.keep_compiled_programs", lambda place: None)
+    monkeypatch.setattr("minimax_lib.commands.train.keep_compiled_programs", lambda place: None)
     monkeypatch.setattr(ExperimentRunner, "run", lambda self: self.program.runner.n_rows)
     assert main(words) == n_rows
     assert len(built) == 1

@@ -2,8 +2,8 @@
 
 import pytest
 
-from minimax_lib.commands import carried_out, without_sweeps
-from minimax_lib.experiment.checkpoint import CheckpointError
+from minimax_lib.commands.status import carried_out, without_sweeps
+from minimax_lib.store.checkpoint import CheckpointError
 
 
 def raising(error):

@@ -13,25 +13,25 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from minimax_lib.agents.ppo import PPO
+from minimax_lib.commands.train import check
 from minimax_lib.config import Config, from_dict, load_yaml, parse, save_yaml, to_dict
 from minimax_lib.config.aliases import NAMES_ELSEWHERE, SETTING_OF
 from minimax_lib.config.files import read_yaml
 from minimax_lib.config.shipped import shipped, summary
 from minimax_lib.config.tree import build, flat, names_of, overlay, registry_of, setting_hints, to_tree
 from minimax_lib.config.values import Words, convert
-from minimax_lib.curricula.finite import FiniteList
-from minimax_lib.curricula.plr import PLR
+from minimax_lib.curricula.levels.finite import FiniteList
+from minimax_lib.curricula.levels.plr import PLR
 from minimax_lib.curricula.registry import RUNNERS
-from minimax_lib.curricula.task_runner import TaskRunner
+from minimax_lib.curricula.tasks.settings import TaskRunner
 from minimax_lib.envs.registry import ENVS
-from minimax_lib.experiment.folder import differences
 from minimax_lib.messages import UNPRINTABLE
 from minimax_lib.models.registry import MODELS
 from minimax_lib.models.settings import LSTM, S5
 from minimax_lib.registry import Registry
 from minimax_lib.runners.build import with_devices
+from minimax_lib.store.folder import differences
 from minimax_lib.tasks.registry import SFLSettings, StratifiedSettings
-from minimax_lib.train import check
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 EXPERIMENTS = sorted({*CONFIGS.rglob("*.yaml")} - {*CONFIGS.glob("sweeps/*.yaml")})

@@ -10,10 +10,10 @@ import pytest
 from flax import struct
 
 from minimax_lib.envs.base import Environment, TimeStep, transition
-from minimax_lib.envs.conformance import check_environment
 from minimax_lib.envs.maze import AMaze
 from minimax_lib.envs.registry import make_env, make_held_out, register_env
 from minimax_lib.envs.spaces import Box, Discrete
+from minimax_lib.testing.envs import check_environment
 
 KEY = jax.random.key(0)
 

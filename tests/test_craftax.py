@@ -11,8 +11,8 @@ pytest.importorskip("craftax", reason="the extra craftax is not installed")
 from craftax.craftax_classic.constants import Achievement, Action
 from craftax.craftax_classic.envs.craftax_symbolic_env import CraftaxClassicSymbolicEnvNoAutoReset
 
-from minimax_lib.envs.conformance import check_environment
 from minimax_lib.envs.foreign.craftax_family import Craftax
+from minimax_lib.testing.envs import check_environment
 
 KEY = jax.random.key(0)
 MAX_STEPS = 40

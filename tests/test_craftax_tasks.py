@@ -11,7 +11,6 @@ import pytest
 pytest.importorskip("craftax", reason="the extra craftax is not installed")
 from craftax.craftax_classic.constants import Action, BlockType
 
-from minimax_lib.envs.conformance import check_environment
 from minimax_lib.envs.foreign.craftax_family import achievements
 from minimax_lib.envs.foreign.craftax_tasks import (
     ACTIONS,
@@ -21,6 +20,7 @@ from minimax_lib.envs.foreign.craftax_tasks import (
     CraftaxTasks,
     PossibleTasks,
 )
+from minimax_lib.testing.envs import check_environment
 
 ENV = CraftaxTasks(map_size=16, max_steps=150, attempt_steps=12, n_worlds=4, fail_reward=-1.0)
 N_ROWS = 24

@@ -16,25 +16,25 @@ from minimax_lib import axes
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, PPOAgent
 from minimax_lib.config import load_yaml
-from minimax_lib.curricula.accel import ACCEL
 from minimax_lib.curricula.base import MUTATION, NEW, REPLAY, Attempts, LevelBatch, level_batch
-from minimax_lib.curricula.designed import PAIRED, Teacher
-from minimax_lib.curricula.finite import FiniteLevels, FiniteList
+from minimax_lib.curricula.levels.accel import ACCEL
+from minimax_lib.curricula.levels.designed import PAIRED, Teacher
+from minimax_lib.curricula.levels.finite import FiniteLevels, FiniteList
+from minimax_lib.curricula.levels.parallel import Parallel
+from minimax_lib.curricula.levels.plr import PLR, PLRSettings
+from minimax_lib.curricula.levels.sfl import SFL, SFLCurriculum, SFLSettings
 from minimax_lib.curricula.outcome import RolloutOutcome
-from minimax_lib.curricula.parallel import Parallel
-from minimax_lib.curricula.plr import PLR, PLRSettings
-from minimax_lib.curricula.sfl import SFL, SFLCurriculum, SFLSettings
 from minimax_lib.envs.family import Editing, whole_level
 from minimax_lib.envs.levels import LEVELS_SEED
 from minimax_lib.envs.maze.amaze import AMaze
 from minimax_lib.envs.registry import editing_of, identity_of, register_editing
-from minimax_lib.experiment.checkpoint import Checkpoints, placed
 from minimax_lib.models.registry import MODELS
 from minimax_lib.playing.episodes import Played
 from minimax_lib.playing.rollout import Rollout, Transition
 from minimax_lib.runners.build import make_runner, trained_with
 from minimax_lib.runners.seeds import SeedRunner
 from minimax_lib.runners.training import Runner
+from minimax_lib.store.checkpoint import Checkpoints, placed
 from tests.test_methods import sources as sources_of
 from tests.zoo import Step, on_device, program_of, steps_of
 

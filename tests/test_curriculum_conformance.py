@@ -12,18 +12,18 @@ import pytest
 from minimax_lib import axes
 from minimax_lib.counts import Count
 from minimax_lib.curricula.base import Curriculum, LevelBatch, Plan, level_batch
-from minimax_lib.curricula.conformance import CurriculumTrial, check_batches, check_curriculum, small_agent
-from minimax_lib.curricula.designed import Teacher
-from minimax_lib.curricula.generators import GENERATORS
-from minimax_lib.curricula.plr import PLRSettings
+from minimax_lib.curricula.levels.designed import Teacher
+from minimax_lib.curricula.levels.generators import GENERATORS
+from minimax_lib.curricula.levels.plr import PLRSettings
+from minimax_lib.curricula.levels.sfl import SFLSettings
 from minimax_lib.curricula.registry import RUNNERS, register_curriculum
-from minimax_lib.curricula.sfl import SFLSettings
 from minimax_lib.envs.lasertag.lasertag import LaserTag
 from minimax_lib.envs.maze.amaze import AMaze
 from minimax_lib.envs.maze.teacher import MazeDesign
 from minimax_lib.envs.pendulum import Pendulum
 from minimax_lib.models.settings import FeedForward
 from minimax_lib.opponents.settings import OPPONENTS
+from minimax_lib.testing.curricula import CurriculumTrial, check_batches, check_curriculum, small_agent
 from tests.probes import Probe
 
 ENV = AMaze(height=3, width=3, n_walls=2, max_steps=6)
@@ -293,8 +293,8 @@ EXAMPLE_FLAGS = """
 )
 def test_the_example_of_the_docs_trains(flags, tmp_path, monkeypatch):
     monkeypatch.chdir(EXAMPLE.parents[2])
-    from minimax_lib.experiment.writers.csv import read_table
-    from minimax_lib.train import main
+    from minimax_lib.commands.train import main
+    from minimax_lib.store.tables import read_table
 
     assert main([*EXAMPLE_FLAGS.split(), *flags, "--log-dir", str(tmp_path), "--name", "x"]) == 0
     _, rows = read_table(tmp_path / "x" / "metrics.csv")

@@ -11,23 +11,24 @@ import pytest
 from jax.sharding import PartitionSpec as P
 from rich.console import Console
 
-from minimax_lib import axes, evaluate
+from minimax_lib import axes
 from minimax_lib.agents.base import TrainState
 from minimax_lib.agents.population import AgentPop
+from minimax_lib.commands import evaluate
+from minimax_lib.commands.train import as_saved, check
 from minimax_lib.config import Config
 from minimax_lib.config.train import from_dict
 from minimax_lib.curricula.base import level_batch
 from minimax_lib.curricula.registry import RUNNERS
-from minimax_lib.experiment.checkpoint import Checkpoints, fingerprint, on_host
-from minimax_lib.experiment.files import saved_updates
-from minimax_lib.experiment.folder import RunRefused
 from minimax_lib.experiment.run import ExperimentRunner
-from minimax_lib.experiment.writers.csv import read_table
 from minimax_lib.playing.rollout import Rollout
 from minimax_lib.runners.build import make_agent, make_program, make_runner, mesh_of, with_devices
 from minimax_lib.runners.devices import DeviceMesh, DeviceRunner, whole_state
 from minimax_lib.runners.seeds import SeedRunner, is_learner
-from minimax_lib.train import as_saved, check
+from minimax_lib.store.checkpoint import Checkpoints, fingerprint, on_host
+from minimax_lib.store.files import saved_updates
+from minimax_lib.store.folder import RunRefused
+from minimax_lib.store.tables import read_table
 
 BASE: dict[str, Any] = {
     "env": {"name": "AMaze", "height": 4, "width": 4, "n_walls": 2, "max_steps": 16},

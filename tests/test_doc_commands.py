@@ -31,10 +31,10 @@ from minimax_lib.envs.maze import AMaze
 from minimax_lib.envs.registry import FAMILIES
 from minimax_lib.evaluation.matches import CrossPlay, CrossTable
 from minimax_lib.experiment import run as experiment
-from minimax_lib.experiment.checkpoint import Checkpoints
-from minimax_lib.experiment.loaded import Episode, LoadedRun
 from minimax_lib.experiment.run import ExperimentRunner
 from minimax_lib.playing.episodes import Played, WholeEpisodes
+from minimax_lib.store.checkpoint import Checkpoints
+from minimax_lib.store.loaded import Episode, LoadedRun
 from minimax_lib.trees import tree_size
 
 PAGES = [page for page in GUIDES if page.name != "extending.md" and any(map(ours, shell_commands(page)))]

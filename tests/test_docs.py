@@ -20,17 +20,17 @@ import yaml
 from doc_blocks import python_blocks, run_blocks
 
 import minimax_lib
-from minimax_lib import train
+from docs.make.flags import COMMAND, commands
+from minimax_lib.commands import train
 from minimax_lib.config import parse, save_yaml, sweep, sweep_command
-from minimax_lib.config.flag_docs import COMMAND, commands
 from minimax_lib.config.words import as_typed
-from minimax_lib.curricula.generators import GENERATORS
+from minimax_lib.curricula.levels.generators import GENERATORS
 from minimax_lib.curricula.registry import RUNNERS
 from minimax_lib.curricula.scores import SCORES
 from minimax_lib.envs import registry
-from minimax_lib.envs.conformance import check_environment, check_teacher
 from minimax_lib.envs.grid import convert
 from minimax_lib.envs.registry import FAMILIES
+from minimax_lib.testing.envs import check_environment, check_teacher
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -438,7 +438,7 @@ def test_the_python_of_the_page_on_environments_runs(tmp_path, monkeypatch):
         def looked(*given, check=check):
             asked.append(inspect.signature(check).bind(*given).arguments)
 
-        monkeypatch.setattr(minimax_lib.envs.conformance, check.__name__, looked)
+        monkeypatch.setattr(minimax_lib.testing.envs, check.__name__, looked)
     maze = minimax_lib.make_env("AMaze", height=5, width=5, n_walls=4)
     teacher = minimax_lib.make_ued_env("AMaze", design={"n_walls": 25}).teacher
     key = jax.random.key(0)

@@ -21,12 +21,12 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
+from minimax_lib.commands.evaluate import check_comparable, main
 from minimax_lib.config import Config, from_dict, save_yaml
 from minimax_lib.config.evaluate import parse
 from minimax_lib.envs.base import Environment, TimeStep
 from minimax_lib.envs.maze.render import draw_levels
 from minimax_lib.envs.spaces import Box, Discrete
-from minimax_lib.evaluate import check_comparable, main
 from minimax_lib.evaluation.comparison import Improvement, MethodRuns, tables
 from minimax_lib.evaluation.held_out import EvalRunner, Evaluation, evaluation_keys
 from minimax_lib.evaluation.report import compare, draw_episodes, final_report, record_episodes
@@ -41,14 +41,14 @@ from minimax_lib.evaluation.tables import (
     score_table,
     task_table,
 )
-from minimax_lib.experiment.checkpoint import Checkpoints
-from minimax_lib.experiment.evaluations import as_csv, csv_text, existing, write_new
-from minimax_lib.experiment.files import saved_updates
-from minimax_lib.experiment.folder import RunFolder
-from minimax_lib.experiment.saved import Run, restore
 from minimax_lib.runners.build import make_agent, make_runner
 from minimax_lib.runners.seeds import SeedRunner
 from minimax_lib.runners.training import RunnerState
+from minimax_lib.store.checkpoint import Checkpoints
+from minimax_lib.store.evaluations import as_csv, csv_text, existing, write_new
+from minimax_lib.store.files import saved_updates
+from minimax_lib.store.folder import RunFolder
+from minimax_lib.store.saved import Run, restore
 
 ROOT = Path(__file__).parent.parent
 N_SEEDS, TASKS = 2, ("MiniMaze", "TrainingDistribution")
@@ -137,8 +137,8 @@ def results(request, monkeypatch):
         return measure
 
     if request.param == "made up":
-        monkeypatch.setattr("minimax_lib.evaluate.restore", restored)
-        monkeypatch.setattr("minimax_lib.evaluate.measure_of", measure_of)
+        monkeypatch.setattr("minimax_lib.commands.evaluate.restore", restored)
+        monkeypatch.setattr("minimax_lib.commands.evaluate.measure_of", measure_of)
 
 
 @functools.cache
@@ -286,7 +286,7 @@ def test_methods_are_put_side_by_side_and_evaluations_are_used_again(copied, res
         raise AssertionError("nothing must be evaluated again")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("minimax_lib.evaluate.restore", untouched)
+        patch.setattr("minimax_lib.commands.evaluate.restore", untouched)
         assert evaluate(*words) == 0
     assert [path.name for path in out.parent.iterdir()] == ["both.csv"]  # the same numbers are the same file
     assert "no such evaluation" not in capsys.readouterr().out
@@ -374,13 +374,13 @@ def three(tmp_path, monkeypatch):
     for folder, own in zip(folders, settings.values(), strict=True):
         (folder / "checkpoints" / "20").mkdir(parents=True)
         save_yaml(config(**own), folder / "config.yaml")
-    monkeypatch.setattr("minimax_lib.evaluate.restore", lambda run, console: (20, {}))
+    monkeypatch.setattr("minimax_lib.commands.evaluate.restore", lambda run, console: (20, {}))
     monkeypatch.chdir(tmp_path)
     return folders
 
 
 def test_methods_are_named_and_grouped_as_in_figures(three, capsys, monkeypatch):
-    monkeypatch.setattr("minimax_lib.evaluate.measure_of", lambda *_: lambda run, params: played(run.seeds))
+    monkeypatch.setattr("minimax_lib.commands.evaluate.measure_of", lambda *_: lambda run, params: played(run.seeds))
     a, b, fast = three
     words = ("--tasks", *TASKS, "--n-episodes", 3)
     assert evaluate("--compare", *three, "--by", "ppo.gamma", *words) == 0
@@ -409,7 +409,7 @@ def test_methods_on_the_worst_levels(three, capsys, monkeypatch):
         mine = rates[run.folder.path]
         return level_scores(SHARES, run.seeds, RobustResult(ranking=mine, reported=mine))
 
-    monkeypatch.setattr("minimax_lib.evaluate.measure_of", lambda *_: measure)
+    monkeypatch.setattr("minimax_lib.commands.evaluate.measure_of", lambda *_: measure)
     words = ("--compare", *three, "--robust", "--n-levels", 200, "--n-episodes", 3, "--out", "worst.csv")
     for _ in range(2):  # the second time, the evaluations are in the folders
         assert evaluate(*words) == 0
@@ -439,7 +439,7 @@ def test_many_methods_are_several_tables_that_fit():
 
 @pytest.mark.deep
 def test_a_damaged_checkpoint_is_passed_over_and_said_so(copied, results, monkeypatch, capsys):
-    monkeypatch.setattr("minimax_lib.evaluate.restore", restore)
+    monkeypatch.setattr("minimax_lib.commands.evaluate.restore", restore)
     damaged, _ = copied
     for path in (damaged / "checkpoints" / "20" / "state").rglob("*"):
         if path.is_file():

@@ -19,20 +19,20 @@ import yaml
 from rich.console import Console
 from toy_program import EVALUATION, SlowProgram, ToyRunner, toy_config, toy_experiment, toy_program
 
-from minimax_lib import train
 from minimax_lib.agents.ppo import PPO
+from minimax_lib.commands import train
 from minimax_lib.config import Config, load_yaml, save_yaml
 from minimax_lib.evaluation.held_out import Evaluation
-from minimax_lib.experiment.checkpoint import Checkpoints, fingerprint
-from minimax_lib.experiment.files import saved_updates
-from minimax_lib.experiment.folder import FolderLost, RunFolder, RunRefused, differences
 from minimax_lib.experiment.loop import HeldOutEvaluation, RunStopped, finished
-from minimax_lib.experiment.parameters import load_params
 from minimax_lib.experiment.progress import Progress, Standing, duration
 from minimax_lib.experiment.run import ExperimentRunner, free_settings
-from minimax_lib.experiment.writers.csv import read_table
 from minimax_lib.runners.devices import DeviceMesh
 from minimax_lib.runners.seeds import MAX_STEPS, SeedRunner
+from minimax_lib.store.checkpoint import Checkpoints, fingerprint
+from minimax_lib.store.files import saved_updates
+from minimax_lib.store.folder import FolderLost, RunFolder, RunRefused, differences
+from minimax_lib.store.parameters import load_params
+from minimax_lib.store.tables import read_table
 from tests import zoo
 
 experiment = toy_experiment
@@ -388,7 +388,7 @@ def test_a_folder_in_use_is_refused_with_its_owner(tmp_path, capsys):
 def test_a_folder_in_use_is_refused_with_the_process_that_uses_it(tmp_path, capsys):
     config = toy_config(tmp_path)
     code = f"""
-import sys, time; from pathlib import Path; from minimax_lib.experiment.folder import RunFolder
+import sys, time; from pathlib import Path; from minimax_lib.store.folder import RunFolder
 with RunFolder(Path({str(config.run_folder)!r})).owned():
     print("mine", flush=True); sys.stdin.read()
 """

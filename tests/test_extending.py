@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 import yaml
 
-from minimax_lib import evaluate, train
-from minimax_lib.curricula.generators import GENERATORS
+from minimax_lib.commands import evaluate, train
+from minimax_lib.curricula.levels.generators import GENERATORS
 from minimax_lib.curricula.registry import RUNNERS
 from minimax_lib.curricula.scores import SCORES
 from minimax_lib.envs.registry import FAMILIES
-from minimax_lib.experiment.writers.csv import read_table
 from minimax_lib.models.registry import MODELS
 from minimax_lib.runners.build import make_runner
+from minimax_lib.store.tables import read_table
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES, TEXT = ROOT / "docs" / "examples", (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")

@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import pytest
 from toy_program import SlowProgram, toy_config, toy_experiment, toy_program
 
-from minimax_lib import evaluate
-from minimax_lib.curricula.plr import PLR
+from minimax_lib.commands import evaluate
+from minimax_lib.curricula.levels.plr import PLR
 from minimax_lib.experiment.failures import evaluation_failure, training_failure
-from minimax_lib.experiment.files import saved_updates
+from minimax_lib.store.files import saved_updates
 
 TOO_MUCH = 1 << 46  # numbers
 

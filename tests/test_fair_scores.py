@@ -13,9 +13,8 @@ import pytest
 
 from minimax_lib.curricula import level_buffer
 from minimax_lib.curricula.base import REPLAY, level_batch
-from minimax_lib.curricula.conformance import small_agent
+from minimax_lib.curricula.levels.plr import PLR
 from minimax_lib.curricula.outcome import RolloutOutcome
-from minimax_lib.curricula.plr import PLR
 from minimax_lib.curricula.scores import SCORES, Score, finished
 from minimax_lib.envs.maze.amaze import AMaze
 from minimax_lib.envs.maze.level import Level
@@ -25,6 +24,7 @@ from minimax_lib.opponents.duel import OPPONENT_RETURN, Duel
 from minimax_lib.playing.returns import Layout
 from minimax_lib.playing.rollout import Rollout, Transition
 from minimax_lib.runners.build import trained_with
+from minimax_lib.testing.curricula import small_agent
 from tests.test_solved import LONG, SHORT, Coin
 
 N_LEVELS, N_ROWS, N_STEPS = 6, 2048, 10  # levels of a row, rows, steps of a rollout: one episode at most is sure to end

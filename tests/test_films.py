@@ -12,8 +12,8 @@ from minimax_lib.envs.base import Environment
 from minimax_lib.envs.maze import AMaze, Level
 from minimax_lib.envs.maze.render import AGENT, FLOOR, GOAL, UNSEEN, WALL
 from minimax_lib.envs.pendulum.pendulum import Pendulum
-from minimax_lib.experiment.loaded import Episode
 from minimax_lib.pictures import films
+from minimax_lib.store.loaded import Episode
 
 ENV = AMaze(height=2, width=3, n_walls=0, view_size=3, see_through_walls=False)
 CELL = 20

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from minimax_lib.config.train import from_dict
-from minimax_lib.envs.conformance import check_editing, check_environment
 from minimax_lib.envs.foreign import libraries
 from minimax_lib.envs.foreign.craftax_family import Craftax
 from minimax_lib.envs.foreign.gymnax_family import DEFAULT, SOLVED, Gymnax
 from minimax_lib.envs.registry import editing_of, make_held_out
 from minimax_lib.envs.spaces import Box, Discrete
 from minimax_lib.runners.build import make_runner
+from minimax_lib.testing.envs import check_editing, check_environment
 
 gymnax = pytest.importorskip("gymnax", reason="the extra gymnax is not installed")
 import gymnasium  # noqa: E402  (gymnax brings it)

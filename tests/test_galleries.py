@@ -15,19 +15,19 @@ from tiny_run import save_tiny_run, tiny_config, tiny_states
 from toy_program import EVALUATION, toy_config, toy_program
 
 from minimax_lib import load_run
+from minimax_lib.commands.draw import main
 from minimax_lib.config import parse as parse_train
 from minimax_lib.config.draw import parse as parse_draw
 from minimax_lib.config.play import parse as parse_play
 from minimax_lib.curricula.level_buffer import Ancestors
-from minimax_lib.draw import main
 from minimax_lib.envs.maze.render import draw_level
-from minimax_lib.experiment.checkpoint import fingerprint
-from minimax_lib.experiment.folder import RunFolder
 from minimax_lib.experiment.level_pictures import LevelPictures
-from minimax_lib.experiment.loaded import KeptLevels
 from minimax_lib.experiment.run import ExperimentRunner
 from minimax_lib.pictures import galleries
 from minimax_lib.pictures.galleries import NotThere
+from minimax_lib.store.checkpoint import fingerprint
+from minimax_lib.store.folder import RunFolder
+from minimax_lib.store.loaded import KeptLevels
 
 PAGE = Path(__file__).parent.parent / "docs" / "pictures.md"
 ACCEL = {"name": "accel", "capacity": 6, "n_edits": 2}

@@ -12,9 +12,9 @@ from minimax_lib.envs.grid.gridworld import GridWorld
 from minimax_lib.envs.registry import make_env
 from minimax_lib.envs.spaces import Box, Dict, Discrete, MultiDiscrete
 from minimax_lib.models import small_convolutions
-from minimax_lib.models.conformance import check_model
 from minimax_lib.models.grid_conv import GridConv
 from minimax_lib.models.registry import MODELS
+from minimax_lib.testing.models import check_model
 
 KEY = jax.random.key(0)
 IMAGE = Box(0, 10, (9, 8, 3), "uint8")  # the first convolution makes 8 x 7, of which pooling drops a column

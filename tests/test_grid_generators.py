@@ -30,7 +30,6 @@ from minigrid.envs.obstructedmaze_v1 import ObstructedMaze_Full_V1
 from scipy.stats import chi2_contingency, chisquare
 
 from minimax_lib.envs.cells import codes
-from minimax_lib.envs.conformance import check_held_out
 from minimax_lib.envs.grid import cells
 from minimax_lib.envs.grid import level as tasks
 from minimax_lib.envs.grid.generators.crossings import LavaCrossing, LavaGap, SimpleCrossing
@@ -58,6 +57,7 @@ from minimax_lib.envs.grid.suite import GROUPS, TASKS
 from minimax_lib.envs.grid.validity import is_valid
 from minimax_lib.envs.levels import level_of_list
 from minimax_lib.envs.registry import make_env, make_held_out
+from minimax_lib.testing.envs import check_held_out
 
 LEAST_P = 1e-4  # of all tests of laws: the keys are fixed, so that they pass or fail for ever
 

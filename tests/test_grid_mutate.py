@@ -13,7 +13,6 @@ from scipy.stats import chisquare
 
 from minimax_lib.curricula.level_buffer import fingerprint
 from minimax_lib.envs.cells import codes
-from minimax_lib.envs.conformance import check_editing
 from minimax_lib.envs.grid import GridWorld, Level, cells, convert, from_text, to_text
 from minimax_lib.envs.grid.family import simplest_family
 from minimax_lib.envs.grid.generators.fetch import Fetch
@@ -25,6 +24,7 @@ from minimax_lib.envs.grid.metrics import solvable
 from minimax_lib.envs.grid.mutate import KeepSolvable, mutate
 from minimax_lib.envs.grid.validity import is_valid
 from minimax_lib.envs.registry import editing_of, identity_of
+from minimax_lib.testing.envs import check_editing
 
 LEAST_P = 1e-4
 COLOURS = "rgbpye"

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from minimax_lib.envs.conformance import check_teacher
 from minimax_lib.envs.grid import GridWorld
 from minimax_lib.envs.grid.generators.empty_room import EmptyRoom
 from minimax_lib.envs.grid.teacher import GridDesign, GridTeacher
@@ -20,6 +19,7 @@ from minimax_lib.envs.grid.validity import is_valid
 from minimax_lib.envs.maze import AMaze
 from minimax_lib.envs.registry import make_ued_env
 from minimax_lib.envs.spaces import Box, Dict, Discrete
+from minimax_lib.testing.envs import check_teacher
 
 LEAST_P = 1e-4
 N_AFTER = 2  # steps that are played after the longest design

@@ -30,8 +30,6 @@ from minigrid.envs.obstructedmaze_v1 import ObstructedMaze_Full_V1
 
 from minimax_lib.envs.cells import codes
 from minimax_lib.envs.cells.actions import DONE, DROP, FORWARD, LEFT, PICKUP, RIGHT, TOGGLE
-from minimax_lib.envs.conformance import check_environment
-from minimax_lib.envs.conformance.environment import check_settings, check_types
 from minimax_lib.envs.grid import GridWorld, Level, cells, convert, from_minigrid, from_text, to_minigrid, to_text
 from minimax_lib.envs.grid import level as tasks
 from minimax_lib.envs.grid.dynamics import begin
@@ -43,6 +41,8 @@ from minimax_lib.envs.grid.validity import is_valid
 from minimax_lib.envs.grid.view import full_view, partial_view
 from minimax_lib.envs.registry import make_env
 from minimax_lib.envs.terminal import painted
+from minimax_lib.testing.envs import check_environment
+from minimax_lib.testing.envs.environment import check_settings, check_types
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -10,12 +10,13 @@ from toy_program import toy_config, toy_program
 
 import minimax_lib
 from minimax_lib.evaluation.held_out import Evaluation
-from minimax_lib.experiment import hardware, origin
-from minimax_lib.experiment.folder import RunFolder
+from minimax_lib.experiment import hardware
 from minimax_lib.experiment.hardware import hardware_line, missed_accelerator, processor
-from minimax_lib.experiment.origin import Origin, read_origins, record
 from minimax_lib.experiment.run import ExperimentRunner
 from minimax_lib.models.settings import LSTM
+from minimax_lib.store import origin
+from minimax_lib.store.folder import RunFolder
+from minimax_lib.store.origin import Origin, read_origins, record
 
 
 def machine(monkeypatch, files=(), programs=(), modules=()):

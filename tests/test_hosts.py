@@ -20,8 +20,6 @@ import pytest
 import minimax_lib
 from minimax_lib.envs.matrix_game import MatrixGame
 from minimax_lib.envs.registry import FAMILIES, register_env
-from minimax_lib.experiment.files import saved_updates
-from minimax_lib.experiment.writers.csv import read_table
 from minimax_lib.runners.hosts import (
     Hosts,
     all_or_none,
@@ -34,6 +32,8 @@ from minimax_lib.runners.hosts import (
     n_cores,
     readable,
 )
+from minimax_lib.store.files import saved_updates
+from minimax_lib.store.tables import read_table
 
 ROOT = Path(__file__).parent.parent
 LIMIT = 240  # seconds, for a machine that is busy
@@ -303,7 +303,7 @@ def test_processes_with_different_settings_are_refused_by_name(tmp_path):
 
 BLIND = """
 import sys
-from minimax_lib.experiment import checkpoint
+from minimax_lib.store import checkpoint
 
 read = checkpoint.words_of
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from minimax_lib.moved import MOVED
+
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "minimax_lib"
 SOURCES = {
@@ -17,7 +19,7 @@ SOURCES = {
     for path in sorted(PACKAGE.rglob("*.py"))
 }
 LAYERS = [  # each may import itself and what stands before it; the longest prefix counts
-    ["messages", "registry", "settings", "trees", "counts", "axes", "loops"],
+    ["messages", "moved", "registry", "settings", "trees", "counts", "axes", "loops"],
     ["envs"],
     ["agents.base", "gae", "playing", "reward_normalization", "models"],
     ["agents"],
@@ -26,9 +28,11 @@ LAYERS = [  # each may import itself and what stands before it; the longest pref
     ["curricula", "playing.students"],
     ["runners", "evaluation"],
     ["config"],
-    ["experiment", "pictures.films", "pictures.galleries"],  # a run draws while it is under way
-    ["portable", "pictures", "sweeps"],
-    ["commands", "train", "evaluate", "plot", "report", "sweep", "draw", "play"],
+    ["store"],
+    ["pictures.films", "pictures.galleries"],  # a run draws while it is under way
+    ["experiment"],
+    ["portable", "pictures", "sweeps", "testing"],
+    ["commands"],
 ]
 KNOW_MAZES = {"minimax_lib.envs", "minimax_lib.envs.registry"}
 
@@ -128,14 +132,42 @@ def test_the_links_are_for_people_only():
 
 def test_the_configuration_is_quick_to_import():
     slow = ("distrax", "tensorflow_probability", "orbax", "scipy.stats", "tyro", "matplotlib")
-    code = f"import sys, minimax_lib.train; print([m for m in {slow} if m in sys.modules])"
+    code = f"import sys, minimax_lib.commands.train; print([m for m in {slow} if m in sys.modules])"
     finished = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert finished.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("command", ["plot", "report"])
 def test_commands_that_read_tables_start_without_jax(command):
-    outside = {name.split(".")[0] for name in loaded_with(f"minimax_lib.{command}")}
+    outside = {name.split(".")[0] for name in loaded_with(f"minimax_lib.commands.{command}")}
     assert "yaml" in outside  # what is imported has been followed
     assert not outside & {"jax", "flax", "optax", "distrax", "orbax", "chex"}
-    assert "jax" in loaded_with("minimax_lib.train")
+    assert "jax" in loaded_with("minimax_lib.commands.train")
+
+
+def test_modules_that_have_moved_are_found_by_their_old_names():
+    code = """
+import importlib, runpy, sys
+import minimax_lib.curricula.plr as by_old_name
+from minimax_lib.curricula.level_buffer import init
+from minimax_lib import moved, train
+for old, now in moved.MOVED.items():
+    module = importlib.import_module(f"minimax_lib.{now}")
+    assert importlib.import_module(f"minimax_lib.{old}") is module, old
+    assert module.__spec__.name == module.__name__ == f"minimax_lib.{now}", old
+from minimax_lib.envs.conformance.teacher import check_teacher
+from minimax_lib.testing.envs import check_teacher as same
+assert check_teacher is same and by_old_name.PLR.__module__ == "minimax_lib.curricula.levels.plr"
+sys.argv = ["train", "--n-updates", "none"]
+runpy.run_module("minimax_lib.train", run_name="__main__")
+"""
+    finished = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (finished.returncode, finished.stderr.count("\n")) == (2, 1), finished.stderr
+    assert "n_updates" in finished.stderr or "--n-updates" in finished.stderr
+
+
+def test_the_package_itself_uses_new_names():
+    moved = tuple(f"minimax_lib.{old}" for old in MOVED)
+    for path in [*SOURCES.values(), *(ROOT / "tests").glob("*.py"), *(ROOT / "docs").rglob("*.py")]:
+        for other in imports_of(path):
+            assert not any(other == old or other.startswith(f"{old}.") for old in moved), f"{path} imports {other}"

@@ -11,13 +11,13 @@ from flax import struct
 
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, PPOAgent
-from minimax_lib.curricula.accel import ACCELSettings
 from minimax_lib.curricula.base import level_batch
-from minimax_lib.curricula.dr import RandomLevels
-from minimax_lib.curricula.joint import SelfPlayRunner, bank_metrics, duel_of
-from minimax_lib.curricula.maestro import MaestroRunner
-from minimax_lib.curricula.plr import PLRSettings
-from minimax_lib.curricula.sfl import SFLSettings
+from minimax_lib.curricula.games.joint import SelfPlayRunner, bank_metrics, duel_of
+from minimax_lib.curricula.games.maestro import MaestroRunner
+from minimax_lib.curricula.levels.accel import ACCELSettings
+from minimax_lib.curricula.levels.dr import RandomLevels
+from minimax_lib.curricula.levels.plr import PLRSettings
+from minimax_lib.curricula.levels.sfl import SFLSettings
 from minimax_lib.envs.multi_agent import (
     BatchMultiEnv,
     MultiAgentEnvironment,

@@ -11,7 +11,6 @@ import pytest
 
 from minimax_lib.envs.against import Against, AgainstLevel
 from minimax_lib.envs.base import Environment, sample_levels
-from minimax_lib.envs.conformance import check_held_out, check_teacher
 from minimax_lib.envs.lasertag import maps
 from minimax_lib.envs.lasertag.lasertag import LaserTag
 from minimax_lib.envs.lasertag.level import DRAWN, is_valid, padded
@@ -20,6 +19,7 @@ from minimax_lib.envs.lasertag.suite import GROUPS, HUNTER, RANDOM_OPPONENT
 from minimax_lib.envs.registry import editing_of, identity_of, make_env, make_held_out, make_ued_env
 from minimax_lib.envs.terminal import painted
 from minimax_lib.envs.ued import UEDEnvironment
+from minimax_lib.testing.envs import check_held_out, check_teacher
 
 N = 2000
 ENV = LaserTag()

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from minimax_lib.agents.population import AgentPop
-from minimax_lib.curricula.accel import ACCELSettings
 from minimax_lib.curricula.base import MUTATION, NEW, REPLAY
-from minimax_lib.curricula.dr import RandomLevels
-from minimax_lib.curricula.episode_replay import EpisodePLR
+from minimax_lib.curricula.levels.accel import ACCELSettings
+from minimax_lib.curricula.levels.dr import RandomLevels
+from minimax_lib.curricula.levels.episode_replay import EpisodePLR
+from minimax_lib.curricula.levels.plr import PLRSettings
+from minimax_lib.curricula.levels.sfl import SFLSettings
 from minimax_lib.curricula.outcome import RolloutOutcome
-from minimax_lib.curricula.plr import PLRSettings
-from minimax_lib.curricula.sfl import SFLSettings
 from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.envs.maze import AMaze
 from minimax_lib.playing.rollout import rollout

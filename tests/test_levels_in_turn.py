@@ -7,15 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from minimax_lib.curricula.accel import ACCEL
 from minimax_lib.curricula.base import Plan, level_batch
-from minimax_lib.curricula.conformance import small_agent
-from minimax_lib.curricula.designed import PAIRED, Teacher
-from minimax_lib.curricula.dr import DR
-from minimax_lib.curricula.episode_replay import EpisodePLR
-from minimax_lib.curricula.plr import PLR
+from minimax_lib.curricula.levels.accel import ACCEL
+from minimax_lib.curricula.levels.designed import PAIRED, Teacher
+from minimax_lib.curricula.levels.dr import DR
+from minimax_lib.curricula.levels.episode_replay import EpisodePLR
+from minimax_lib.curricula.levels.plr import PLR
+from minimax_lib.curricula.levels.sfl import SFL
 from minimax_lib.curricula.scores import SCORES
-from minimax_lib.curricula.sfl import SFL
 from minimax_lib.envs.base import sample_levels
 from minimax_lib.envs.lasertag.lasertag import LaserTag
 from minimax_lib.envs.maze.amaze import AMaze
@@ -25,6 +24,7 @@ from minimax_lib.playing.students import CurrentStudents, batch_for
 from minimax_lib.runners.build import trained_with
 from minimax_lib.runners.seeds import SeedRunner
 from minimax_lib.runners.training import mean_regret
+from minimax_lib.testing.curricula import small_agent
 from tests.probes import MAX_LENGTH, N_ACTIONS, Probe
 
 GAME = LaserTag(height=4, width=4, min_side=3, max_steps=8)

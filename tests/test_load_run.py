@@ -17,11 +17,11 @@ import minimax_lib
 from minimax_lib.curricula.level_buffer import LevelBuffer
 from minimax_lib.curricula.registry import RUNNERS
 from minimax_lib.envs.base import Environment
-from minimax_lib.experiment import loaded, parameters
-from minimax_lib.experiment.checkpoint import on_host
-from minimax_lib.experiment.folder import RunFolder
-from minimax_lib.experiment.saved import Run, restore
 from minimax_lib.playing.episodes import mode
+from minimax_lib.store import loaded, parameters
+from minimax_lib.store.checkpoint import on_host
+from minimax_lib.store.folder import RunFolder
+from minimax_lib.store.saved import Run, restore
 
 REPLAYING = {
     "plr": {"name": "plr", "capacity": 6},

@@ -10,25 +10,25 @@ import pytest
 from minimax_lib import axes
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, PPOAgent
+from minimax_lib.commands.train import doubts, main
 from minimax_lib.config import from_dict
-from minimax_lib.curricula.accel import ACCEL
 from minimax_lib.curricula.base import level_batch
-from minimax_lib.curricula.conformance import small_agent
-from minimax_lib.curricula.designed import PAIRED, Teacher
-from minimax_lib.curricula.dr import DR, DomainRandomisation
+from minimax_lib.curricula.levels.accel import ACCEL
+from minimax_lib.curricula.levels.designed import PAIRED, Teacher
+from minimax_lib.curricula.levels.dr import DR, DomainRandomisation
+from minimax_lib.curricula.levels.plr import PLR
+from minimax_lib.curricula.levels.sfl import SFL
 from minimax_lib.curricula.outcome import RolloutOutcome
-from minimax_lib.curricula.plr import PLR
 from minimax_lib.curricula.scores import SCORES
-from minimax_lib.curricula.sfl import SFL
 from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.envs.maze.amaze import AMaze
 from minimax_lib.envs.maze.teacher import MazeDesign
-from minimax_lib.experiment.checkpoint import Checkpoints, placed
 from minimax_lib.models.settings import LSTM, FeedForward
 from minimax_lib.playing.rollout import begin, go_on, joined_in_time
 from minimax_lib.runners.build import make_program, trained_with
 from minimax_lib.runners.seeds import SeedRunner
-from minimax_lib.train import doubts, main
+from minimax_lib.store.checkpoint import Checkpoints, placed
+from minimax_lib.testing.curricula import small_agent
 from tests.test_solved import LONG, SHORT, Coin
 
 MAZE = AMaze(height=4, width=4, n_walls=3, max_steps=32)

@@ -11,16 +11,16 @@ import pytest
 from flax import struct
 
 from minimax_lib.counts import Count
-from minimax_lib.curricula.plr import PLR
-from minimax_lib.envs.conformance import check_multi_agent
+from minimax_lib.curricula.levels.plr import PLR
 from minimax_lib.envs.multi_agent import BatchMultiEnv, MultiAgentEnvironment, agents_opening, agents_transition
 from minimax_lib.envs.spaces import Box, Discrete
-from minimax_lib.experiment.checkpoint import Checkpoints, placed
 from minimax_lib.playing.returns import episode_returns
 from minimax_lib.playing.rollout import rollout
 from minimax_lib.runners.build import trained_with
 from minimax_lib.runners.devices import DeviceMesh, DeviceRunner
 from minimax_lib.runners.seeds import SeedRunner
+from minimax_lib.store.checkpoint import Checkpoints, placed
+from minimax_lib.testing.envs import check_multi_agent
 from tests.still_agent import still_agent
 
 G, N_TASKS, N_ROWS, N_STEPS = 128, 5, 4, 8

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from minimax_lib.envs.conformance import check_environment
 from minimax_lib.envs.maze import AMaze
 from minimax_lib.envs.maze.teacher import MazeDesign, MazeTeacher
 from minimax_lib.envs.spaces import Box, Dict, Discrete
+from minimax_lib.testing.envs import check_environment
 
 LEAST_P = 1e-4
 N_AFTER = 3  # steps that are played after the longest design

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from tiny_run import tiny_config, tiny_states
 
+from docs.make.metrics import GAMES, RESULTS
+from minimax_lib.commands.evaluate import found_runs, main
 from minimax_lib.config import save_yaml, to_dict
 from minimax_lib.config.evaluate import parse
 from minimax_lib.config.shipped import shipped_agents
@@ -18,19 +20,17 @@ from minimax_lib.envs.lasertag import LaserTag
 from minimax_lib.envs.lasertag.bot import hunting_bot
 from minimax_lib.envs.matrix_game import UNEVEN_ROCK_PAPER_SCISSORS, MatrixGame
 from minimax_lib.envs.registry import FAMILIES, register_env
-from minimax_lib.evaluate import found_runs, main
 from minimax_lib.evaluation.match_tables import Fare, Ranking, fare_table, matrix_table, wilson
 from minimax_lib.evaluation.matches import CrossTable
 from minimax_lib.evaluation.ratings import ratings
-from minimax_lib.experiment.checkpoint import Checkpoints
-from minimax_lib.experiment.folder import RunFolder
-from minimax_lib.experiment.loaded import LoadedRun, load_run
 from minimax_lib.experiment.meeting_plan import planned
-from minimax_lib.experiment.metric_docs import GAMES, RESULTS
-from minimax_lib.experiment.parameters import about_params, load_params
-from minimax_lib.experiment.saved import Run
 from minimax_lib.opponents.bank import EMPTY
 from minimax_lib.runners.build import make_agent
+from minimax_lib.store.checkpoint import Checkpoints
+from minimax_lib.store.folder import RunFolder
+from minimax_lib.store.loaded import LoadedRun, load_run
+from minimax_lib.store.parameters import about_params, load_params
+from minimax_lib.store.saved import Run
 
 
 @dataclasses.dataclass(frozen=True)

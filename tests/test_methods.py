@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from docs.make.metrics import TRAINING
 from minimax_lib.curricula.base import SOURCE_NAMES
 from minimax_lib.curricula.registry import RUNNERS
-from minimax_lib.experiment.checkpoint import Checkpoints, placed
-from minimax_lib.experiment.metric_docs import TRAINING
 from minimax_lib.runners.seeds import OVER_EPISODES, Report, SeedRunner, learnt_parameters
 from minimax_lib.runners.training import RunnerState
+from minimax_lib.store.checkpoint import Checkpoints, placed
 from tests.zoo import METHODS, N_STEPS, WORLDS, Step, on_device, program_of, steps_of
 
 MANY = 2**31 - 1  # updates that are never reached

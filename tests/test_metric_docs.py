@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from toy_program import N_EPISODES, N_TASKS, ToyEvaluation, toy_config
 
+from docs.make.metrics import COMMAND, EVALUATIONS, POSITION, RESULTS, TRAINING, page
 from minimax_lib.config import from_dict
 from minimax_lib.config.evaluate import EvaluateSettings
 from minimax_lib.curricula.registry import RUNNERS
@@ -17,10 +18,9 @@ from minimax_lib.envs.registry import ENVS
 from minimax_lib.evaluation.held_out import EvalResult
 from minimax_lib.evaluation.robustness import RobustResult
 from minimax_lib.evaluation.tables import level_scores, task_scores
-from minimax_lib.experiment.evaluations import csv_text
 from minimax_lib.experiment.loop import HeldOutEvaluation
-from minimax_lib.experiment.metric_docs import COMMAND, EVALUATIONS, POSITION, RESULTS, TRAINING, page
 from minimax_lib.runners.build import make_runner, mesh_of
+from minimax_lib.store.evaluations import csv_text
 from minimax_lib.tasks.registry import TASK_CURRICULA
 
 DOCS = Path(__file__).parents[1] / "docs"

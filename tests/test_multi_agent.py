@@ -10,16 +10,15 @@ import pytest
 
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, Batch, PPOAgent
-from minimax_lib.curricula.dr import DR
-from minimax_lib.curricula.episode_replay import EpisodePLR
 from minimax_lib.curricula.experience import episode_mean
+from minimax_lib.curricula.levels.dr import DR
+from minimax_lib.curricula.levels.episode_replay import EpisodePLR
+from minimax_lib.curricula.levels.plr import PLR
 from minimax_lib.curricula.outcome import RolloutOutcome
-from minimax_lib.curricula.plr import PLR
 from minimax_lib.curricula.scores import SCORES, over_agents
-from minimax_lib.curricula.task_runner import TaskRunner
-from minimax_lib.curricula.tasks import listed_levels
+from minimax_lib.curricula.tasks.listed import listed_levels
+from minimax_lib.curricula.tasks.settings import TaskRunner
 from minimax_lib.envs.batch import BatchEnv
-from minimax_lib.envs.conformance import check_multi_agent
 from minimax_lib.envs.lasertag.lasertag import LaserTag
 from minimax_lib.envs.matrix_game import MATCHING_PENNIES, UNEVEN_ROCK_PAPER_SCISSORS, MatrixGame
 from minimax_lib.envs.multi_agent import BatchMultiEnv, MultiAgentEnvironment, batch_of
@@ -34,6 +33,7 @@ from minimax_lib.playing.rollout import Rollout, rollout
 from minimax_lib.playing.students import CurrentStudents
 from minimax_lib.reward_normalization import RewardNormalization
 from minimax_lib.runners.build import trained_with
+from minimax_lib.testing.envs import check_multi_agent
 from tests.islands import Islands, IslandsWithGoals, Walk
 
 KEY = jax.random.key(3)

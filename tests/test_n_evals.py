@@ -7,13 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from minimax_lib.curricula.accel import ACCEL
 from minimax_lib.curricula.base import level_batch
-from minimax_lib.curricula.conformance import small_agent
-from minimax_lib.curricula.designed import PAIRED, Teacher
-from minimax_lib.curricula.dr import DR
-from minimax_lib.curricula.plr import PLR
-from minimax_lib.curricula.sfl import SFL
+from minimax_lib.curricula.levels.accel import ACCEL
+from minimax_lib.curricula.levels.designed import PAIRED, Teacher
+from minimax_lib.curricula.levels.dr import DR
+from minimax_lib.curricula.levels.plr import PLR
+from minimax_lib.curricula.levels.sfl import SFL
 from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.envs.maze.amaze import AMaze
 from minimax_lib.envs.maze.teacher import MazeDesign
@@ -21,6 +20,7 @@ from minimax_lib.models.settings import FeedForward
 from minimax_lib.playing.students import CurrentStudents
 from minimax_lib.runners.build import trained_with
 from minimax_lib.runners.seeds import SeedRunner
+from minimax_lib.testing.curricula import small_agent
 from tests.test_solved import LONG, Coin
 
 MAZE = AMaze(height=4, width=4, n_walls=3, max_steps=8)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from minimax_lib.experiment.writers.csv import read_table
+from minimax_lib.store.tables import read_table
 
 PLUGIN = Path(__file__).parent / "data" / "plugin_of_november_2026"  # docs/examples/drift as it was then
 CHECK = "import sys; from minimax_lib import train; train.check(train.parse(sys.argv[1:]))"

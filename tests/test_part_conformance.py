@@ -11,15 +11,15 @@ import pytest
 from flax import struct
 
 from minimax_lib.envs.base import Environment, opening, transition
-from minimax_lib.envs.conformance import check_editing, check_environment, check_held_out, check_teacher
 from minimax_lib.envs.family import Editing, Family
 from minimax_lib.envs.held_out import NamedTasks
 from minimax_lib.envs.registry import FAMILIES, make_env, make_held_out, make_ued_env
 from minimax_lib.envs.spaces import ACTION_MASK, Box, Dict, Discrete, Space
 from minimax_lib.envs.ued import TeacherEnvironment, UEDEnvironment
-from minimax_lib.models.conformance import check_model
 from minimax_lib.models.network import Network
 from minimax_lib.models.registry import MODELS
+from minimax_lib.testing.envs import check_editing, check_environment, check_held_out, check_teacher
+from minimax_lib.testing.models import check_model
 
 KEY = jax.random.key(0)
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from minimax_lib.config.train import from_dict, load_yaml
-from minimax_lib.envs.conformance import check_environment, check_teacher
 from minimax_lib.envs.pendulum import Pendulum, PendulumDesign, Physics
 from minimax_lib.envs.pendulum.family import EASY, easy_pendulum
 from minimax_lib.envs.pendulum.mutate import NUDGE
@@ -18,6 +17,7 @@ from minimax_lib.envs.pendulum.physics import PARAMETERS, energy, stacked, wrapp
 from minimax_lib.envs.pendulum.tasks import TASKS, load
 from minimax_lib.envs.registry import editing_of, identity_of, make_env, make_held_out, make_ued_env
 from minimax_lib.runners.build import make_runner
+from minimax_lib.testing.envs import check_environment, check_teacher
 
 ENV = Pendulum()
 KEY = jax.random.key(0)

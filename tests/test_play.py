@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from tiny_run import save_tiny_run
 
+from minimax_lib.commands.play import Keys, Walk, Watch, main, screen, show, walked, watched
 from minimax_lib.config.play import parse
 from minimax_lib.envs.grid import GridWorld, from_text
 from minimax_lib.envs.maze import AMaze
 from minimax_lib.envs.maze.text import scene
 from minimax_lib.envs.registry import make_held_out
 from minimax_lib.envs.terminal import painted, window
-from minimax_lib.play import Keys, Walk, Watch, main, screen, show, walked, watched
 
 ROOT = Path(__file__).parent.parent
 SMALL = ["--env.height", "5", "--env.width", "5", "--env.n-walls", "4", "--env.max-steps", "12"]
@@ -205,7 +205,7 @@ def test_keys_of_several_characters_are_one_key():
 def test_bad_requests_are_one_line_and_status_2(words, message, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     if words:
-        monkeypatch.setattr("minimax_lib.play.check_terminal", lambda: None)
+        monkeypatch.setattr("minimax_lib.commands.play.check_terminal", lambda: None)
     assert main(words) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"error: {message}")
@@ -215,7 +215,7 @@ def test_bad_requests_are_one_line_and_status_2(words, message, capsys, monkeypa
 @pytest.mark.deep
 def test_the_command_works_in_a_terminal_and_leaves_it_as_it_was(tmp_path):
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "minimax_lib.play", *SMALL, "--compilation-cache", str(tmp_path)]
+    command = [sys.executable, "-m", "minimax_lib.commands.play", *SMALL, "--compilation-cache", str(tmp_path)]
     env = os.environ | {"TERM": "xterm-256color", "PYTHONIOENCODING": "utf-8", "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=env) as process:
         os.close(theirs)

@@ -16,9 +16,9 @@ from scipy.stats import bootstrap, trim_mean
 from tiny_run import save_tiny_run
 from toy_program import EVALUATION, toy_config, toy_program
 
+from minimax_lib.commands.plot import main, requests
 from minimax_lib.config.plot import FIGURES, parse
 from minimax_lib.config.shipped import located
-from minimax_lib.experiment import origin
 from minimax_lib.experiment.run import ExperimentRunner
 from minimax_lib.pictures import bootstrap as bands
 from minimax_lib.pictures import curves, held_out, lines, replay, style, words
@@ -27,7 +27,7 @@ from minimax_lib.pictures.output import FigureFolder
 from minimax_lib.pictures.relative import Difference, differences_in_words, relative_curve
 from minimax_lib.pictures.runs import find_groups, phrase, read_run
 from minimax_lib.pictures.style import NotDrawn
-from minimax_lib.plot import main, requests
+from minimax_lib.store import origin
 
 ROOT = Path(__file__).parent.parent
 SETTINGS = {"runner": {"name": "plr", "robust": True, "replay_prob": 0.5}, "ppo": {"lr": 1e-4}, "seed": 0, "n_seeds": 2}
@@ -740,7 +740,7 @@ def test_without_matplotlib_one_line_names_the_extra(monkeypatch, capsys):
 def test_a_request_is_refused_without_loading_what_draws():
     slow = ("matplotlib", "orbax", "scipy.stats", "distrax")
     code = (
-        "import sys; from minimax_lib.plot import main; status = main(['no/run']);"
+        "import sys; from minimax_lib.commands.plot import main; status = main(['no/run']);"
         f"print(status, [m for m in {slow} if m in sys.modules])"
     )
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

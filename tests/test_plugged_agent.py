@@ -11,10 +11,10 @@ import pytest
 
 from minimax_lib.agents.base import Agent, TrainState
 from minimax_lib.agents.population import AgentPop
-from minimax_lib.curricula.accel import ACCEL
-from minimax_lib.curricula.dr import DR
-from minimax_lib.curricula.plr import PLR
-from minimax_lib.curricula.sfl import SFL
+from minimax_lib.curricula.levels.accel import ACCEL
+from minimax_lib.curricula.levels.dr import DR
+from minimax_lib.curricula.levels.plr import PLR
+from minimax_lib.curricula.levels.sfl import SFL
 from minimax_lib.playing.episodes import alone
 from minimax_lib.playing.rollout import Rollout
 from minimax_lib.runners.build import trained_with

@@ -73,7 +73,7 @@ def test_the_registered_teacher_is_the_default(words, design):
 
 
 def test_in_python_too():
-    from minimax_lib.curricula.designed import PAIRED
+    from minimax_lib.curricula.levels.designed import PAIRED
     from minimax_lib.envs.pendulum import Pendulum, PendulumDesign
 
     config = Config(env=Pendulum(), runner=PAIRED())

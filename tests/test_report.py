@@ -27,15 +27,15 @@ from PIL import Image
 from tiny_run import save_tiny_run
 
 import minimax_lib
+from minimax_lib.commands.report import main
 from minimax_lib.config.report import parse
 from minimax_lib.envs.base import Environment
 from minimax_lib.evaluation.statistics import summarise
-from minimax_lib.experiment.loaded import Episode, LoadedRun
-from minimax_lib.experiment.origin import Origin, record
 from minimax_lib.pictures import html, report_episodes, report_levels, report_tables
 from minimax_lib.pictures.runs import find_groups, read_run
 from minimax_lib.pictures.scores import evaluated
-from minimax_lib.report import main
+from minimax_lib.store.loaded import Episode, LoadedRun
+from minimax_lib.store.origin import Origin, record
 
 ROOT = Path(__file__).parent.parent
 TASKS = ("Rooms", "Maze", "TrainingDistribution")
@@ -368,7 +368,7 @@ def test_what_a_run_names_is_not_imported_unless_the_user_names_it_too(capsys, m
 def test_bad_input_is_refused_before_anything_heavy_is_imported():
     slow = ("matplotlib", "orbax", "scipy.stats", "distrax")
     code = (
-        "import sys\nfrom minimax_lib.report import main\n"
+        "import sys\nfrom minimax_lib.commands.report import main\n"
         f"status = main(['nothing'])\nprint(status, [m for m in {slow} if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

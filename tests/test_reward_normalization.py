@@ -9,14 +9,14 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 from minimax_lib import axes
-from minimax_lib.curricula.conformance import small_agent
-from minimax_lib.curricula.dr import DR
-from minimax_lib.curricula.plr import PLR
+from minimax_lib.curricula.levels.dr import DR
+from minimax_lib.curricula.levels.plr import PLR
 from minimax_lib.playing.rollout import Rollout
 from minimax_lib.reward_normalization import Moments, RewardNormalization, RewardState, merged
 from minimax_lib.runners.build import trained_with
 from minimax_lib.runners.devices import DeviceMesh, DeviceRunner
 from minimax_lib.runners.seeds import SeedRunner
+from minimax_lib.testing.curricula import small_agent
 from tests.test_scores import rollouts
 from tests.test_solved import LONG, Coin
 

@@ -12,11 +12,11 @@ from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, PPOAgent
 from minimax_lib.envs.base import Environment
 from minimax_lib.envs.batch import BatchEnv
-from minimax_lib.envs.conformance import check_environment
 from minimax_lib.envs.restarts import FreshLevels, NoRestart
 from minimax_lib.models.settings import LSTM
 from minimax_lib.playing.returns import episode_returns
 from minimax_lib.playing.rollout import Rollout, Transition, rollout
+from minimax_lib.testing.envs import check_environment
 from tests.probes import Probe, delayed_reward
 
 ENV: Environment = Probe()

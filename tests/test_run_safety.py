@@ -24,12 +24,12 @@ from crash import DISPATCH, SAVE, Runs, assert_same_run, copied, final_state, in
 from toy_program import EVALUATION, toy_config, toy_program
 
 from minimax_lib.config import load_yaml
-from minimax_lib.experiment.checkpoint import hush_failed_writes, placed
-from minimax_lib.experiment.files import saved_updates
 from minimax_lib.experiment.run import ExperimentRunner
-from minimax_lib.experiment.writers import csv as writer
 from minimax_lib.runners.build import make_runner
 from minimax_lib.runners.seeds import SeedRunner
+from minimax_lib.store import tables as writer
+from minimax_lib.store.checkpoint import hush_failed_writes, placed
+from minimax_lib.store.files import saved_updates
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def test_an_attempt_that_does_not_hold_is_told(runs, whole):
         crash.assert_nothing_lost(copy, whole, "eval.csv", damaged, "", 8)
 
 
-APPEND, REPLACE = "minimax_lib.experiment.writers.csv:append_durably", "minimax_lib.experiment.files:os.replace"
+APPEND, REPLACE = "minimax_lib.store.tables:append_durably", "minimax_lib.store.files:os.replace"
 MOMENTS = {
     "before a row": [[APPEND, 6, "kill_before"]],
     "in the middle of a row": [[APPEND, 7, "kill_half"]],
@@ -156,7 +156,7 @@ def test_a_signal_before_the_first_update_leaves_nothing_to_lose(runs):
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize(("function", "call"), [(APPEND, 8), ("minimax_lib.experiment.checkpoint:check_space", 3)])
+@pytest.mark.parametrize(("function", "call"), [(APPEND, 8), ("minimax_lib.store.checkpoint:check_space", 3)])
 def test_a_full_disk_ends_the_run_in_one_line_and_nothing_is_lost(runs, whole, function, call):
     settings = {"name": f"full-{call}", "resume": True}
     assert runs(settings, fault=[function, call, "no_space"]) == 1

@@ -9,7 +9,7 @@ import pytest
 
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, PPOAgent
-from minimax_lib.curricula.joint import SelfPlayRunner
+from minimax_lib.curricula.games.joint import SelfPlayRunner
 from minimax_lib.envs.matrix_game import UNEVEN_ROCK_PAPER_SCISSORS, MatrixGame, exploitability
 from minimax_lib.models.settings import FeedForward
 from minimax_lib.opponents.settings import FictitiousSelfPlaySettings, PFSPSettings, SelfPlaySettings

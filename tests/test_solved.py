@@ -10,12 +10,10 @@ from flax import struct
 
 from minimax_lib import axes
 from minimax_lib.curricula.base import level_batch
-from minimax_lib.curricula.conformance import small_agent
-from minimax_lib.curricula.dr import DR
-from minimax_lib.curricula.sfl import SFL, SFLCurriculum
+from minimax_lib.curricula.levels.dr import DR
+from minimax_lib.curricula.levels.sfl import SFL, SFLCurriculum
 from minimax_lib.envs.base import Environment, opening, transition
 from minimax_lib.envs.batch import BatchEnv
-from minimax_lib.envs.conformance import check_environment
 from minimax_lib.envs.held_out import TrainingDistribution
 from minimax_lib.envs.spaces import Discrete
 from minimax_lib.evaluation.held_out import EvalRunner
@@ -24,6 +22,8 @@ from minimax_lib.playing.episodes import alone
 from minimax_lib.playing.students import CurrentStudents
 from minimax_lib.runners.build import trained_with
 from minimax_lib.runners.seeds import SeedRunner
+from minimax_lib.testing.curricula import small_agent
+from minimax_lib.testing.envs import check_environment
 
 SHORT, LONG = 3, 9  # steps of an episode that comes out well, and of one that does not
 

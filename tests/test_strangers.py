@@ -12,11 +12,11 @@ import pytest
 import yaml
 from toy_program import toy_config, toy_experiment, toy_program
 
-from minimax_lib import evaluate
+from minimax_lib.commands import evaluate
 from minimax_lib.config import Config, from_dict, parse, save_yaml, to_dict
-from minimax_lib.experiment.checkpoint import Checkpoints, placed
-from minimax_lib.experiment.provenance import configuration_of, edited, sealed, words_of
-from minimax_lib.experiment.saved import find_run
+from minimax_lib.store.checkpoint import Checkpoints, placed
+from minimax_lib.store.provenance import configuration_of, edited, sealed, words_of
+from minimax_lib.store.saved import find_run
 
 SPY = "from pathlib import Path\nPath(__file__).with_name('imported').touch()\n"
 SETTINGS = {

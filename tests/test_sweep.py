@@ -21,6 +21,7 @@ import optuna
 import pytest
 import yaml
 
+from minimax_lib.commands.sweep import main
 from minimax_lib.config import to_dict
 from minimax_lib.config.files import read_yaml
 from minimax_lib.config.shipped import shipped, shipped_sweeps
@@ -28,7 +29,6 @@ from minimax_lib.config.sweep import Between, ScoreSettings, SweepKeys, read_swe
 from minimax_lib.config.sweep_command import Command, parse
 from minimax_lib.config.train import load_yaml
 from minimax_lib.config.tree import flat, setting_hints
-from minimax_lib.sweep import main
 from minimax_lib.sweeps import work
 from minimax_lib.sweeps.runs import check_of, short_names
 from minimax_lib.sweeps.study import FINISHED, SweepStudy, combinations_of
@@ -535,7 +535,7 @@ def test_a_sweep_that_is_killed_goes_on_where_it_was(capsys):
     """`kill -9` leaves its trials running: they are passed over until they end, and then resumed with their values."""
     behave(lr_any="hang")
     asked = TPE | {"n_trials": 2}
-    code = f"from minimax_lib.sweep import main; main([{write(**asked)!r}, '--jobs', '2'], train={STUB})"
+    code = f"from minimax_lib.commands.sweep import main; main([{write(**asked)!r}, '--jobs', '2'], train={STUB})"
     process = subprocess.Popen([sys.executable, "-c", code], env=ENV, stdout=subprocess.DEVNULL)
     wait_for(lambda: len(list(TOY.glob("lr-*/checkpoints/10"))) == 2)
     process.kill()
@@ -595,7 +595,7 @@ def test_without_optuna_one_line_says_what_to_install(capsys, monkeypatch):
         'error: optuna is not installed, which chooses the trials: pip install "minimax-ued[sweep]"\n'
     )
     # The help, and all that is imported with the command, do without it.
-    code = "import sys; sys.modules['optuna'] = None; from minimax_lib.sweep import main; main(['--help'])"
+    code = "import sys; sys.modules['optuna'] = None; from minimax_lib.commands.sweep import main; main(['--help'])"
     done = subprocess.run([sys.executable, "-c", code], env=ENV, capture_output=True, text=True, check=True)
     for flag in (
         "--jobs",
@@ -705,7 +705,7 @@ DRIVER = f"""
 import os, signal, sys, threading, time
 from pathlib import Path
 from minimax_lib.sweeps import work
-from minimax_lib.sweep import main
+from minimax_lib.commands.sweep import main
 work.POLL = 0.02
 def strike(numbers):
     while not Path("hangs").exists():
@@ -762,7 +762,8 @@ def test_a_slurm_script_runs_one_trial_a_task(here, monkeypatch, capsys):
     elsewhere.mkdir()
     env = os.environ | {"SLURM_ARRAY_TASK_ID": "3"}
     ran = subprocess.run(["bash", "../out.sh"], cwd=elsewhere, env=env, capture_output=True, text=True, check=True)
-    words = ["-m", "minimax_lib.sweep", "toy.yaml", "--settings.n_updates", "40", "--name", "a b", "--trial", "3"]
+    words = ["-m", "minimax_lib.commands.sweep", "toy.yaml", "--settings.n_updates", "40"]
+    words += ["--name", "a b", "--trial", "3"]
     assert ran.stdout.splitlines() == [str(here), *words]
     assert parse(words[2:])[0].trial == 3
     assert not Path("runs").exists()

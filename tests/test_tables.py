@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from toy_program import EVALUATION, toy_config, toy_experiment
 
-from minimax_lib.experiment.writers.csv import OLD_NAMES, OLD_TABLES, CsvWriter, old_names, read_table
+from minimax_lib.store.tables import OLD_NAMES, OLD_TABLES, CsvWriter, old_names, read_table
 
 WHOLE = "update,seconds,x\n1,0.5,a\n2,1.5,b\n3,2.5,c\n"
 

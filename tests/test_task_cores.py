@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import importlib
 import json
 import pickle
 import sys
@@ -631,21 +630,6 @@ def test_the_example_of_the_docs_brings_back_what_was_forgotten(monkeypatch):
     assert settings(0.4).build(5) == Forgotten(5, 0.4)
     assert explanations(settings) == {"uniform": "Share of the draws that are uniform over all tasks."}
     assert TASK_CURRICULA.register("forgotten", Forgotten) is settings
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "names"),
-    [
-        ("task_cores", "registry", "TASK_CURRICULA UniformSettings ListedPLRSettings TSCLSettings SFLSettings core_of"),
-        ("task_cores", "registry", "OnlineSettings OmniSettings StratifiedSettings SequentialSettings ReadsNames"),
-        ("box_cores", "box_registry", "BOX_CURRICULA Placing Values Interval AnnealingSettings ExpandingBoxSettings"),
-        ("task_files", "files", "read_tasks read_strata"),
-    ],
-)
-def test_names_are_imported_from_where_they_stood(old, new, names):
-    before, now = (importlib.import_module(f"minimax_lib.{place}") for place in (f"curricula.{old}", f"tasks.{new}"))
-    for name in names.split():
-        assert getattr(before, name) is getattr(now, name)
 
 
 def test_settings_are_the_fields_of_the_class_but_those_that_are_given():

@@ -10,16 +10,16 @@ import pytest
 from flax import struct
 
 from minimax_lib.curricula.base import Curriculum
-from minimax_lib.curricula.conformance import small_agent
-from minimax_lib.curricula.task_runner import TaskRunner
+from minimax_lib.curricula.tasks.settings import TaskRunner
 from minimax_lib.envs.base import Attempt, Environment, opening, transition
-from minimax_lib.envs.conformance import check_environment
 from minimax_lib.envs.spaces import Box, Discrete
 from minimax_lib.playing.schedule import Flowing
 from minimax_lib.runners.build import runner_of, trained_with
 from minimax_lib.runners.devices import DeviceMesh, DeviceRunner
 from minimax_lib.runners.seeds import SeedRunner
 from minimax_lib.tasks import Results
+from minimax_lib.testing.curricula import small_agent
+from minimax_lib.testing.envs import check_environment
 from tests.still_agent import still_agent
 
 N_TASKS, N_ROWS, N_STEPS = 6, 4, 5

@@ -11,9 +11,8 @@ from flax import struct
 
 from minimax_lib.curricula import level_buffer
 from minimax_lib.curricula.base import Curriculum
-from minimax_lib.curricula.conformance import small_agent
-from minimax_lib.curricula.episode_replay import EpisodePLR, rescored
-from minimax_lib.curricula.task_runner import TaskRunner
+from minimax_lib.curricula.levels.episode_replay import EpisodePLR, rescored
+from minimax_lib.curricula.tasks.settings import TaskRunner
 from minimax_lib.envs.base import Environment, opening, transition
 from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.envs.maze.amaze import AMaze
@@ -31,6 +30,7 @@ from minimax_lib.tasks.registry import (
     TSCLSettings,
     UniformSettings,
 )
+from minimax_lib.testing.curricula import small_agent
 from tests.still_agent import still_agent
 
 N_LEVELS, N_ROWS, N_STEPS, N_UPDATES = 12, 4, 5, 9

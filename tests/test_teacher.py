@@ -14,21 +14,21 @@ import pytest
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, PPOAgent
 from minimax_lib.config import Config, from_dict
-from minimax_lib.curricula.accel import ACCEL
-from minimax_lib.curricula.designed import PAIRED, DesignedLevels, Teacher
-from minimax_lib.curricula.plr import PLR
+from minimax_lib.curricula.levels.accel import ACCEL
+from minimax_lib.curricula.levels.designed import PAIRED, DesignedLevels, Teacher
+from minimax_lib.curricula.levels.plr import PLR
 from minimax_lib.curricula.scores import SCORES, Score
 from minimax_lib.envs.base import Level
 from minimax_lib.envs.maze.amaze import AMaze
 from minimax_lib.envs.maze.teacher import MazeDesign
 from minimax_lib.envs.ued import BatchUEDEnv, UEDEnvironment
-from minimax_lib.experiment.checkpoint import Checkpoints, placed
 from minimax_lib.models.settings import FeedForward
 from minimax_lib.playing.returns import EpisodeReturns, FirstEpisodes
 from minimax_lib.playing.rollout import Rollout
 from minimax_lib.runners.build import make_runner
 from minimax_lib.runners.seeds import Report, SeedRunner
 from minimax_lib.runners.training import Runner, RunnerState
+from minimax_lib.store.checkpoint import Checkpoints, placed
 from tests import zoo
 
 ENV = AMaze(height=2, width=2, n_walls=1, max_steps=12)

@@ -18,14 +18,14 @@ sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 import ship
 
 import minimax_lib
-from minimax_lib import draw, evaluate, plot, train
+from minimax_lib.commands import draw, evaluate, plot, train
+from minimax_lib.commands.play import watched
 from minimax_lib.config import shipped, to_dict
 from minimax_lib.config.listing import listing
-from minimax_lib.experiment import saved
-from minimax_lib.experiment.parameters import save_params
 from minimax_lib.pictures.galleries import NotThere, best_levels, fresh_levels
-from minimax_lib.play import watched
 from minimax_lib.playing.episodes import Played, WholeEpisodes
+from minimax_lib.store import saved
+from minimax_lib.store.parameters import save_params
 from minimax_lib.trees import tree_size
 
 ROOT = Path(__file__).parents[1]

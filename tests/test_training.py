@@ -14,7 +14,7 @@ import pytest
 from minimax_lib import axes
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, PPOAgent
-from minimax_lib.curricula.dr import DomainRandomisation
+from minimax_lib.curricula.levels.dr import DomainRandomisation
 from minimax_lib.envs.maze.amaze import AMaze
 from minimax_lib.models.registry import MODELS
 from minimax_lib.runners import DRRunner

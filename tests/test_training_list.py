@@ -9,13 +9,13 @@ import pytest
 from flax import struct
 from tiny_run import TINY, save_tiny_run
 
-from minimax_lib import draw, evaluate, report
+from minimax_lib.commands import draw, evaluate, report
 from minimax_lib.config import Config, from_dict
 from minimax_lib.config.sweep import ScoreSettings, Sweep, SweepKeys
-from minimax_lib.curricula.accel import ACCEL, ACCELSettings
-from minimax_lib.curricula.finite import FiniteList
-from minimax_lib.curricula.plr import PLR, PLRSettings
-from minimax_lib.curricula.task_runner import TaskRunner
+from minimax_lib.curricula.levels.accel import ACCEL, ACCELSettings
+from minimax_lib.curricula.levels.finite import FiniteList
+from minimax_lib.curricula.levels.plr import PLR, PLRSettings
+from minimax_lib.curricula.tasks.settings import TaskRunner
 from minimax_lib.envs.base import Environment, opening, transition
 from minimax_lib.envs.grid import GridWorld
 from minimax_lib.envs.grid.generators.crossings import LavaGap

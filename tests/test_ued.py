@@ -13,9 +13,8 @@ from minimax_lib.agents.base import TrainState
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, PPOAgent
 from minimax_lib.config import from_dict
-from minimax_lib.curricula.designed import mean_hamming_distance, paid
+from minimax_lib.curricula.levels.designed import mean_hamming_distance, paid
 from minimax_lib.envs.base import Environment, TimeStep
-from minimax_lib.envs.conformance import check_environment
 from minimax_lib.envs.maze.amaze import AMaze
 from minimax_lib.envs.maze.teacher import MazeDesign, MazeTeacher
 from minimax_lib.envs.registry import FAMILIES, make_ued_env, register_env
@@ -25,6 +24,7 @@ from minimax_lib.models.settings import FeedForward
 from minimax_lib.playing.rollout import Rollout, rollout
 from minimax_lib.runners.build import make_runner
 from minimax_lib.runners.seeds import SeedRunner
+from minimax_lib.testing.envs import check_environment
 
 ENV = AMaze(height=3, width=4, n_walls=4, max_steps=12)
 SMALL = FeedForward(conv_filters=4, embedding_width=4, head_width=8, dense_width=8)

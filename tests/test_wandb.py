@@ -19,16 +19,16 @@ import numpy as np
 import pytest
 from toy_program import EVALUATION, SlowProgram, toy_config, toy_program
 
+from minimax_lib.commands.train import doubts
 from minimax_lib.config import Config, from_dict, load_yaml, parse, to_dict
 from minimax_lib.config.wandb import Wandb
-from minimax_lib.experiment.folder import RunFolder
 from minimax_lib.experiment.run import ExperimentRunner
 from minimax_lib.experiment.writers import wandb as writer
 from minimax_lib.experiment.writers.base import PictureWriter, curves_of
-from minimax_lib.experiment.writers.csv import CsvWriter, read_table
 from minimax_lib.experiment.writers.wandb import WandbWriter, typed
 from minimax_lib.runners.seeds import MAX_STEPS
-from minimax_lib.train import doubts
+from minimax_lib.store.folder import RunFolder
+from minimax_lib.store.tables import CsvWriter, read_table
 
 ROOT = Path(__file__).parent.parent
 

@@ -15,15 +15,13 @@ from probes import Probe
 
 from minimax_lib.agents.ppo import PPO
 from minimax_lib.config.train import from_dict
-from minimax_lib.curricula.accel import ACCEL
-from minimax_lib.curricula.conformance import small_agent
-from minimax_lib.curricula.designed import PAIRED, Teacher
-from minimax_lib.curricula.dr import DR
-from minimax_lib.curricula.plr import PLR
-from minimax_lib.curricula.sfl import SFL
+from minimax_lib.curricula.levels.accel import ACCEL
+from minimax_lib.curricula.levels.designed import PAIRED, Teacher
+from minimax_lib.curricula.levels.dr import DR
+from minimax_lib.curricula.levels.plr import PLR
+from minimax_lib.curricula.levels.sfl import SFL
 from minimax_lib.envs.base import Environment, opening, transition
 from minimax_lib.envs.batch import BatchEnv
-from minimax_lib.envs.conformance import check_environment
 from minimax_lib.envs.levels import level_of_list
 from minimax_lib.envs.maze import AMaze, MazeDesign
 from minimax_lib.envs.maze.mutate import mutate
@@ -44,6 +42,8 @@ from minimax_lib.evaluation.held_out import EvalRunner
 from minimax_lib.evaluation.report import record_episodes
 from minimax_lib.models.settings import FeedForward
 from minimax_lib.runners.build import make_runner, trained_with
+from minimax_lib.testing.curricula import small_agent
+from minimax_lib.testing.envs import check_environment
 from tests.exact import EXACT
 
 MAZE = AMaze(height=4, width=4, n_walls=3, view_size=3, max_steps=12)

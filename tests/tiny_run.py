@@ -9,9 +9,9 @@ import numpy as np
 
 from minimax_lib.config import Config, from_dict, save_yaml, to_dict
 from minimax_lib.curricula.level_buffer import LevelBuffer
-from minimax_lib.experiment.checkpoint import Checkpoints
 from minimax_lib.runners.build import make_runner, mesh_of
 from minimax_lib.runners.devices import whole_state
+from minimax_lib.store.checkpoint import Checkpoints
 
 TINY = {
     "env": {"name": "AMaze", "height": 5, "width": 5, "n_walls": 4, "max_steps": 12},

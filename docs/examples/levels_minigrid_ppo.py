@@ -30,10 +30,10 @@ import numpy as np
 import optax
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from minimax_lib.curricula.accel import ACCELSettings  # LEVELS
 from minimax_lib.curricula.base import SOURCE_NAMES  # LEVELS
-from minimax_lib.curricula.dr import RandomLevels  # LEVELS
-from minimax_lib.curricula.plr import PLRSettings  # LEVELS
+from minimax_lib.curricula.levels.accel import ACCELSettings  # LEVELS
+from minimax_lib.curricula.levels.dr import RandomLevels  # LEVELS
+from minimax_lib.curricula.levels.plr import PLRSettings  # LEVELS
 from minimax_lib.envs.grid import GridWorld  # LEVELS
 from minimax_lib.envs.grid.generators.empty_room import EmptyRoom  # LEVELS
 from minimax_lib.envs.grid.real_minigrid import RealMiniGrid  # LEVELS

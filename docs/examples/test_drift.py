@@ -5,10 +5,10 @@ import jax
 import jax.numpy as jnp
 from drift.world import Drift
 
-from minimax_lib.curricula.conformance import check_curriculum, small_agent
-from minimax_lib.envs.conformance import check_editing, check_environment, check_held_out, check_teacher
 from minimax_lib.envs.ued import UEDEnvironment
-from minimax_lib.models.conformance import check_model
+from minimax_lib.testing.curricula import check_curriculum, small_agent
+from minimax_lib.testing.envs import check_editing, check_environment, check_held_out, check_teacher
+from minimax_lib.testing.models import check_model
 
 ENV, KEY = Drift(max_steps=8), jax.random.key(0)
 

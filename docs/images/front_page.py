@@ -15,8 +15,8 @@ import numpy as np
 
 from minimax_lib.envs.drawing import titled
 from minimax_lib.envs.maze import render
-from minimax_lib.experiment.loaded import LoadedRun, load_run
 from minimax_lib.pictures.films import film, save_film
+from minimax_lib.store.loaded import LoadedRun, load_run
 
 HERE = Path(__file__).parent
 TASKS = ("SixteenRooms", "Labyrinth", "StandardMaze", "StandardMaze3")

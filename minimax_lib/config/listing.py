@@ -6,7 +6,7 @@ from typing import Any
 
 from minimax_lib.config.help import wrapped
 from minimax_lib.config.shipped import shipped, shipped_agents, shipped_sweeps, summary, summary_of_agent
-from minimax_lib.curricula.generators import GENERATORS
+from minimax_lib.curricula.levels.generators import GENERATORS
 from minimax_lib.curricula.registry import RUNNERS
 from minimax_lib.curricula.scores import SCORES, Score
 from minimax_lib.envs.base import Environment

@@ -16,7 +16,7 @@ from minimax_lib.config.shipped import located
 from minimax_lib.config.tree import Tree, build, checked, to_tree
 from minimax_lib.config.values import MAX_INTEGER, convert
 from minimax_lib.config.wandb import Wandb
-from minimax_lib.curricula.designed import with_own_teacher
+from minimax_lib.curricula.levels.designed import with_own_teacher
 from minimax_lib.curricula.registry import RUNNERS
 from minimax_lib.envs.base import check_derives
 from minimax_lib.envs.registry import ENVS

@@ -3,18 +3,18 @@
 import dataclasses
 from typing import Any
 
-from minimax_lib.curricula.accel import ACCEL, ACCELSettings
-from minimax_lib.curricula.box_tasks import BoxRunner
-from minimax_lib.curricula.designed import PAIRED
-from minimax_lib.curricula.dr import DR
-from minimax_lib.curricula.episode_replay import EpisodePLR
-from minimax_lib.curricula.generators import GENERATORS
-from minimax_lib.curricula.joint import SelfPlayRunner
-from minimax_lib.curricula.maestro import MaestroRunner
-from minimax_lib.curricula.plr import PLR, PLRSettings
+from minimax_lib.curricula.games.joint import SelfPlayRunner
+from minimax_lib.curricula.games.maestro import MaestroRunner
+from minimax_lib.curricula.levels.accel import ACCEL, ACCELSettings
+from minimax_lib.curricula.levels.designed import PAIRED
+from minimax_lib.curricula.levels.dr import DR
+from minimax_lib.curricula.levels.episode_replay import EpisodePLR
+from minimax_lib.curricula.levels.generators import GENERATORS
+from minimax_lib.curricula.levels.plr import PLR, PLRSettings
+from minimax_lib.curricula.levels.sfl import SFL, SFLSettings
 from minimax_lib.curricula.settings import CurriculumSettings, RolloutSettings, with_rollouts
-from minimax_lib.curricula.sfl import SFL, SFLSettings
-from minimax_lib.curricula.task_runner import TaskRunner
+from minimax_lib.curricula.tasks.boxes import BoxRunner
+from minimax_lib.curricula.tasks.settings import TaskRunner
 from minimax_lib.registry import Registry
 
 RUNNERS: Registry[Any] = Registry(

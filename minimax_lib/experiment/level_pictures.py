@@ -11,11 +11,11 @@ import numpy as np
 
 from minimax_lib.config import Config
 from minimax_lib.envs.registry import make_held_out
-from minimax_lib.experiment.folder import RunFolder
 from minimax_lib.messages import one_line
 from minimax_lib.runners import hosts
 from minimax_lib.runners.build import mesh_of
 from minimax_lib.runners.training import RunnerState
+from minimax_lib.store.folder import RunFolder
 
 FOLDER = "levels"  # in the run's folder
 MOST_TASKS = 4  # of which an episode is drawn
@@ -62,9 +62,9 @@ class LevelPictures:
             return None
 
     def _draw(self, update: int, state: RunnerState) -> Pictures:
-        from minimax_lib.experiment.loaded import LoadedRun
-        from minimax_lib.experiment.saved import Run
         from minimax_lib.pictures import films, galleries  # slow to import, and only needed here
+        from minimax_lib.store.loaded import LoadedRun
+        from minimax_lib.store.saved import Run
 
         run = LoadedRun(Run(self._folder, self._config, None), update, state, self._config.seed)
         draw: dict[str, Callable[[], np.ndarray]] = {

@@ -17,20 +17,20 @@ from minimax_lib import axes
 from minimax_lib.config import Config
 from minimax_lib.envs.base import Level
 from minimax_lib.evaluation.held_out import EvalResult, EvalRunner, evaluation_keys
-from minimax_lib.experiment import archive
-from minimax_lib.experiment.checkpoint import Checkpoints
-from minimax_lib.experiment.files import copy_aside
-from minimax_lib.experiment.folder import RunFolder
 from minimax_lib.experiment.interrupts import StopRequest, exit_status
 from minimax_lib.experiment.level_pictures import LevelPictures
 from minimax_lib.experiment.progress import Progress, Standing
 from minimax_lib.experiment.writers.base import PictureWriter, Row, Writer
-from minimax_lib.experiment.writers.csv import OLD_TABLES, CsvWriter, parsed
 from minimax_lib.loops import LEAST_EFFORT
 from minimax_lib.runners import hosts
 from minimax_lib.runners.devices import DeviceMesh
 from minimax_lib.runners.seeds import Program, Report, finite, learnt_parameters
 from minimax_lib.runners.training import RunnerState
+from minimax_lib.store import archive
+from minimax_lib.store.checkpoint import Checkpoints
+from minimax_lib.store.files import copy_aside
+from minimax_lib.store.folder import RunFolder
+from minimax_lib.store.tables import OLD_TABLES, CsvWriter, parsed
 from minimax_lib.trees import mapped
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ import numpy as np
 
 from minimax_lib.config.evaluate import BANK, BOT, RANDOM, EvaluateSettings
 from minimax_lib.config.shipped import located_run, shipped_agents
-from minimax_lib.curricula.joint import check_game
+from minimax_lib.curricula.games.joint import check_game
 from minimax_lib.envs.against import Against, Bot, random_bot
 from minimax_lib.envs.base import HeldOut
 from minimax_lib.envs.registry import make_held_out
@@ -19,17 +19,17 @@ from minimax_lib.evaluation.matches import (
     GameTasks,
     most_env_steps,
 )
-from minimax_lib.experiment.archive import archived
-from minimax_lib.experiment.files import saved_updates
-from minimax_lib.experiment.folder import RunFolder, no_such_run
-from minimax_lib.experiment.kept_copies import bank_in
-from minimax_lib.experiment.saved import Run, as_trained, find_run
 from minimax_lib.messages import shown
 from minimax_lib.playing.players import bot_of
 from minimax_lib.registry import unknown_name
 from minimax_lib.runners.build import make_agent, make_runner, mesh_of
 from minimax_lib.runners.devices import whole_state
 from minimax_lib.runners.memory import check_task_memory
+from minimax_lib.store.archive import archived
+from minimax_lib.store.files import saved_updates
+from minimax_lib.store.folder import RunFolder, no_such_run
+from minimax_lib.store.kept_copies import bank_in
+from minimax_lib.store.saved import Run, as_trained, find_run
 
 
 @dataclasses.dataclass(frozen=True)

@@ -28,11 +28,11 @@ from minimax_lib.evaluation.matches import (
     chosen_pairs,
     n_games,
 )
-from minimax_lib.experiment.evaluations import as_csv, protocol_columns, write_new
 from minimax_lib.experiment.hardware import say_hardware
 from minimax_lib.experiment.meeting_plan import Meeting
 from minimax_lib.experiment.members import Member, members_of, pairs_of
-from minimax_lib.experiment.saved import Run
+from minimax_lib.store.evaluations import as_csv, protocol_columns, write_new
+from minimax_lib.store.saved import Run
 
 MATCH_SEED = 20230716  # not a seed of training
 LONGEST_NAME = 60  # characters of a file's name that opponents are named in

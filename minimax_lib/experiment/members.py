@@ -15,13 +15,13 @@ from minimax_lib.evaluation.matches import (
     Pair,
     all_pairs,
 )
-from minimax_lib.experiment.kept_copies import bank_of_seed, copy_in, slots_of
 from minimax_lib.experiment.meeting_plan import Meeting
-from minimax_lib.experiment.saved import Run, archived_params, damage, restored_state
 from minimax_lib.opponents.bank import Bank
 from minimax_lib.playing.episodes import mode, sample
 from minimax_lib.playing.players import Player, RandomPlayer, Scripted, Trained
 from minimax_lib.runners.build import make_agent
+from minimax_lib.store.kept_copies import bank_of_seed, copy_in, slots_of
+from minimax_lib.store.saved import Run, archived_params, damage, restored_state
 
 
 @dataclasses.dataclass(frozen=True)

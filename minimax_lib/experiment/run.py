@@ -19,16 +19,11 @@ from minimax_lib.config import Config, to_dict
 from minimax_lib.config.tree import flat
 from minimax_lib.evaluation.held_out import EvalRunner
 from minimax_lib.evaluation.report import final_report
-from minimax_lib.experiment.checkpoint import CheckpointError, Checkpoints, placed
 from minimax_lib.experiment.failures import XLA_ERRORS, training_failure
-from minimax_lib.experiment.folder import RunFolder, RunRefused, completed, differences
 from minimax_lib.experiment.hardware import say_hardware
 from minimax_lib.experiment.interrupts import StopRequest, exit_status
 from minimax_lib.experiment.loop import HeldOutEvaluation, ResumePoint, RunStopped, Training, begun, finished
-from minimax_lib.experiment.origin import origin_of, record
-from minimax_lib.experiment.parameters import named
 from minimax_lib.experiment.progress import Progress
-from minimax_lib.experiment.provenance import configuration_of, edited, free_settings, reasons_fixed
 from minimax_lib.experiment.writers.base import PictureWriter, Writer
 from minimax_lib.experiment.writers.tensorboard import TensorBoardWriter
 from minimax_lib.experiment.writers.wandb import WandbWriter, check_installed
@@ -39,6 +34,11 @@ from minimax_lib.runners.devices import keeps_own
 from minimax_lib.runners.hosts import Hosts
 from minimax_lib.runners.seeds import Program
 from minimax_lib.runners.training import RunnerState
+from minimax_lib.store.checkpoint import CheckpointError, Checkpoints, placed
+from minimax_lib.store.folder import RunFolder, RunRefused, completed, differences
+from minimax_lib.store.origin import origin_of, record
+from minimax_lib.store.parameters import named
+from minimax_lib.store.provenance import configuration_of, edited, free_settings, reasons_fixed
 
 # Settings of how a process is started. They are not recorded, since a run may go on in fewer processes.
 MOMENTARY: dict[str, Any] = {"resume": False, "distributed": False, "hosts": Hosts()}

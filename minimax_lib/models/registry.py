@@ -18,7 +18,7 @@ def register_model(name: str, settings: Any) -> Any:
 
     `settings` is a frozen dataclass whose fields all have defaults. Its method `build(observation_space, action_space)`
     returns a `minimax_lib.models.network.Network`, or raises ValueError where the network cannot take these spaces.
-    The docstring of `Network` says what a network must do, and `minimax_lib.models.conformance.check_model` checks it.
+    The docstring of `Network` says what a network must do, and `minimax_lib.testing.models.check_model` checks it.
     """
     if not (isinstance(settings, type) and dataclasses.is_dataclass(settings) and hasattr(settings, "build")):
         raise ValueError(

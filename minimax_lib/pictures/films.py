@@ -14,8 +14,8 @@ from PIL import Image
 from minimax_lib.envs.base import Environment
 from minimax_lib.envs.drawing import arranged, shrunk
 from minimax_lib.envs.registry import make_held_out
-from minimax_lib.experiment.loaded import Episode
 from minimax_lib.messages import shown
+from minimax_lib.store.loaded import Episode
 
 ENDINGS = (".gif", ".mp4")
 COLOURS = 128  # of a GIF, at most 256

@@ -8,18 +8,18 @@ from typing import Any
 import jax
 import numpy as np
 
-from minimax_lib.curricula.accel import ACCELCurriculum, ACCELState, Mutation
 from minimax_lib.curricula.base import Curriculum, LevelBatch
-from minimax_lib.curricula.designed import DesignedLevels
-from minimax_lib.curricula.parallel import Parallel
-from minimax_lib.curricula.plr import PLRCurriculum
-from minimax_lib.curricula.sfl import SFLCurriculum
+from minimax_lib.curricula.levels.accel import ACCELCurriculum, ACCELState, Mutation
+from minimax_lib.curricula.levels.designed import DesignedLevels
+from minimax_lib.curricula.levels.parallel import Parallel
+from minimax_lib.curricula.levels.plr import PLRCurriculum
+from minimax_lib.curricula.levels.sfl import SFLCurriculum
 from minimax_lib.envs.base import Environment, Level
 from minimax_lib.envs.drawing import stacked, titled
-from minimax_lib.experiment.loaded import KeptLevels, LoadedRun
-from minimax_lib.experiment.saved import as_trained
 from minimax_lib.runners.build import make_runner, mesh_of
 from minimax_lib.runners.training import Runner
+from minimax_lib.store.loaded import KeptLevels, LoadedRun
+from minimax_lib.store.saved import as_trained
 from minimax_lib.trees import tree_size
 
 TITLE = 18  # pixels, the height of letters in titles

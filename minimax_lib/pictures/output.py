@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from minimax_lib.experiment.files import write_atomically
+from minimax_lib.store.files import write_atomically
 
 RECORD = ".minimax-plot.json"  # the fingerprints of the files that were written here, by name
 

@@ -34,7 +34,7 @@ def kept_levels(run: RunTables) -> list[Kept]:
     """The levels that each seed of a run keeps; ValueError in one line where it keeps none or cannot be opened."""
     import jax  # slow to start, as all below; other figures do without
 
-    from minimax_lib.experiment.loaded import load_run
+    from minimax_lib.store.loaded import load_run
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a newer checkpoint that is damaged

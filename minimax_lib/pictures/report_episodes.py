@@ -15,13 +15,13 @@ import numpy as np
 
 from minimax_lib.envs.drawing import PAPER
 from minimax_lib.evaluation.held_out import tasks_of_run
-from minimax_lib.experiment.loaded import Episode, LoadedRun
 from minimax_lib.messages import one_line
 from minimax_lib.pictures.films import moment, tasks_to_show
 from minimax_lib.pictures.html import Html, data_url, joined, json_block, png, swatch, tag
 from minimax_lib.pictures.report_levels import opened, stepper
 from minimax_lib.pictures.report_tables import sentence
 from minimax_lib.pictures.runs import Group
+from minimax_lib.store.loaded import Episode, LoadedRun
 
 SIZE = 20  # pixels, the side of a tile
 MOST_STEPS = 300  # of an episode that are shown

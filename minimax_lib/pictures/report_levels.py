@@ -9,14 +9,14 @@ import jax
 import numpy as np
 
 from minimax_lib.envs.drawing import PAPER
-from minimax_lib.experiment.files import saved_updates
-from minimax_lib.experiment.folder import RunFolder
-from minimax_lib.experiment.loaded import KeptLevels, LoadedRun, load_run
 from minimax_lib.messages import one_line
 from minimax_lib.pictures.galleries import at, facts_of, fresh_levels, has_teacher
 from minimax_lib.pictures.html import Html, data_url, joined, json_block, png, swatch, tag
 from minimax_lib.pictures.report_tables import notes, sentence
 from minimax_lib.pictures.runs import Group, RunTables
+from minimax_lib.store.files import saved_updates
+from minimax_lib.store.folder import RunFolder
+from minimax_lib.store.loaded import KeptLevels, LoadedRun, load_run
 
 Caption = tuple[str, str]  # a level's score, and what else is known of it
 MOST_FACTS = 6  # level metrics in a caption

@@ -10,7 +10,6 @@ import numpy as np
 from minimax_lib.config.help import written
 from minimax_lib.evaluation.statistics import MIN_SEEDS
 from minimax_lib.evaluation.tables import percent, score_cells, spread_columns
-from minimax_lib.experiment.origin import Origin
 from minimax_lib.messages import one_line, shortened
 from minimax_lib.pictures import curves, held_out, style
 from minimax_lib.pictures.html import Html, data_url, joined, svg, swatch, table, tag
@@ -20,6 +19,7 @@ from minimax_lib.pictures.runs import NOT_SET, Group, RunTables, numbers
 from minimax_lib.pictures.scores import ComparedScores, evaluated
 from minimax_lib.pictures.style import Picture
 from minimax_lib.pictures.words import named
+from minimax_lib.store.origin import Origin
 
 # Settings that say where and how a run was carried out, and not what it was.
 PLACES = frozenset({"name", "log_dir", "resume", "compilation_cache", "report", "tensorboard"})

@@ -16,11 +16,11 @@ from minimax_lib.config.files import read_yaml
 from minimax_lib.config.help import written
 from minimax_lib.config.shipped import agent_name, located_run, shipped_agents
 from minimax_lib.config.tree import flat
-from minimax_lib.experiment.folder import RunFolder, completed, no_such_run
-from minimax_lib.experiment.origin import Origin, begun_by_this_version, read_origins
-from minimax_lib.experiment.writers.csv import read_table
 from minimax_lib.messages import shown
 from minimax_lib.registry import unknown_name
+from minimax_lib.store.folder import RunFolder, completed, no_such_run
+from minimax_lib.store.origin import Origin, begun_by_this_version, read_origins
+from minimax_lib.store.tables import read_table
 
 KEYS = ("update", "clock", "seed", "env_steps", "seconds", "steps_per_second")  # columns that are no metric
 METHOD = ("env", "model", "runner", "ppo", "n_updates")  # settings that make a method; runs of one are its seeds

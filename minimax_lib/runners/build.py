@@ -10,11 +10,11 @@ import jax
 from minimax_lib.agents.base import Agent, MeasuresChange
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPOAgent
-from minimax_lib.curricula.accel import ACCEL
 from minimax_lib.curricula.base import Curriculum, Plan
-from minimax_lib.curricula.designed import PAIRED
-from minimax_lib.curricula.dr import DR
-from minimax_lib.curricula.plr import PLR
+from minimax_lib.curricula.levels.accel import ACCEL
+from minimax_lib.curricula.levels.designed import PAIRED
+from minimax_lib.curricula.levels.dr import DR
+from minimax_lib.curricula.levels.plr import PLR
 from minimax_lib.curricula.scores import SCORES, Score
 from minimax_lib.curricula.settings import RolloutSettings
 from minimax_lib.envs.base import Environment

@@ -17,10 +17,10 @@ from minimax_lib.config.train import from_dict, to_dict
 from minimax_lib.config.tree import NAME, Tree, flat, left_behind, overlay
 from minimax_lib.envs.registry import make_held_out
 from minimax_lib.evaluation.held_out import tasks_of_run
-from minimax_lib.experiment.folder import RunFolder
-from minimax_lib.experiment.provenance import FREE
 from minimax_lib.messages import shortened
 from minimax_lib.runners.build import with_runner
+from minimax_lib.store.folder import RunFolder
+from minimax_lib.store.provenance import FREE
 
 NOTES = "trials"  # the folder for what is known of trials outside their runs
 LONGEST, DIGEST = 80, 8  # characters of the readable part of a folder's name, and of the fingerprint behind it

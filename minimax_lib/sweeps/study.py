@@ -26,8 +26,8 @@ from optuna.trial import FrozenTrial, TrialState
 from minimax_lib.config import Config
 from minimax_lib.config.sweep import DIGITS, MOST_TRIALS, Choices, ScoreSettings, Sweep, SweepKeys
 from minimax_lib.config.tree import to_tree
-from minimax_lib.experiment.files import copy_aside, saved_updates, write_atomically
 from minimax_lib.messages import one_line
+from minimax_lib.store.files import copy_aside, saved_updates, write_atomically
 from minimax_lib.sweeps.runs import NOTES, Check, SweepRun, fingerprint, refuse_same, run_of
 
 FILE, JOURNAL, OLD = "sweep.yaml", "journal.log", "old_sweeps"

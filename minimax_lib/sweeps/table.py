@@ -18,9 +18,9 @@ from minimax_lib.config.sweep import ScoreSettings, Sweep
 from minimax_lib.envs.registry import make_held_out
 from minimax_lib.evaluation.held_out import tasks_of_run
 from minimax_lib.evaluation.statistics import MIN_SEEDS
-from minimax_lib.experiment.files import write_atomically
 from minimax_lib.experiment.progress import duration
-from minimax_lib.experiment.writers.csv import read_table
+from minimax_lib.store.files import write_atomically
+from minimax_lib.store.tables import read_table
 from minimax_lib.sweeps.runs import SweepRun, as_text, short_names
 from minimax_lib.sweeps.study import FINISHED, PRUNED, UNFINISHED, WAITING, SweepStudy
 

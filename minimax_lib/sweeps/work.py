@@ -17,16 +17,16 @@ import numpy as np
 import yaml
 from rich.console import Console
 
-from minimax_lib.experiment.files import saved_updates
-from minimax_lib.experiment.folder import locked_folder
 from minimax_lib.experiment.interrupts import StopRequest
 from minimax_lib.experiment.progress import Progress, Standing, duration
 from minimax_lib.messages import printable
+from minimax_lib.store.files import saved_updates
+from minimax_lib.store.folder import locked_folder
 from minimax_lib.sweeps.runs import SweepRun
 from minimax_lib.sweeps.study import FAILED, FINISHED, PRUNED, SweepStudy, write_new
 from minimax_lib.sweeps.table import counted, last_rows, scores_of
 
-TRAIN = (sys.executable, "-m", "minimax_lib.train")
+TRAIN = (sys.executable, "-m", "minimax_lib.commands.train")
 POLL, PLAIN_POLL = 0.2, 30.0  # seconds between two looks at the processes; between two lines where there is no terminal
 GPU_SHARE = 0.9  # of a GPU's memory, for all trials that share it
 REASONS = {signal.SIGKILL: " (too little memory?)"}

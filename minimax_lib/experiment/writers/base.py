@@ -1,11 +1,11 @@
 """The interface of writers."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-Row = Mapping[str, Any]
+from minimax_lib.store.tables import Row
 
 
 class Writer(Protocol):

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from minimax_lib.config.wandb import Wandb
-from minimax_lib.experiment.files import copy_aside, write_atomically
-from minimax_lib.experiment.folder import RunFolder
 from minimax_lib.experiment.writers.base import Row, curves_of
-from minimax_lib.experiment.writers.csv import OLD_TABLES, read_table
 from minimax_lib.messages import one_line
+from minimax_lib.store.files import copy_aside, write_atomically
+from minimax_lib.store.folder import RunFolder
+from minimax_lib.store.tables import OLD_TABLES, read_table
 
 IDS = "wandb.json"  # in the run's folder: the ids of its W&B runs, by seed
 CONNECT_SECONDS = 30.0  # to wait for W&B at the beginning, in the background

@@ -1,0 +1,89 @@
+"""How commands begin and end: what is refused, what is said, and the exit status."""
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from minimax_lib.config.words import as_typed
+from minimax_lib.messages import one_line, printable
+
+Request = TypeVar("Request")
+
+
+def carried_out(
+    argv: Sequence[str] | None, prepare: Callable[[Sequence[str]], Request], work: Callable[[Request], int]
+) -> int:
+    """The exit status of a command with the words `argv` (by default this process's).
+
+    `prepare` checks all that is asked for: its ValueError is one line on stderr and status 2. `work` does it and gives
+    the status: what fails from then on is one line and status 1. Ctrl-C is status 130.
+    """
+    try:
+        request = prepare(sys.argv[1:] if argv is None else argv)
+    except ValueError as error:
+        return refuse(error, argv)
+    except KeyboardInterrupt:
+        return interrupted()
+    try:
+        return work(request)
+    except KeyboardInterrupt:
+        return interrupted()
+    except _failures() as error:  # the types are asked for only when something has failed
+        print(f"error: {printable(failure(error))}", file=sys.stderr)
+        return 1
+
+
+def refuse(error: ValueError, argv: Sequence[str] | None = None) -> int:
+    """2, the exit status for bad input, which is printed as one line, with the flags as they were typed.
+
+    All of this package's messages are one line. An error of several lines is a bug, and keeps its traceback.
+    """
+    if "\n" in str(error):
+        raise error
+    message = as_typed(str(error), sys.argv[1:] if argv is None else argv)
+    print(f"error: {printable(message)}", file=sys.stderr)
+    return 2
+
+
+def without_sweeps(folders: Sequence[str]) -> list[str]:
+    """`folders` without those of sweeps, where something else is named: `runs/*` finds `runs/sweeps` too."""
+    sweeps = [
+        folder for folder in folders if any(Path(folder).glob("sweep.yaml")) or any(Path(folder).glob("*/sweep.yaml"))
+    ]
+    if len(sweeps) == len(folders):
+        return list(folders)  # what is wrong with them is said where runs are read
+    for folder in sweeps:
+        print(f"note: {printable(folder)} holds sweeps, and is left out", file=sys.stderr)
+    return [folder for folder in folders if folder not in sweeps]
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    """What fails without being a bug."""
+    from minimax_lib.store.checkpoint import CheckpointError  # slow to import
+
+    return OSError, CheckpointError
+
+
+def failure(error: Exception) -> str:
+    """What has failed, in a line: of a file, its name and why."""
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return one_line(error)
+
+
+def interrupted() -> int:
+    """Says so; the exit status."""
+    print("interrupted", file=sys.stderr)
+    return 130
+
+
+def nothing_drawn() -> int:
+    """Says so; the exit status."""
+    print("error: nothing can be drawn from these runs", file=sys.stderr)
+    return 1
+
+
+def say(line: str) -> None:
+    """Prints a line."""
+    print(printable(line), flush=True)

@@ -1,0 +1,1 @@
+"""Curricula of games: which level, and against whom."""

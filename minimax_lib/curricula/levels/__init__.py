@@ -1,0 +1,1 @@
+"""Curricula that choose or design the level of an episode."""

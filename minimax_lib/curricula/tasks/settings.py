@@ -1,0 +1,147 @@
+"""The runner `tasks`: its settings, and which task curriculum they make."""
+
+import dataclasses
+import functools
+from typing import Annotated, Any
+
+import jax
+import numpy as np
+
+from minimax_lib.agents.population import AgentPop
+from minimax_lib.curricula.base import Curriculum
+from minimax_lib.curricula.scores import SCORES, Score, check_score
+from minimax_lib.curricula.settings import RolloutSettings
+from minimax_lib.curricula.tasks.agents import AgentTasks
+from minimax_lib.curricula.tasks.evaluation import LifeEvaluation, TaskEvaluation
+from minimax_lib.curricula.tasks.listed import Tasks, listed_levels
+from minimax_lib.curricula.tasks.scoring import AttemptScoring
+from minimax_lib.envs.base import Environment
+from minimax_lib.envs.levels import task_name
+from minimax_lib.registry import unknown_name
+from minimax_lib.tasks.core import episodes_needed
+from minimax_lib.tasks.registry import TASK_CURRICULA, ListedPLRSettings, core_of
+
+MOST_BYTES = 2**28  # of a table of levels: it is a constant of the compiled program
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskSettings(AttemptScoring):
+    """A fixed list of levels, from which a task curriculum draws one for every episode."""
+
+    core: Annotated[Any, TASK_CURRICULA] = ListedPLRSettings()
+    """What decides which levels come next."""
+    n_levels: int = 4000
+    """Levels of the list. Level i is drawn with seed i, and is the same in every run. With the cores plr, tscl and
+    uniform, each of several devices has a part of the list."""
+    share: str = ""
+    """A level metric of whole numbers, such as difficulty. What weight the levels of each value have is reported."""
+    evaluate_every: int = 25
+    """Updates between two evaluations of the tasks. Only for a core that decides by how often each task is solved."""
+    evaluate_episodes: int = 4
+    """Whole episodes on each task in an evaluation. Their steps count as environment steps."""
+    evaluate_where: str = ""
+    """A level metric. Only tasks where it is above 0 are evaluated; the others count as never solved. Empty: all."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.n_levels < 2**31:
+            raise ValueError(f"runner.n_levels is {self.n_levels}: it must be at least 1 and less than {2**31}")
+        for name in ("evaluate_every", "evaluate_episodes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"runner.{name} is {getattr(self, name)}: it must be at least 1")
+        super().__post_init__()
+
+    @property
+    def divided(self) -> tuple[str, ...]:
+        """Each device has a part of the list, if the core can do with a part."""
+        return ("n_levels",) if self.core.divides else ()
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskRunner(RolloutSettings, TaskSettings):
+    """A fixed list of levels. At the end of every episode, a task curriculum draws the next one.
+
+    Where each agent of the environment has a task of its own (`with_tasks`), it draws those in place of levels.
+    """
+
+    @property
+    def n_listed(self) -> int:  # type: ignore[override]
+        """Levels of the list, of all devices together."""
+        return self.n_levels
+
+    def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
+        n_tasks = self._n_tasks(env)
+        core = core_of(self.core, n_tasks, functools.partial(task_name, env))
+        self._check_list(env)
+        tasks = Tasks(
+            env,
+            core,
+            n_rows,
+            self.n_steps,
+            score=scored_by("runner.core.score", self.core.score, env, agent) if core.reads_scores else None,
+            scoring=self.scoring,
+            share=self.share,
+            divided=self.core.divides,
+            evaluation=self._evaluation(env, n_tasks, n_rows, episodes_needed(core)) if episodes_needed(core) else None,
+            n_agents=env.n_agents,
+        )
+        return self._of_agents(tasks) if env.with_tasks else tasks
+
+    def _n_tasks(self, env: Any) -> int:
+        return env.n_tasks if env.with_tasks else self.n_levels
+
+    def _of_agents(self, tasks: Tasks) -> AgentTasks:
+        """The same for agents with their own tasks; ValueError for a setting that means nothing there."""
+        for name in ("share", "evaluate_where"):
+            if getattr(self, name):
+                raise ValueError(
+                    f"runner.{name} is {getattr(self, name)!r}: it must be empty, as the tasks of "
+                    f"{type(tasks.env).__name__} belong to its agents, and have no level metrics"
+                )
+        shared = {field.name: getattr(tasks, field.name) for field in dataclasses.fields(tasks)} | {"divided": False}
+        return AgentTasks(**shared, n_levels=self.n_levels, levels_divided=self.core.divides)
+
+    def _evaluation(self, env: Any, n_tasks: int, n_rows: int, n_needed: int) -> TaskEvaluation:
+        if self.evaluate_episodes < n_needed:
+            raise ValueError(
+                f"runner.evaluate_episodes is {self.evaluate_episodes}: with fewer than {n_needed}, this core "
+                "cannot tell tasks apart"
+            )
+        measured: tuple[int, ...] = tuple(range(n_tasks))
+        if self.evaluate_where:
+            _, facts = listed_levels(env, self.n_levels)
+            measured = tuple(int(i) for i in np.flatnonzero(facts[self.evaluate_where] > 0))
+            if not measured:
+                where = f"runner.evaluate_where is {self.evaluate_where}"
+                raise ValueError(f"{where}: it is above 0 on none of the {self.n_levels} levels")
+        if env.with_tasks:
+            at_once = min(n_rows, -(-len(measured) * self.evaluate_episodes // env.n_agents))
+            return LifeEvaluation(self.evaluate_every, self.evaluate_episodes, measured, at_once, env)
+        return TaskEvaluation(self.evaluate_every, self.evaluate_episodes, measured, min(n_rows, len(measured)))
+
+    def _check_list(self, env: Environment) -> None:
+        level = jax.eval_shape(env.sample_level, jax.random.key(0))
+        n_bytes = self.n_levels * sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(level))
+        if n_bytes > MOST_BYTES:
+            most = MOST_BYTES * self.n_levels // n_bytes
+            raise ValueError(f"runner.n_levels is {self.n_levels}: it must be at most {most} for levels of this size")
+        known = list(jax.eval_shape(env.level_metrics, level))
+        for name in ("share", "evaluate_where"):
+            if getattr(self, name) and getattr(self, name) not in known:
+                raise unknown_name(f"runner.{name}", getattr(self, name), known)
+
+
+def scored_by(setting: str, name: str, env: Environment, agent: AgentPop) -> Score:
+    """The score called `name`, the value of `setting`. ValueError if it cannot be computed step by step."""
+    check_score(setting, name, env.action_space, agent.n, agent.n_values)
+    score = SCORES[name]
+    if not _is_of_attempts(score):
+        able = [other for other in SCORES.names() if _is_of_attempts(SCORES[other])]
+        raise ValueError(
+            f"{setting} is {name!r}: it must be a mean over the steps of one attempt, choose from {', '.join(able)}"
+        )
+    return score
+
+
+def _is_of_attempts(score: Score) -> bool:
+    """Whether the score can be computed of a single attempt."""
+    return score.quantity is not None and (score.adds_best or not score.mixes_scales)

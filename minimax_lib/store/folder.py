@@ -1,0 +1,261 @@
+"""The folder of a run: where its files are, which process may write them, and whether a run may start or go on."""
+
+import contextlib
+import difflib
+import os
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import filelock
+import yaml
+
+from minimax_lib.config.files import read_yaml
+from minimax_lib.config.tree import flat
+from minimax_lib.config.values import convert
+from minimax_lib.registry import unknown_name
+from minimax_lib.store.files import saved_updates, write_atomically
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+UNSET = "not set"
+PARTIAL = ".orbax-checkpoint-tmp"  # a part of the name of a checkpoint that is being written
+NO_REASONS: Mapping[str, str] = MappingProxyType({})
+
+
+class RunRefused(ValueError):
+    """The run cannot start or go on as requested. One line. Nothing of an earlier run has been changed."""
+
+
+class FolderLost(OSError):
+    """The folder has been deleted, moved or taken over while the run was under way. One line."""
+
+
+class RunFolder:
+    """`<log_dir>/<name>/`: the configuration, the tables, the checkpoints and the pictures of one run."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.config = path / "config.yaml"
+        self.metrics = path / "metrics.csv"
+        self.evaluations = path / "eval.csv"
+        self.checkpoints = path / "checkpoints"
+        self.archive = path / "archive"
+        self.tensorboard = path / "tensorboard"
+        self.origin = path / "origin.jsonl"
+        self._owner = path / ".owner"
+        # A lock of the operating system. A file that says "taken" would outlive a killed process.
+        self._lock = filelock.FileLock(path / ".lock", timeout=0)
+        # Unique: not even a later process with the same number has this signature.
+        self._signature = f"{os.getpid()} {uuid.uuid4().hex}\n"
+        self._settings = ""  # the text of the configuration, once the run is admitted
+
+    def holds_run(self) -> bool:
+        """Whether there is anything to lose: a checkpoint, or measurements."""
+        # A configuration alone does not count: a run that was killed before its first interval can just start again.
+        return self.metrics.exists() or bool(saved_updates(self.checkpoints))
+
+    def newest(self) -> str:
+        """A phrase about the newest checkpoint, for messages."""
+        # Without config.yaml the folder was deleted. Checkpoints may still be listed there: a write that was under way
+        # then has made its folder again.
+        if self._settings and not self.config.exists():
+            return "its checkpoints are gone too"
+        updates = saved_updates(self.checkpoints)
+        return f"the newest checkpoint is that of update {updates[-1]:,}" if updates else "there is no checkpoint yet"
+
+    @contextlib.contextmanager
+    def owned(self) -> Iterator[None]:
+        """Makes the folder if there is none, and keeps other processes from running in it.
+
+        The lock ends with the process. Raises RunRefused if a live process owns the folder, if it cannot be written to,
+        or if it holds files but no run. If the block raises RunRefused before `admit` has written anything, the folder
+        is left as it was.
+        """
+        with contextlib.ExitStack() as stack:
+            try:
+                self._check_no_stranger()
+                self.path.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(locked_folder(self.path))
+                signature = self._owner.read_text(encoding="utf-8", errors="replace") if self._owner.exists() else None
+                stack.enter_context(self._lock)
+                write_atomically(self._owner, self._signature)
+            except (filelock.Timeout, BlockingIOError):
+                raise RunRefused(
+                    f"{self.path} is in use by {self._owner_name()}: wait for it, or choose another --name"
+                ) from None
+            except OSError as error:
+                raise _unwritable(self.path, error) from error
+            try:
+                yield
+            except RunRefused:
+                if not self._settings:
+                    self._sign_off(signature)
+                raise
+
+    def _sign_off(self, signature: str | None) -> None:
+        """Restores what the folder had before: the signature `signature`, or no lock at all."""
+        if signature is not None:
+            write_atomically(self._owner, signature)
+            return
+        self._owner.unlink(missing_ok=True)
+        Path(self._lock.lock_file).unlink(missing_ok=True)
+
+    def _check_no_stranger(self) -> None:
+        """RunRefused if the folder holds files that no run has written: the run might overwrite some of them."""
+        if self._owner.exists() or self.holds_run() or not self.path.is_dir():
+            return
+        # Hidden files are not counted, since desktops leave them in every folder. Neither is half a checkpoint: a run
+        # that was writing it while its folder was deleted has left it.
+        names = sorted(path.name for path in self.path.iterdir() if not path.name.startswith("."))
+        if all(PARTIAL in path.name for path in self.checkpoints.glob("*")):
+            names = [name for name in names if name != self.checkpoints.name]
+        if names:
+            listed = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+            raise RunRefused(
+                f"{self.path} holds files and no run ({listed}): choose another --name, or an empty folder"
+            )
+
+    def repaired(self) -> list[str]:
+        """Makes deleted files of the run again, and returns their names.
+
+        Raises FolderLost if the whole folder was deleted or moved, or if another process has taken it over.
+        """
+        if not self.config.exists() and not self._owner.exists():
+            raise FolderLost(f"{self.path} has been taken away while the run was under way")
+        lock = Path(self._lock.lock_file)
+        missing = [path.name for path in (lock, self._owner, self.config) if not path.exists()]
+        if self._owner.name not in missing and self._owner.read_text("utf-8", "replace") != self._signature:
+            raise FolderLost(f"{self.path} has been taken over by {self._owner_name()}")
+        if lock.name in missing:
+            self._lock.release()
+            try:
+                self._lock.acquire()
+            except filelock.Timeout:
+                raise FolderLost(f"{self.path} has been taken over by {self._owner_name()}") from None
+        if self._owner.name in missing:
+            write_atomically(self._owner, self._signature)
+        if self.config.name in missing:
+            write_atomically(self.config, self._settings)
+        return missing
+
+    def admit(
+        self, config: dict[str, Any], resume: bool, free: Collection[str], reasons: Mapping[str, str] = NO_REASONS
+    ) -> None:
+        """Records the configuration, or raises RunRefused.
+
+        A folder without a run takes any configuration, so `resume` may always be given. A folder with a run must be
+        resumed, and only the settings `free` (dotted names) may differ from its own. `reasons` says of settings why
+        they may not differ, where that is not plain.
+        """
+        if self.holds_run():
+            if not resume:
+                raise RunRefused(
+                    f"{self.path} already holds a run: add --resume to continue it, or choose another --name"
+                )
+            self._check_same(config, free, reasons)
+        # It is written on a resume too, since settings in `free` may have changed.
+        self._settings = yaml.safe_dump(config, sort_keys=False)
+        try:
+            write_atomically(self.config, self._settings)
+        except OSError as error:
+            raise _unwritable(self.path, error) from error
+
+    def _check_same(self, config: dict[str, Any], free: Collection[str], reasons: Mapping[str, str]) -> None:
+        saved = self.saved_config()
+        differing = {name: pair for name, pair in differences(completed(saved), config).items() if name not in free}
+        if differing:
+            changes = [change(name, *pair) + reasons.get(name, "") for name, pair in differing.items()]
+            # Where there is a reason, it says what to do.
+            hint = "" if differing.keys() <= reasons.keys() else f" (--config {self.config} gives the run's own)"
+            raise RunRefused(f"cannot resume {self.path} with another configuration: {'; '.join(changes)}{hint}")
+        # The other settings may change, and will be overwritten. But not if nobody can read what they were.
+        from minimax_lib.config import from_dict  # imports JAX
+
+        try:
+            convert(saved.get("plugins", ()), tuple[str, ...], "plugins")
+            from_dict(saved | {"plugins": []})
+        except ValueError as error:
+            raise RunRefused(f"cannot resume {self.path}: {self.config.name} is damaged: {error}") from error
+
+    def saved_config(self) -> dict[str, Any]:
+        """The configuration of the run in the folder; RunRefused if it cannot be read."""
+        try:
+            return read_yaml(self.config)
+        except ValueError as error:
+            raise RunRefused(f"cannot resume {self.path}: {error}") from error
+
+    def _owner_name(self) -> str:
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            return f"process {int(self._owner.read_text(encoding='utf-8').split()[0])}"
+        return "another process"
+
+
+@contextlib.contextmanager
+def locked_folder(path: Path) -> Iterator[None]:
+    """A block in which this process holds a lock on the folder itself; BlockingIOError if another process has it.
+
+    This lock still holds if the lock file is deleted. Windows and some network file systems have no such locks: there
+    it does nothing, and the lock file is the only protection.
+    """
+    if fcntl is None:
+        yield
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if isinstance(error, BlockingIOError):
+                raise
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def no_such_run(path: Path, agents: Iterable[str] = ()) -> ValueError:
+    """The error for a folder that does not exist, with the runs beside it whose names are nearest.
+
+    `agents` are names that could have been meant instead: they are shown where there is no run beside it.
+    """
+    runs = [str(config.parent) for config in path.parent.glob("*/config.yaml")]
+    # However far off (no cutoff): any run of the folder is a better hint than none.
+    nearest = difflib.get_close_matches(str(path), runs, n=5, cutoff=0.0)
+    known = [] if path.is_absolute() else list(agents)
+    if not nearest and not known:
+        return ValueError(f"run {str(path)!r} does not exist")
+    return unknown_name("run", path, nearest or known, [*nearest, *known])
+
+
+def completed(saved: dict[str, Any]) -> dict[str, Any]:
+    """`saved` with the defaults of settings that later versions have added: as the run would be started today."""
+    from minimax_lib.config import from_dict, to_dict  # imports JAX: commands that read tables do without
+
+    try:
+        # Its plugins are left out: whoever resumes the run has imported those that are needed.
+        return to_dict(from_dict(saved | {"plugins": []})) | {"plugins": saved.get("plugins", [])}
+    except ValueError:
+        return saved
+
+
+def change(name: str, old: Any, new: Any) -> str:
+    """A phrase that says how a setting differs."""
+    return f"{name} was {old} and is now {new}"
+
+
+def differences(saved: dict[str, Any], given: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Dotted name -> (saved, given value) of all settings that differ."""
+    # What was saved has been through YAML, which turns tuples into lists. `given` must go the same way.
+    old, new = flat(saved), flat(yaml.safe_load(yaml.safe_dump(given)))
+    names = [*new, *(name for name in old if name not in new)]
+    pairs = {name: (old.get(name, UNSET), new.get(name, UNSET)) for name in names}
+    return {name: (before, now) for name, (before, now) in pairs.items() if before != now}
+
+
+def _unwritable(path: Path, error: OSError) -> RunRefused:
+    return RunRefused(f"cannot write to {path}: {error.strerror or error}")

@@ -1,0 +1,388 @@
+"""A run on disk, loaded to be looked at and played with, as in a notebook."""
+
+import dataclasses
+import functools
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from minimax_lib.agents.base import Agent, TrainState
+from minimax_lib.config import Config, to_dict
+from minimax_lib.config.files import read_yaml
+from minimax_lib.config.shipped import located_run, shipped_agents
+from minimax_lib.config.train import import_plugins
+from minimax_lib.config.values import convert
+from minimax_lib.curricula.games.joint import check_game
+from minimax_lib.curricula.level_buffer import LevelBuffer
+from minimax_lib.curricula.levels.sfl import SFLState
+from minimax_lib.envs.against import Against, AgainstLevel, random_seat
+from minimax_lib.envs.base import Environment, HeldOut, Level
+from minimax_lib.envs.levels import fitted_level
+from minimax_lib.envs.registry import make_held_out
+from minimax_lib.evaluation.held_out import tasks_of_run
+from minimax_lib.messages import shown
+from minimax_lib.opponents.bank import Bank
+from minimax_lib.playing.acting import Episode, act, drawn, episode_of, form_of, leading_axes, opened, record
+from minimax_lib.playing.episodes import alone, mode, sample
+from minimax_lib.runners.build import make_agent
+from minimax_lib.runners.training import RunnerState
+from minimax_lib.store.archive import archived
+from minimax_lib.store.files import saved_updates
+from minimax_lib.store.folder import RunFolder, no_such_run
+from minimax_lib.store.kept_copies import bank_of_seed, copy_in, slots_of
+from minimax_lib.store.kept_levels import KeptLevels
+from minimax_lib.store.origin import Origin, read_origins
+from minimax_lib.store.parameters import save_params
+from minimax_lib.store.saved import Run, archived_params, damage, find_run, restored_state
+from minimax_lib.store.tables import read_table
+from minimax_lib.trees import tree_size
+
+
+def load_run(
+    path: str | Path,
+    plugins: Sequence[str] | None = None,
+    checkpoint: int | Literal["latest"] = "latest",
+    seed: int | None = None,
+    student: int = 0,
+) -> "LoadedRun":
+    """The run in the folder `path`, with the parameters of one seed (by default the first) and student of it.
+
+    `path` may also be the name of a trained agent that ships with the package, as maze/sfl. A run in a folder of that
+    name comes first. Of an agent, as of an archived update (`LoadedRun.archive`) there are the parameters alone.
+
+    `plugins` are modules to import first. What the folder names is never imported by itself: a run with plugins is
+    refused unless `plugins` is given, and `plugins=()` goes on without. Nothing in the folder is changed. ValueError in
+    one line where there is no such run, or not that checkpoint, seed or student of it.
+    """
+    path = located_run(path)
+    if plugins is None:
+        _check_no_plugins(path)
+    else:
+        import_plugins(convert(list(plugins) if not isinstance(plugins, str) else plugins, tuple[str, ...], "plugins"))
+    run = find_run(path, checkpoint, plugins_are_given=plugins is not None)
+    from minimax_lib.store.checkpoint import CheckpointError  # slow: not before the checks
+
+    try:
+        return opened_run(run).of(seed, student)
+    except CheckpointError as error:
+        raise ValueError(str(error)) from None
+
+
+def opened_run(run: Run) -> "LoadedRun":
+    """The run at the update that `run` names, with its first seed; CheckpointError if it cannot be read."""
+    if run.archive is not None:
+        return LoadedRun(run, *_archived_state(run), run.seeds[0])
+    restored = restored_state(run)
+    for update, why in restored.damaged.items():
+        warnings.warn(damage(restored, update, why), stacklevel=3)
+    return LoadedRun(run, restored.update, restored.state, run.seeds[0])
+
+
+def _archived_state(run: Run) -> tuple[int, RunnerState]:
+    """(number of updates, a state that has parameters and nothing else) from the archive of `run`."""
+    update, params = archived_params(run)
+    students = TrainState(params=params, opt_state=None, n_updates=jnp.full(len(run.seeds), update, jnp.int32))
+    return update, RunnerState(clock=None, seed=None, students=students, curriculum=None)  # type: ignore[arg-type]
+
+
+def _check_no_plugins(path: Path) -> None:
+    """ValueError where the run names modules, in the words of Python and not of the command line."""
+    config = RunFolder(path).config
+    if not path.is_dir():
+        raise no_such_run(path, shipped_agents())
+    named = convert(read_yaml(config).get("plugins", ()), tuple[str, ...], "plugins") if config.exists() else ()
+    if named:
+        raise ValueError(
+            f"{str(config)!r} is of a run with plugins, which are imported only if you name them: add "
+            f"plugins={shown(list(named))} if you trust {'it' if len(named) == 1 else 'them'} "
+            "(plugins=() goes on without)"
+        )
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class LoadedRun:
+    """A run, one checkpoint of it, and one seed and student of that checkpoint."""
+
+    run: Run
+    update: int  # the checkpoint
+    state: RunnerState  # all of it: seeds, students, what the curriculum remembers
+    seed: int
+    student: int = 0
+    copy_number: int | None = None  # of the frozen copy in the bank whose parameters these are; None: the student's own
+
+    def __repr__(self) -> str:
+        copy = "" if self.copy_number is None else f", copy {self.copy_number}"
+        return (
+            f"LoadedRun({self.run.name!r}, update {self.update}, seed {self.seed} of {_choice(self.seeds)}, "
+            f"student {self.student} of {_choice(range(self.n_students))}{copy})"
+        )
+
+    def of(self, seed: int | None = None, student: int = 0) -> "LoadedRun":
+        """The same run and checkpoint, with the parameters and levels of another seed (None: this one) or student."""
+        seed = self.seed if seed is None else seed
+        if seed not in self.seeds:
+            raise ValueError(f"seed is {shown(seed)}: {self.run.name} has {_choice(self.seeds)}")
+        if student not in range(self.n_students):
+            raise ValueError(f"student is {shown(student)}: {self.run.name} has {_choice(range(self.n_students))}")
+        return dataclasses.replace(self, seed=int(seed), student=int(student), copy_number=None)
+
+    def copy(self, number: int) -> "LoadedRun":
+        """The same run with the parameters of one of `copies`: it acts and plays as the student did when it joined.
+
+        Levels, tables and all else stay those of the run; `of` leads back to the student. ValueError where there is no
+        such copy.
+        """
+        if number not in self.copies:
+            raise ValueError(
+                f"copy is {shown(number)}: the bank of {self.run.name}, seed {self.seed}, has "
+                f"{', '.join(map(str, self.copies)) or 'none'}"
+            )
+        return dataclasses.replace(self, copy_number=int(number))
+
+    # ------------------------------------------------------------------------------------------ what the run is
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return self.run.folder.path
+
+    @property
+    def config(self) -> Config:
+        return self.run.config
+
+    @property
+    def env(self) -> Environment:
+        return self.config.env
+
+    @functools.cached_property
+    def agent(self) -> Agent:
+        """One student, without its parameters."""
+        return make_agent(self.config).agent
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return self.run.seeds
+
+    @property
+    def n_students(self) -> int:
+        return self.config.runner.n_students
+
+    @property
+    def checkpoints(self) -> list[int]:
+        """The checkpoints that the folder holds now, each the number of its updates, the oldest first."""
+        return saved_updates(self.run.folder.checkpoints)
+
+    @property
+    def archive(self) -> dict[int, Path]:
+        """The files of the archive (`--archive-every`) by the number of their updates, the oldest first.
+
+        `load_params` reads such a file: the parameters of all seeds S and students A, [S, A, ...].
+        """
+        return archived(self.run.folder.archive)
+
+    @property
+    def metrics(self) -> dict[str, np.ndarray]:
+        """metrics.csv by column, of all seeds: numbers, or text where a column has some; empty if there is no table."""
+        return _columns(self.run.folder.metrics)
+
+    @property
+    def evals(self) -> dict[str, np.ndarray]:
+        """eval.csv by column, likewise."""
+        return _columns(self.run.folder.evaluations)
+
+    @property
+    def origins(self) -> list[Origin]:
+        """The versions and machines that the run was trained with, the first one first; empty for older runs."""
+        return read_origins(self.run.folder.origin)
+
+    # ------------------------------------------------------------------------------------------ what it has learnt
+
+    @functools.cached_property
+    def params(self) -> Any:
+        """The parameters of this seed's student: their average over the updates, if the run keeps one.
+
+        Those that training goes on with are in `state.students.params`. Of a copy, they are the copy's.
+        """
+        own = jax.tree.map(lambda x: _at(x, self._place, self.student), self.state.students.evaluated)
+        if self.copy_number is None:
+            return own
+        return jax.tree.map(jnp.asarray, copy_in(self._bank, slots_of(self._bank)[self.copy_number], own))
+
+    @property
+    def copies(self) -> tuple[int, ...]:
+        """The numbers of the student's frozen copies in the bank of this seed, the oldest first.
+
+        The first copy that ever joined has the number 0. ValueError where the run keeps no bank.
+        """
+        return tuple(slots_of(self._bank))
+
+    @functools.cached_property
+    def _bank(self) -> Bank:
+        return bank_of_seed(self.run, self.state.curriculum, self._place)
+
+    @functools.cached_property
+    def curriculum(self) -> Any:
+        """What the curriculum of this seed remembers.
+
+        Where several devices divided a batch, what each device has of its own leads with an axis of devices.
+        """
+        return jax.tree.map(lambda x: _at(x, self._place), self.state.curriculum)
+
+    @property
+    def level_buffer(self) -> KeptLevels:
+        """The levels that this seed keeps to replay them, those of all devices; ValueError where it keeps none."""
+        if self.run.archive is not None:
+            raise ValueError(f"{self.run.parameters_alone}: levels are in checkpoints")
+        state = self.curriculum
+        for part in _parts(state, LevelBuffer):
+            known = (part.filled, part.scores, part.best_returns, part.ages, part.n_mutations)
+            return self._kept(part.levels, *known, part.ancestors or None)
+        for part in _parts(state, SFLState):
+            # The first batch is scored before it is played: since then every slot is filled.
+            return self._kept(part.levels, np.full(part.learnability.shape, self.update > 0), part.learnability)
+        raise ValueError(f"{self.path} keeps no levels: its runner is {to_dict(self.config)['runner']['name']!r}")
+
+    def _kept(self, levels: Level, *slots: Any) -> KeptLevels:
+        parts = jax.device_get((levels, *slots))
+        n_leading = np.ndim(slots[0])  # slots, and before them devices, or co-players that have a buffer each
+        return KeptLevels(*jax.tree.map(lambda x: x.reshape(-1, *x.shape[n_leading:]), parts))
+
+    @property
+    def _place(self) -> int:
+        return self.seeds.index(self.seed)
+
+    def export(self, path: str | Path) -> Path:
+        """Writes the parameters of this seed's student as an .npz file, for `load_params` and any other program.
+
+        See `save_params`. The text `about` in it says where they are from.
+        """
+        config = to_dict(self.config)
+        about = {"update": self.update, "seed": self.seed, "student": self.student, "config": config}
+        about |= {} if self.copy_number is None else {"copy": self.copy_number}
+        return save_params(path, self.params, about)
+
+    # ------------------------------------------------------------------------------------------ acting and playing
+
+    def act(self, obs: Any, carry: Any = None, first: Any = None, key: jax.Array | None = None) -> tuple[Any, Any]:
+        """(action, memory after it), for one observation or for rows of them [R, ...].
+
+        `carry` is the memory from the call before; None is an empty one, with which an episode begins. `first` (bool,
+        or bool[R]) says that an observation opens an episode although memory is given, and clears that memory.
+        Without a `key` the action is the most likely one, with a key it is drawn from the policy. Of an environment
+        with several agents, an observation is that of one agent, and those of all agents are rows.
+        """
+        obs, n_rows = self._rows(obs)
+        shape = (1,) if n_rows is None else (n_rows,)
+        fresh = carry is None
+        carry = self.agent.init_carry(shape) if fresh else carry
+        sizes = {x.shape[0] for x in jax.tree.leaves(carry)}
+        if sizes - {shape[0]}:
+            raise ValueError(f"carry is the memory of {sizes.pop()} rows: obs has {shape[0]}")
+        opens = jnp.broadcast_to(jnp.asarray(fresh if first is None else first, bool), shape)
+        choose, key = (mode, jax.random.key(0)) if key is None else (sample, key)
+        action, carry = act(self.env, self.agent, choose, key, self.params, obs, carry, opens | fresh)
+        return (jax.tree.map(lambda x: x[0], action) if n_rows is None else action), carry
+
+    def _rows(self, obs: Any) -> tuple[Any, int | None]:
+        """(obs [R, ...] in the types that the agent was trained on, R; None if `obs` was a single one)."""
+        forms = jax.eval_shape(self._opening_obs, jax.random.key(0))
+        leading = leading_axes(obs, forms)
+        if leading is None or len(leading) > 1:
+            raise ValueError(f"obs is {form_of(obs)}: it must be {form_of(forms)}, or rows of such")
+        obs = jax.tree.map(lambda x, form: jnp.asarray(x, form.dtype), obs, forms)
+        return (obs, leading[0]) if leading else (jax.tree.map(lambda x: x[None], obs), None)
+
+    def _opening_obs(self, key: jax.Array) -> Any:
+        """What one agent sees first."""
+        obs = self.env.reset(key, self.env.sample_level(key))[1].obs
+        return jax.tree.map(lambda x: x[0], obs) if self.env.multi_agent else obs
+
+    def play(self, level: Level | str | None = None, key: jax.Array | None = None, greedy: bool = False) -> Episode:
+        """An episode of the agent on `level`: one of the environment, the name of a held-out task, or a random one.
+
+        The same `key` gives the same episode; without one it is `jax.random.key(0)`. In a game for two, a task says who
+        sits in the other seat. On any other level it is a random player, and the seats are drawn.
+        """
+        k_level, k_play = jax.random.split(jax.random.key(0) if key is None else key)
+        env = self._env_for_one()
+        if level is None:
+            level = env.sample_level(k_level)
+        elif isinstance(level, str):
+            held_out = self._held_out((level,))
+            if len(held_out.names) > 1:
+                raise ValueError(f"level is {level!r}, a group of {len(held_out.names)} tasks: name one of them")
+            env, sampled = held_out.env, held_out.sample(k_level, 1)
+            level = jax.tree.map(lambda x: x[0, 0], sampled)
+        else:
+            level = fitted_level(self.env, level)
+            if env is not self.env:
+                level = AgainstLevel(level, jnp.zeros((), jnp.int32), random_seat(k_level))
+        return self._played(env, jax.tree.map(lambda x: x[None], level), k_play, greedy)[0]
+
+    def _env_for_one(self) -> Environment:
+        """The environment, with a random player in the other seat of a game; ValueError where there are more seats."""
+        if not self.env.multi_agent:
+            return self.env
+        check_game(self.env)
+        return Against(self.env)
+
+    def play_tasks(
+        self, tasks: Sequence[str], key: jax.Array | None = None, greedy: bool = False
+    ) -> dict[str, Episode]:
+        """An episode of the agent on each of the held-out tasks, by name. Groups of tasks have names too."""
+        k_level, k_play = jax.random.split(jax.random.key(0) if key is None else key)
+        held_out = self._held_out(tasks)
+        levels = jax.jit(lambda key: held_out.sample(key, 1))(k_level)
+        played = self._played(held_out.env, jax.tree.map(lambda x: x[:, 0], levels), k_play, greedy)
+        return dict(zip(held_out.names, played, strict=True))
+
+    def _held_out(self, tasks: Sequence[str]) -> HeldOut:
+        protocol = self.config.eval.protocol
+        tasks = tasks_of_run(tasks, self.config.runner)
+        return make_held_out(self.env, tasks, **({} if protocol is None else {"protocol": protocol}))
+
+    def _played(self, env: Environment, levels: Level, key: jax.Array, greedy: bool) -> list[Episode]:
+        """An episode on each of `levels` [R, ...]."""
+        episodes = alone(env, self.agent, mode if greedy else sample)
+        recording, levels = jax.device_get((record(episodes, key, (self.params,), levels), levels))
+        return [episode_of(env, recording, levels, row) for row in range(tree_size(levels))]
+
+    def draw(self, levels: Level, captions: Sequence[str] = (), columns: int = 6) -> np.ndarray:
+        """u8[H, W, 3]: the levels [n, ...] as episodes open on them; ValueError where the environment draws none."""
+        n = tree_size(levels)
+        levels = jax.tree.map(jnp.asarray, levels)
+        states = jax.device_get(opened(self.env, jax.random.split(jax.random.key(0), n), levels))
+        return drawn(self.env, jax.tree.map(lambda x: x[None], states), captions, columns)
+
+
+def _at(x: jax.Array, *place: int) -> jax.Array:
+    """`x[place]`, without a program that is compiled for each shape."""
+    return x[place] if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else jnp.asarray(np.asarray(x)[place])
+
+
+def _parts(tree: Any, kind: type) -> list[Any]:
+    """The parts of a tree that are of the type `kind`."""
+    found = jax.tree.leaves(tree, is_leaf=lambda part: isinstance(part, kind))
+    return [part for part in found if isinstance(part, kind)]
+
+
+def _columns(path: Path) -> dict[str, np.ndarray]:
+    columns, rows = read_table(path)
+    return {name: _column([row[name] for row in rows]) for name in columns}
+
+
+def _column(cells: list[str]) -> np.ndarray:
+    """Numbers, NaN where a cell is empty; text if some cell is no number."""
+    try:
+        return np.array([float(cell or "nan") for cell in cells])
+    except ValueError:
+        return np.array(cells)
+
+
+def _choice(numbers: Sequence[int]) -> str:
+    return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"

@@ -1,0 +1,1 @@
+"""Checks for what others write: environments, curricula, networks."""
