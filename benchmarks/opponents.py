@@ -22,7 +22,7 @@ from common import environment_facts
 
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, PPOAgent
-from minimax_lib.curricula.games.joint import SelfPlayRunner
+from minimax_lib.curricula.games.joint import SelfPlayMethod
 from minimax_lib.curricula.levels.dr import DR
 from minimax_lib.envs.against import Against
 from minimax_lib.envs.lasertag.lasertag import LaserTag
@@ -89,7 +89,7 @@ def main() -> None:
     rows = {"n_parallel": 32, "n_steps": 256}
 
     def against(n: int) -> SeedRunner:
-        return program(game, SelfPlayRunner(**rows, n_opponents=n, capacity=32, every=10**6))
+        return program(game, SelfPlayMethod(**rows, n_opponents=n, capacity=32, every=10**6))
 
     programs = {
         "32 mazes": program(AMaze(), DR(**rows)),

@@ -25,7 +25,7 @@ from minimax_lib.commands.evaluate import main as evaluate
 from minimax_lib.config.evaluate import EvaluateSettings
 from minimax_lib.envs.registry import make_held_out
 from minimax_lib.evaluation.held_out import evaluation_keys
-from minimax_lib.evaluation.robustness import RobustRunner, level_key
+from minimax_lib.evaluation.robustness import RobustEvaluator, level_key
 from minimax_lib.evaluation.statistics import MIN_SEEDS, SHARES, bootstrap_interval, interquartile_mean
 from minimax_lib.evaluation.tables import Scores, level_scores
 from minimax_lib.pictures.held_out import improvement_probability
@@ -85,7 +85,7 @@ def levels_of(run: Run, method: str, args: argparse.Namespace) -> list[Row]:
         flags = ["--robust", "--n-levels", str(args.n_levels)]
         return evaluated(run, settings, flags, share_names(settings), which)
     loaded = load_run(run.folder.path)
-    program = RobustRunner(env, loaded.agent, settings.robust_protocol)
+    program = RobustEvaluator(env, loaded.agent, settings.robust_protocol)
     params = jax.tree.map(lambda x: x[None], loaded.params)
     result = program.evaluate(level_key(settings.seed), evaluation_keys(run.seeds, settings.seed), params)
     return rows_of(run, loaded.update, level_scores(SHARES, run.seeds, result), settings, which)

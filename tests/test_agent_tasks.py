@@ -13,7 +13,7 @@ from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, PPOAgent
 from minimax_lib.curricula.tasks.agents import AgentTasks
 from minimax_lib.curricula.tasks.evaluation import LifeEvaluation
-from minimax_lib.curricula.tasks.settings import TaskRunner
+from minimax_lib.curricula.tasks.settings import TasksMethod
 from minimax_lib.models.settings import FeedForward
 from minimax_lib.runners.build import trained_with
 from minimax_lib.runners.devices import DeviceMesh, DeviceRunner
@@ -38,7 +38,7 @@ class FromTheMiddle(Walk):
 
 
 def trained(env, **settings):
-    return trained_with(env, still_agent(env), TaskRunner(n_parallel=3, n_steps=10, **settings))
+    return trained_with(env, still_agent(env), TasksMethod(n_parallel=3, n_steps=10, **settings))
 
 
 @pytest.mark.deep
@@ -181,7 +181,7 @@ def test_lives_on_different_tasks_share_a_world():
 
 @pytest.mark.deep
 def test_on_four_devices_all_know_the_results_of_all():
-    settings = TaskRunner(n_parallel=8, n_steps=10, n_levels=8).per_device(4)
+    settings = TasksMethod(n_parallel=8, n_steps=10, n_levels=8).per_device(4)
     assert settings.n_levels == 2
     network = FeedForward(dense_width=8, head_width=8).build(FOUR.observation_space, FOUR.action_space)
     agent = AgentPop(PPOAgent(network, PPO(n_epochs=1), 10), 1)

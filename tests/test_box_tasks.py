@@ -11,7 +11,7 @@ import pytest
 from flax import struct
 
 from minimax_lib.curricula.base import Curriculum
-from minimax_lib.curricula.tasks.boxes import BoxRunner
+from minimax_lib.curricula.tasks.boxes import BoxMethod
 from minimax_lib.envs.base import Environment, opening, transition
 from minimax_lib.envs.levels import level_of_list
 from minimax_lib.envs.maze.amaze import AMaze
@@ -137,7 +137,7 @@ class Spy(Curriculum):
 @functools.cache
 def program_of(core, n_devices=1, n_seeds=1):
     env = Rectangles()
-    settings = BoxRunner(n_parallel=N_ROWS, n_steps=N_STEPS, core=core).per_device(n_devices)
+    settings = BoxMethod(n_parallel=N_ROWS, n_steps=N_STEPS, core=core).per_device(n_devices)
     agent = still_agent(env)
     curriculum = Spy(settings.build(env, agent, settings.n_parallel))
     runner = runner_of(env, agent, curriculum, N_STEPS, Flowing())
@@ -260,7 +260,7 @@ def test_a_point_of_the_box_is_a_pendulum():
 def test_a_pendulum_grows_heavier():
     env = PENDULUM
     core = AnnealingSettings(("mass=0.5", "torque=6"), ("mass=1.5", "torque=2"), total_steps=100)
-    settings = BoxRunner(n_parallel=2, n_steps=4, core=core)
+    settings = BoxMethod(n_parallel=2, n_steps=4, core=core)
     program = SeedRunner(trained_with(TimeLimit(env, 4), small_agent(env), settings), 2)
     state, found = program.init(0), []
     for n in range(16):
@@ -289,7 +289,7 @@ def test_seeds_and_resumed_runs_are_the_same():
 def test_it_conforms(name):
     env = Rectangles()
     agent = small_agent(env)
-    check_curriculum(BoxRunner(core=CORES[name], n_steps=16).build(env, agent, 4), env, KEY, agent)
+    check_curriculum(BoxMethod(core=CORES[name], n_steps=16).build(env, agent, 4), env, KEY, agent)
 
 
 def test_a_box_of_levels_is_checked():
@@ -336,7 +336,7 @@ def test_a_box_of_levels_is_checked():
 def test_settings_that_do_not_fit_the_box_are_refused(core, message):
     env = Rectangles()
     with pytest.raises(ValueError, match=message):
-        trained_with(env, small_agent(env), BoxRunner(core=core))
+        trained_with(env, small_agent(env), BoxMethod(core=core))
 
 
 @pytest.mark.parametrize(
@@ -351,4 +351,4 @@ def test_settings_that_do_not_fit_the_box_are_refused(core, message):
 def test_an_environment_without_a_box_is_refused(env):
     assert jax.eval_shape(lambda number: level_of_list(env, number), jnp.int32(0)) is not None
     with pytest.raises(ValueError, match=r"runner is box, and the levels of \w+ are no points of a box"):
-        BoxRunner().build(env, small_agent(env), 4)
+        BoxMethod().build(env, small_agent(env), 4)

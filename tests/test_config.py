@@ -23,7 +23,7 @@ from minimax_lib.config.values import Words, convert
 from minimax_lib.curricula.levels.finite import FiniteList
 from minimax_lib.curricula.levels.plr import PLR
 from minimax_lib.curricula.registry import RUNNERS
-from minimax_lib.curricula.tasks.settings import TaskRunner
+from minimax_lib.curricula.tasks.settings import TasksMethod
 from minimax_lib.envs.registry import ENVS
 from minimax_lib.messages import UNPRINTABLE
 from minimax_lib.models.registry import MODELS
@@ -351,8 +351,8 @@ def test_every_experiment_is_shipped_and_says_what_it_is_in_its_first_line():
         ({"ppo": PPO}, {}),
         ({"runner": PLR(generator="finite")}, {"runner": PLR(generator=FiniteList())}),
         (
-            {"runner": TaskRunner(core=StratifiedSettings(inner="sfl"))},
-            {"runner": TaskRunner(core=StratifiedSettings(inner=SFLSettings()))},
+            {"runner": TasksMethod(core=StratifiedSettings(inner="sfl"))},
+            {"runner": TasksMethod(core=StratifiedSettings(inner=SFLSettings()))},
         ),
         ({"plugins": ["json"]}, {"plugins": ("json",)}),
         ({"seed": 3, "resume": True}, {"seed": 3, "resume": True}),

@@ -15,7 +15,7 @@ from minimax_lib.envs.base import Environment, TimeStep
 from minimax_lib.envs.maze.amaze import AMaze
 from minimax_lib.envs.spaces import Box, Discrete
 from minimax_lib.evaluation.held_out import EvalRunner, Evaluation, evaluation_keys
-from minimax_lib.evaluation.robustness import RobustProtocol, RobustResult, RobustRunner, worst_levels
+from minimax_lib.evaluation.robustness import RobustEvaluator, RobustProtocol, RobustResult, worst_levels
 from minimax_lib.playing.episodes import alone, mode, smaller_batches
 
 RIGHT, STAY = 0, 1
@@ -298,7 +298,7 @@ class Coin(Environment):
 
 @pytest.fixture(scope="module")
 def coins():
-    return RobustRunner(Coin(), Walker(), RobustProtocol(n_levels=4000, n_episodes=5, n_rows=7000))
+    return RobustEvaluator(Coin(), Walker(), RobustProtocol(n_levels=4000, n_episodes=5, n_rows=7000))
 
 
 @pytest.fixture(scope="module")
@@ -345,21 +345,21 @@ def test_worst_levels_by_hand():
 
 
 def test_an_environment_that_cannot_tell_uses_all_levels():
-    runner = RobustRunner(Corridor(), Walker(), RobustProtocol(n_levels=50, n_episodes=2))
+    runner = RobustEvaluator(Corridor(), Walker(), RobustProtocol(n_levels=50, n_episodes=2))
     assert not runner.knows_solvable
     assert runner.draw_levels(jax.random.key(0)).limit.shape == (50,)
 
 
 @pytest.mark.deep
 def test_an_evaluation_of_an_environment_that_cannot_tell_uses_all_levels():
-    runner = RobustRunner(Corridor(), Walker(), RobustProtocol(n_levels=50, n_episodes=2))
+    runner = RobustEvaluator(Corridor(), Walker(), RobustProtocol(n_levels=50, n_episodes=2))
     result = runner.evaluate(jax.random.key(0), evaluation_keys([0]), jnp.ones(1, jnp.float32))
     assert result.ranking.shape == (1, 50)
     np.testing.assert_array_equal(result.ranking, result.reported)  # nothing random about it
 
 
 def test_hopeless_level_generators_are_given_up():
-    runner = RobustRunner(Coin(least=2.0), Walker(), RobustProtocol(n_levels=20, n_episodes=1))
+    runner = RobustEvaluator(Coin(least=2.0), Walker(), RobustProtocol(n_levels=20, n_episodes=1))
     with pytest.raises(ValueError, match=r"^only 0 of \d+ random levels can be solved: 20 are needed$"):
         runner.draw_levels(jax.random.key(0))
 

@@ -302,11 +302,10 @@ def test_pictures_come_at_their_interval_and_change_nothing(tmp_path, monkeypatc
 
 
 def test_tensorboard_gets_the_pictures(tmp_path):
-    from minimax_lib.experiment.writers.base import PictureWriter
     from minimax_lib.experiment.writers.tensorboard import TensorBoardWriter
 
     writer = TensorBoardWriter(tmp_path)
-    assert isinstance(writer, PictureWriter)
+    assert hasattr(writer, "write_pictures")
     writer.write_pictures(20, 3, {"best": np.zeros((4, 5, 3), np.uint8)})
     writer.close()
     (file,) = (tmp_path / "seed_3").iterdir()

@@ -12,8 +12,8 @@ from flax import struct
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, PPOAgent
 from minimax_lib.curricula.base import level_batch
-from minimax_lib.curricula.games.joint import SelfPlayRunner, bank_metrics, duel_of
-from minimax_lib.curricula.games.maestro import MaestroRunner
+from minimax_lib.curricula.games.joint import SelfPlayMethod, bank_metrics, duel_of
+from minimax_lib.curricula.games.maestro import MaestroMethod
 from minimax_lib.curricula.levels.accel import ACCELSettings
 from minimax_lib.curricula.levels.dr import RandomLevels
 from minimax_lib.curricula.levels.plr import PLRSettings
@@ -226,7 +226,7 @@ def test_a_duel_needs_two_agents_and_one_student():
     with pytest.raises(ValueError, match="2 students"):
         BatchDuel(BatchMultiEnv(GAME, 2), agent.agent)
     with pytest.raises(ValueError, match=r"Walk has 1 agent: opponents need a game for 2"):
-        SelfPlayRunner().build(Walk(), agent, 8)
+        SelfPlayMethod().build(Walk(), agent, 8)
 
 
 # -------------------------------------------------------------------------------------------------- curricula over both
@@ -270,7 +270,7 @@ def test_games_against_copies_are_booked(method):
 
 @pytest.mark.deep
 def test_the_window_holds_the_games_of_the_last_batch():
-    state, reports = stepped(SelfPlayRunner(**SMALL | {"capacity": 1, "every": 1000, "window": 8}), 4)
+    state, reports = stepped(SelfPlayMethod(**SMALL | {"capacity": 1, "every": 1000, "window": 8}), 4)
     record = state.curriculum.bank.record
     assert record.n_games[0] == sum(r["games/ended"] for r in reports) == 4 * 8  # the first game of each of 8 rows
     outcomes = np.asarray(record.outcomes[0])
@@ -309,7 +309,7 @@ def test_the_rates_of_a_bank_are_those_of_its_record():
 
 @pytest.mark.deep
 def test_self_play_meets_the_student_as_it_is_now():
-    state, reports = stepped(SelfPlayRunner(**SMALL, opponents=SelfPlaySettings()), 4)
+    state, reports = stepped(SelfPlayMethod(**SMALL, opponents=SelfPlaySettings()), 4)
     assert all(r["games/live"] == 1 for r in reports)
     assert not state.curriculum.bank.record.n_games.any()
 
@@ -326,7 +326,7 @@ def test_self_play_meets_the_student_as_it_is_now():
     ids=["dr", "plr", "parallel_plr", "sfl"],
 )
 def test_any_curriculum_of_levels_goes_with_any_of_opponents(levels):
-    state, reports = stepped(SelfPlayRunner(**SMALL, levels=levels, opponents=PFSPSettings()), 6)
+    state, reports = stepped(SelfPlayMethod(**SMALL, levels=levels, opponents=PFSPSettings()), 6)
     assert all(np.isfinite(r["games/won"]) for r in reports)
     assert state.curriculum.bank.record.n_games.sum() > 0
     assert state.students.n_updates[0] > 0
@@ -343,7 +343,7 @@ def test_levels_in_the_buffer_have_scores(method):
 
 @pytest.mark.deep
 def test_a_level_is_scored_by_games_that_have_ended():
-    state, _ = stepped(SelfPlayRunner(**SMALL, levels=BUFFER), 6)
+    state, _ = stepped(SelfPlayMethod(**SMALL, levels=BUFFER), 6)
     buffer = state.curriculum.levels.buffer
     assert np.isfinite(buffer.scores[buffer.filled]).all()
     assert int(buffer.filled.sum()) == 6  # there are six levels in this world
@@ -366,7 +366,7 @@ def test_attempts_are_games_against_the_opponents():
 @pytest.mark.deep
 def test_seeds_in_a_vmap_are_those_alone():
     agent = agent_of()
-    runner = trained_with(GAME, agent, SelfPlayRunner(**SMALL, levels=BUFFER, opponents=PFSPSettings()))
+    runner = trained_with(GAME, agent, SelfPlayMethod(**SMALL, levels=BUFFER, opponents=PFSPSettings()))
     several, alone = SeedRunner(runner, 2), SeedRunner(runner, 1)
     both, _ = several.run(several.init(0), 5)
     one, _ = alone.run(alone.init(1), 5)
@@ -379,15 +379,15 @@ def test_seeds_in_a_vmap_are_those_alone():
 def test_bad_settings_are_refused():
     agent = agent_of()
     with pytest.raises(ValueError, match=r"runner.n_opponents is 3: it must divide the 8 rows \(try 2\)"):
-        SelfPlayRunner(n_parallel=8, n_opponents=3).build(GAME, agent, 8)
+        SelfPlayMethod(n_parallel=8, n_opponents=3).build(GAME, agent, 8)
     with pytest.raises(ValueError, match=r"runner.every is 0: it must be at least 1"):
-        SelfPlayRunner(every=0)
+        SelfPlayMethod(every=0)
     with pytest.raises(ValueError, match=r"runner.uniform is 1.5: it must be between 0 and 1"):
-        MaestroRunner(uniform=1.5)
+        MaestroMethod(uniform=1.5)
     with pytest.raises(ValueError, match=r"runner.plr.parallel is True"):
-        MaestroRunner(plr=PLRSettings(parallel=True))
+        MaestroMethod(plr=PLRSettings(parallel=True))
     with pytest.raises(ValueError, match=r"no mutation is registered for Race"):
-        SelfPlayRunner(**SMALL, levels=ACCELSettings()).build(GAME, agent, 8)
+        SelfPlayMethod(**SMALL, levels=ACCELSettings()).build(GAME, agent, 8)
 
 
 # ------------------------------------------------------------------------------------------------------------- MAESTRO
@@ -396,8 +396,8 @@ def test_bad_settings_are_refused():
 @pytest.mark.deep
 def test_with_one_co_player_it_is_plr_against_it():
     one = SMALL | {"capacity": 1, "every": 1000}
-    joint, reports = stepped(SelfPlayRunner(**one | {"n_opponents": 1}, levels=BUFFER), 8)
-    maestro, again = stepped(MaestroRunner(**one, plr=BUFFER), 8)
+    joint, reports = stepped(SelfPlayMethod(**one | {"n_opponents": 1}, levels=BUFFER), 8)
+    maestro, again = stepped(MaestroMethod(**one, plr=BUFFER), 8)
     same(joint.students, maestro.students)
     buffers = maestro.curriculum.buffers
     same(joint.curriculum.levels.buffer, jax.tree.map(lambda x: x[0], buffers))
@@ -410,8 +410,8 @@ def test_with_one_co_player_it_is_plr_against_it():
 def test_without_scores_and_replay_it_is_fictitious_self_play():
     never = PLRSettings(capacity=16, replay_prob=0.0, robust=False)
     settings = SMALL | {"n_opponents": 1}
-    joint, reports = stepped(SelfPlayRunner(**settings, levels=never, opponents=FictitiousSelfPlaySettings()), 9)
-    maestro, again = stepped(MaestroRunner(**settings, plr=never, uniform=1.0), 9)
+    joint, reports = stepped(SelfPlayMethod(**settings, levels=never, opponents=FictitiousSelfPlaySettings()), 9)
+    maestro, again = stepped(MaestroMethod(**settings, plr=never, uniform=1.0), 9)
     same(joint.students, maestro.students)
     same(joint.curriculum.bank, maestro.curriculum.bank)
     ages = [float(r["maestro/age"]) for r in again]
@@ -441,7 +441,7 @@ def test_an_old_co_player_leaves_its_levels_and_the_others_keep_theirs():
 @pytest.mark.deep
 def test_a_new_co_player_comes_first_and_an_old_one_leaves_its_levels():
     agent = agent_of()
-    runner = trained_with(GAME, agent, MaestroRunner(**SMALL | {"capacity": 3}, plr=BUFFER, uniform=0.0))
+    runner = trained_with(GAME, agent, MaestroMethod(**SMALL | {"capacity": 3}, plr=BUFFER, uniform=0.0))
     state, step = runner.init(KEY), jax.jit(runner.step)
     for clock in range(12):
         before = state.curriculum
@@ -461,7 +461,7 @@ def test_a_new_co_player_comes_first_and_an_old_one_leaves_its_levels():
 
 def test_the_co_player_of_the_highest_score_is_met():
     agent = agent_of()
-    maestro = MaestroRunner(**SMALL, plr=BUFFER, uniform=0.25).build(GAME, agent, 8)
+    maestro = MaestroMethod(**SMALL, plr=BUFFER, uniform=0.25).build(GAME, agent, 8)
     state = jax.device_get(jax.eval_shape(maestro.init, KEY))
     zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), (state.bank.record, state.buffers))
     record = zeros[0].replace(serial=np.array([4, 1, 2, -1], np.int32), n_added=np.int32(5))
@@ -519,7 +519,7 @@ def test_buffers_of_different_co_players_separate():
     strong = [biased(one, 0), biased(one, 2)]
     # "neg_return" is the regret here: the most that anybody can get against them there is 0.
     plr = PLRSettings(capacity=24, min_fill=1.0, score="neg_return", replay_prob=0.0)
-    settings = MaestroRunner(n_parallel=8, n_steps=1, capacity=2, every=1000, plr=plr, uniform=1.0)
+    settings = MaestroMethod(n_parallel=8, n_steps=1, capacity=2, every=1000, plr=plr, uniform=1.0)
     maestro = settings.build(env, agent, 8)
     state = maestro.init(KEY)
     bank = banks.Bank(
@@ -545,7 +545,7 @@ def test_buffers_of_different_co_players_separate():
     assert positive.mean() - negative.mean() > 2 * error
     assert (negative[scores[0] > 0] < 0).all()
     # A single buffer for both mixes the two sides.
-    joint = SelfPlayRunner(n_parallel=8, n_steps=1, capacity=2, every=1000, n_opponents=2, levels=plr)
+    joint = SelfPlayMethod(n_parallel=8, n_steps=1, capacity=2, every=1000, n_opponents=2, levels=plr)
     mixed = joint.build(env, agent, 8)
     duel = duel_of(bank, jnp.arange(2, dtype=jnp.int32), one)
     pairs = CurrentStudents(BatchDuel(batch_of(env), agent.agent, 2), agent, weak, 1)

@@ -17,7 +17,7 @@ from minimax_lib.curricula.levels.plr import PLR
 from minimax_lib.curricula.outcome import RolloutOutcome
 from minimax_lib.curricula.scores import SCORES, over_agents
 from minimax_lib.curricula.tasks.listed import listed_levels
-from minimax_lib.curricula.tasks.settings import TaskRunner
+from minimax_lib.curricula.tasks.settings import TasksMethod
 from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.envs.lasertag.lasertag import LaserTag
 from minimax_lib.envs.matrix_game import MATCHING_PENNIES, UNEVEN_ROCK_PAPER_SCISSORS, MatrixGame
@@ -520,7 +520,7 @@ def test_what_needs_one_agent_is_refused(settings, message):
 def test_the_agents_of_an_environment_share_its_task():
     """Results are those of every life, and an environment goes on to its next task when nobody lives."""
     n_rows, n_steps = 3, 10
-    settings = TaskRunner(n_parallel=n_rows, n_steps=n_steps, n_levels=5)
+    settings = TasksMethod(n_parallel=n_rows, n_steps=n_steps, n_levels=5)
     runner = trained_with(FOUR, agent_of(FOUR), settings)
     tasks, state = runner.curriculum, runner.init(KEY)
     levels = np.asarray(listed_levels(FOUR, 5)[0])  # [5, G, 2]

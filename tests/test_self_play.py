@@ -9,7 +9,7 @@ import pytest
 
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, PPOAgent
-from minimax_lib.curricula.games.joint import SelfPlayRunner
+from minimax_lib.curricula.games.joint import SelfPlayMethod
 from minimax_lib.envs.matrix_game import UNEVEN_ROCK_PAPER_SCISSORS, MatrixGame, exploitability
 from minimax_lib.models.settings import FeedForward
 from minimax_lib.opponents.settings import FictitiousSelfPlaySettings, PFSPSettings, SelfPlaySettings
@@ -30,7 +30,7 @@ def policies(opponents, entropy: float):
     agent = AgentPop(
         PPOAgent(model, PPO(lr=1e-2, n_epochs=4, gamma=0.0, entropy_coef=entropy, normalize_advantages=False))
     )
-    settings = SelfPlayRunner(n_parallel=64, n_steps=4, n_opponents=8, capacity=1024, every=1, opponents=opponents)
+    settings = SelfPlayMethod(n_parallel=64, n_steps=4, n_opponents=8, capacity=1024, every=1, opponents=opponents)
     runner = trained_with(GAME, agent, settings)
 
     def one_step(state, _):

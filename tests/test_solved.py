@@ -17,7 +17,7 @@ from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.envs.held_out import TrainingDistribution
 from minimax_lib.envs.spaces import Discrete
 from minimax_lib.evaluation.held_out import EvalRunner
-from minimax_lib.evaluation.robustness import RobustProtocol, RobustRunner
+from minimax_lib.evaluation.robustness import RobustEvaluator, RobustProtocol
 from minimax_lib.playing.episodes import alone
 from minimax_lib.playing.students import CurrentStudents
 from minimax_lib.runners.build import trained_with
@@ -140,7 +140,7 @@ def test_evaluation_and_the_worst_levels_count_what_is_solved(kind):
     mean_steps = {"survival": 0.25 * LONG + 0.75 * SHORT}.get(kind, 0.25 * SHORT + 0.75 * LONG)
     assert float(result.facts["time"].mean()) == pytest.approx(mean_steps, abs=error * LONG)
 
-    robust = RobustRunner(env, agent, RobustProtocol(n_levels=64, n_episodes=32))
+    robust = RobustEvaluator(env, agent, RobustProtocol(n_levels=64, n_episodes=32))
     lone = jax.tree.map(lambda x: x[None], params)
     rates = robust.evaluate(jax.random.key(2), jax.random.split(jax.random.key(3), 1), lone)
     assert rates.solved_rates(1.0)[0] == pytest.approx(0.25, abs=error)

@@ -10,7 +10,7 @@ import pytest
 from flax import struct
 
 from minimax_lib.curricula.base import Curriculum
-from minimax_lib.curricula.tasks.settings import TaskRunner
+from minimax_lib.curricula.tasks.settings import TasksMethod
 from minimax_lib.envs.base import Attempt, Environment, opening, transition
 from minimax_lib.envs.spaces import Box, Discrete
 from minimax_lib.playing.schedule import Flowing
@@ -114,7 +114,7 @@ class AskingSettings:
 
 def program_of(n_devices: int = 1, n_seeds: int = 1, **changes: Any) -> Any:
     env = Line()
-    settings = TaskRunner(n_parallel=N_ROWS, n_steps=N_STEPS, n_levels=N_TASKS, core=AskingSettings(), **changes)
+    settings = TasksMethod(n_parallel=N_ROWS, n_steps=N_STEPS, n_levels=N_TASKS, core=AskingSettings(), **changes)
     settings = settings.per_device(n_devices)
     agent = still_agent(env)
     runner = runner_of(env, agent, settings.build(env, agent, settings.n_parallel), N_STEPS, Flowing())
@@ -157,7 +157,7 @@ def test_devices_that_share_a_core_are_told_the_same():
 
 def test_the_tasks_that_a_metric_names_are_played_in_whole_episodes():
     settings = {"n_parallel": 2, "evaluate_every": 3, "evaluate_episodes": 2, "evaluate_where": "is_late"}
-    env, settings = Line(), TaskRunner(n_levels=N_TASKS, core=AskingSettings(), **settings)
+    env, settings = Line(), TasksMethod(n_levels=N_TASKS, core=AskingSettings(), **settings)
     agent = still_agent(env)
     runner = trained_with(env, agent, settings)
     tasks, evaluation = runner.curriculum, runner.curriculum.evaluation
@@ -211,7 +211,7 @@ def test_a_resumed_run_and_a_seed_of_several_are_the_same():
 def test_evaluations_that_tell_nothing_are_refused(changes, message):
     env = Line()
     with pytest.raises(ValueError, match=message):
-        trained_with(env, small_agent(env), TaskRunner(n_levels=N_TASKS, core=AskingSettings(), **changes))
+        trained_with(env, small_agent(env), TasksMethod(n_levels=N_TASKS, core=AskingSettings(), **changes))
 
 
 # ------------------------------------------------------------------------------------------- several tasks an episode
@@ -332,7 +332,7 @@ def plain_errands(rows, queues):
 
 def test_an_episode_holds_several_attempts():
     env = Errands()
-    settings = TaskRunner(n_parallel=N_ROWS, n_steps=N_STEPS, n_levels=N_TASKS, core=KeepingSettings())
+    settings = TasksMethod(n_parallel=N_ROWS, n_steps=N_STEPS, n_levels=N_TASKS, core=KeepingSettings())
     agent = still_agent(env)
     curriculum = settings.build(env, agent, N_ROWS)
     runner = runner_of(env, agent, Handing(curriculum), N_STEPS, Flowing())

@@ -12,7 +12,7 @@ from flax import struct
 from minimax_lib.curricula import level_buffer
 from minimax_lib.curricula.base import Curriculum
 from minimax_lib.curricula.levels.episode_replay import EpisodePLR, rescored
-from minimax_lib.curricula.tasks.settings import TaskRunner
+from minimax_lib.curricula.tasks.settings import TasksMethod
 from minimax_lib.envs.base import Environment, opening, transition
 from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.envs.maze.amaze import AMaze
@@ -139,7 +139,7 @@ class Spy(Curriculum):
 def spied(core, n_devices=1, tail="stitch"):
     """A program of one seed whose curriculum is spied on; `n_devices` share its rows and its list."""
     env = Line()
-    settings = TaskRunner(n_parallel=N_ROWS, n_steps=N_STEPS, n_levels=N_LEVELS, core=core, tail=tail, share="parity")
+    settings = TasksMethod(n_parallel=N_ROWS, n_steps=N_STEPS, n_levels=N_LEVELS, core=core, tail=tail, share="parity")
     settings = settings.per_device(n_devices)
     agent = still_agent(env)
     curriculum = Spy(settings.build(env, agent, settings.n_parallel))
@@ -260,7 +260,7 @@ def test_the_baselines_go_through_the_whole_list(core):
 @pytest.mark.deep
 def test_a_seed_trains_as_if_it_were_alone():
     env = Line()
-    runner = trained_with(env, small_agent(env), TaskRunner(n_parallel=2, n_steps=N_STEPS, n_levels=6))
+    runner = trained_with(env, small_agent(env), TasksMethod(n_parallel=2, n_steps=N_STEPS, n_levels=6))
     both, alone = SeedRunner(runner, 2), SeedRunner(runner, 1)
     two, _ = both.run(both.init(3), 6)
     one, _ = alone.run(alone.init(4), 6)
@@ -272,7 +272,7 @@ def test_a_seed_trains_as_if_it_were_alone():
 @pytest.mark.deep
 def test_a_resumed_run_is_the_same_run():
     env = Line()
-    program = SeedRunner(trained_with(env, small_agent(env), TaskRunner(n_parallel=2, n_steps=3, n_levels=6)), 1)
+    program = SeedRunner(trained_with(env, small_agent(env), TasksMethod(n_parallel=2, n_steps=3, n_levels=6)), 1)
     whole, _ = program.run(program.init(0), 6)
     half, _ = program.run(program.init(0), 3)
     rest, _ = program.run(half, 6)
@@ -332,22 +332,22 @@ def test_rows_go_through_their_queues(env):
 def test_settings_that_do_not_fit_are_refused(changes, message):
     env = AMaze(height=3, width=3, n_walls=2, max_steps=6)
     with pytest.raises(ValueError, match=message):
-        trained_with(env, small_agent(env), TaskRunner(n_parallel=2, n_steps=4, **changes))
+        trained_with(env, small_agent(env), TasksMethod(n_parallel=2, n_steps=4, **changes))
 
 
 def test_other_settings_are_refused_where_they_are_made():
     with pytest.raises(ValueError, match=r"unknown runner.tail 'stich': .*did you mean 'stitch'"):
-        TaskRunner(tail="stich")
+        TasksMethod(tail="stich")
     with pytest.raises(ValueError, match=r"runner.n_levels is 0"):
-        TaskRunner(n_levels=0)
+        TasksMethod(n_levels=0)
     with pytest.raises(ValueError, match=r"runner.n_levels is 10, which 4 devices cannot share equally \(try 8\)"):
-        TaskRunner(n_levels=10).per_device(4)
+        TasksMethod(n_levels=10).per_device(4)
     with pytest.raises(ValueError, match=r"runner.max_score_coef is 2: it must be between 0 and 1"):
-        TaskRunner(max_score_coef=2)
+        TasksMethod(max_score_coef=2)
 
 
 def test_attempts_are_scored_as_the_settings_say():
-    settings = TaskRunner(n_levels=3, tail="write", max_score_coef=0.25)
+    settings = TasksMethod(n_levels=3, tail="write", max_score_coef=0.25)
     scoring = settings.build(Line(), small_agent(Line()), N_ROWS).scoring
     assert (scoring.tail, scoring.max_score_coef) == ("write", 0.25)
 
@@ -362,7 +362,7 @@ class NamedLine(Line):
 def test_files_call_tasks_as_the_environment_does(wrap, tmp_path):
     matrix = tmp_path / "matrix.json"
     matrix.write_text('{"line_2": {"line_0": true, "1": false}}')
-    runner = TaskRunner(n_levels=3, core=OmniLearnabilitySettings(interesting=str(matrix)))
+    runner = TasksMethod(n_levels=3, core=OmniLearnabilitySettings(interesting=str(matrix)))
     env = wrap(NamedLine())
     core = runner.build(env, small_agent(env), N_ROWS).core
     np.testing.assert_array_equal(core.interesting.interesting[2], [True, False, True])
@@ -455,7 +455,7 @@ def test_an_unlimited_number_of_levels_needs_new_ones_and_a_score_of_steps():
 def test_the_largest_value_of_an_attempt_may_count():
     env, scores = Line(), []
     for coef in (0.0, 0.25, 1.0):
-        settings = TaskRunner(n_parallel=2, n_steps=24, n_levels=6, max_score_coef=coef)
+        settings = TasksMethod(n_parallel=2, n_steps=24, n_levels=6, max_score_coef=coef)
         program = SeedRunner(trained_with(env, small_agent(env), settings), 1)
         state, _ = program.run(program.init(0), 1)
         scores.append(np.asarray(state.curriculum.core.scores)[0])

@@ -15,7 +15,7 @@ from minimax_lib.config.sweep import ScoreSettings, Sweep, SweepKeys
 from minimax_lib.curricula.levels.accel import ACCEL, ACCELSettings
 from minimax_lib.curricula.levels.finite import FiniteList
 from minimax_lib.curricula.levels.plr import PLR, PLRSettings
-from minimax_lib.curricula.tasks.settings import TaskRunner
+from minimax_lib.curricula.tasks.settings import TasksMethod
 from minimax_lib.envs.base import Environment, opening, transition
 from minimax_lib.envs.grid import GridWorld
 from minimax_lib.envs.grid.generators.crossings import LavaGap
@@ -122,7 +122,7 @@ def test_other_names_are_refused(name, message):
 def test_a_run_knows_the_length_of_its_list():
     asked = Evaluation(tasks=("TrainingDistribution", "training_list"))
     env = AMaze(height=3, width=3, n_walls=2)
-    listed = (TaskRunner(n_levels=12), PLR(generator=FINITE), PLR(generator=PLRSettings(generator=FINITE)))
+    listed = (TasksMethod(n_levels=12), PLR(generator=FINITE), PLR(generator=PLRSettings(generator=FINITE)))
     for runner in listed:
         assert Config(env=env, runner=runner, eval=asked).eval.tasks[1] == "TrainingList12"
     for runner in (

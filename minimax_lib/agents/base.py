@@ -1,6 +1,6 @@
 """The protocol of an agent: pure functions of parameters, observations and memory."""
 
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
 from flax import struct
@@ -91,11 +91,6 @@ class Agent(Protocol):
         """(new state, f32[] metrics), after learning from a `Rollout`."""
         ...
 
-
-@runtime_checkable
-class MeasuresChange(Protocol):
-    """An agent that can say how far each level alone would move its parameters. The score parameter_change needs it."""
-
-    def parameter_change(self, params: Any, run: Any, n_evals: int) -> jax.Array:
-        """f32[B]: the squared norm of the parameters' change, from a `Rollout` with `n_evals` rows for each level."""
-        ...
+    # For the score parameter_change, an agent has one more method, which says how far each level alone would move its
+    # parameters: `parameter_change(params, run, n_evals)` is f32[B], the squared norm of the change, from a `Rollout`
+    # with `n_evals` rows for each level.

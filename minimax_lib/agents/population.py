@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from minimax_lib.agents.base import Agent, MeasuresChange, TrainState
+from minimax_lib.agents.base import Agent, TrainState
 from minimax_lib.playing.rollout import Rollout
 from minimax_lib.trees import mapped
 
@@ -77,8 +77,7 @@ class AgentPop:
 
     def parameter_change(self, params: Any, run: Rollout, n_evals: int) -> jax.Array:
         """f32[A, B], of an agent that measures it."""
-        agent = self.agent
-        assert isinstance(agent, MeasuresChange)
+        agent: Any = self.agent
         return mapped(lambda params, run: agent.parameter_change(params, run, n_evals), (0, ROLLOUT_AXES))(params, run)
 
     def update(self, key: jax.Array, state: TrainState, run: Rollout) -> tuple[TrainState, dict[str, jax.Array]]:

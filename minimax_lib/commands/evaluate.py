@@ -19,7 +19,7 @@ from minimax_lib.config.train import import_plugins
 from minimax_lib.config.tree import flat
 from minimax_lib.evaluation.comparison import Improvement, MethodRuns, rows, tables
 from minimax_lib.evaluation.held_out import EvalRunner, evaluation_keys
-from minimax_lib.evaluation.robustness import RobustRunner, level_key
+from minimax_lib.evaluation.robustness import RobustEvaluator, level_key
 from minimax_lib.evaluation.statistics import MIN_SEEDS, SHARES
 from minimax_lib.evaluation.tables import (
     Scores,
@@ -331,7 +331,7 @@ def task_measure(settings: EvaluateSettings, runner: EvalRunner) -> Measure:
 def level_measure(settings: EvaluateSettings, run: Run, runner: EvalRunner, console: Console) -> Measure:
     """The measure that plays random levels of the training distribution, the same ones for all runs."""
     # Any of the runs will do: runs that are pooled have the same environment.
-    program = RobustRunner(run.config.env, runner.agent, settings.robust_protocol, runner.choose)
+    program = RobustEvaluator(run.config.env, runner.agent, settings.robust_protocol, runner.choose)
     if not program.knows_solvable:
         console.print("The environment does not report which levels can be solved: all of them are played.")
 

@@ -3,8 +3,8 @@
 import dataclasses
 from typing import Any
 
-from minimax_lib.curricula.games.joint import SelfPlayRunner
-from minimax_lib.curricula.games.maestro import MaestroRunner
+from minimax_lib.curricula.games.joint import SelfPlayMethod
+from minimax_lib.curricula.games.maestro import MaestroMethod
 from minimax_lib.curricula.levels.accel import ACCEL, ACCELSettings
 from minimax_lib.curricula.levels.designed import PAIRED
 from minimax_lib.curricula.levels.dr import DR
@@ -13,8 +13,8 @@ from minimax_lib.curricula.levels.generators import GENERATORS
 from minimax_lib.curricula.levels.plr import PLR, PLRSettings
 from minimax_lib.curricula.levels.sfl import SFL, SFLSettings
 from minimax_lib.curricula.settings import CurriculumSettings, RolloutSettings, with_rollouts
-from minimax_lib.curricula.tasks.boxes import BoxRunner
-from minimax_lib.curricula.tasks.settings import TaskRunner
+from minimax_lib.curricula.tasks.boxes import BoxMethod
+from minimax_lib.curricula.tasks.settings import TasksMethod
 from minimax_lib.registry import Registry
 
 RUNNERS: Registry[Any] = Registry(
@@ -25,11 +25,11 @@ RUNNERS: Registry[Any] = Registry(
         "accel": ACCEL,
         "sfl": SFL,
         "paired": PAIRED,
-        "tasks": TaskRunner,
+        "tasks": TasksMethod,
         "episode_plr": EpisodePLR,
-        "selfplay": SelfPlayRunner,
-        "maestro": MaestroRunner,
-        "box": BoxRunner,
+        "selfplay": SelfPlayMethod,
+        "maestro": MaestroMethod,
+        "box": BoxMethod,
     },
     # Variants are settings of these. Each variant has a shipped configuration of its own.
     elsewhere={

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from typing import Any, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, Protocol, Self, TypeVar
 
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.curricula.base import Curriculum
@@ -19,16 +19,6 @@ class CurriculumSettings(Protocol):
         ...
 
 
-@runtime_checkable
-class Divisible(Protocol):
-    """Settings that are counts of a whole. Each device has an equal part of it."""
-
-    @property
-    def divided(self) -> tuple[str, ...]:
-        """The names of the counts that are divided among devices (rows, slots, levels)."""
-        ...
-
-
 def check_one_agent(runner: str, env: Any) -> None:
     """ValueError where a curriculum that knows one agent in an environment is given one with several."""
     if env.multi_agent:
@@ -39,13 +29,17 @@ def check_one_agent(runner: str, env: Any) -> None:
 
 
 def divided_among(settings: Settings, n: int, name: str) -> Settings:
-    """The settings of one of `n` devices. ValueError if `settings`, called `name` in messages, cannot be divided."""
+    """The settings of one of `n` devices. ValueError if `settings`, called `name` in messages, cannot be divided.
+
+    Settings may have `divided`: the names of those that count parts of a whole (rows, slots, levels). Each device has
+    an equal part of them.
+    """
     changes: dict[str, Any] = {}
     for field in dataclasses.fields(settings):  # type: ignore[arg-type]
         value = getattr(settings, field.name)
-        if isinstance(value, Divisible):
+        if hasattr(value, "divided"):
             changes[field.name] = divided_among(value, n, f"{name}.{field.name}")
-    for count in settings.divided if isinstance(settings, Divisible) else ():
+    for count in getattr(settings, "divided", ()):
         value = getattr(settings, count)
         if value % n:
             nearest = n * max(1, round(value / n))

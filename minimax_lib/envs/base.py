@@ -1,7 +1,7 @@
 """What an environment is: a UPOMDP (Dennis et al. 2020) whose free parameters, the `Level`, go into `reset`."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -254,14 +254,3 @@ class HeldOut(Protocol):
     def sample(self, key: jax.Array, n_episodes: int) -> Level:
         """Levels [len(names), n_episodes, ...], one draw an episode (fixed tasks repeat the same level)."""
         ...
-
-
-@runtime_checkable
-class DrawsTraining(Protocol):
-    """A class of held-out tasks with this one more member: it knows the task "TrainingDistribution" itself.
-
-    A suite needs that only if its `env` plays levels of another shape than the environment of training. For any other
-    suite, `make_held_out` adds the task.
-    """
-
-    draws_training: ClassVar[bool]

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from minimax_lib.envs.against import AgainstRandom
-from minimax_lib.envs.base import DrawsTraining, Environment, HeldOut, Level, check_derives
+from minimax_lib.envs.base import Environment, HeldOut, Level, check_derives
 from minimax_lib.envs.family import (
     Editing,
     EditingMaker,
@@ -223,7 +223,9 @@ def _made_held_out(env: Environment, names: Sequence[str], options: dict[str, An
         make = functools.partial(family.held_out, env, tasks, **options)
         return _asked(make, unlisted, [*family.groups, *listed]) if unlisted else make()
 
-    if family.held_out is TrainingDistribution or isinstance(family.held_out, DrawsTraining):
+    # A suite may know the task "TrainingDistribution" itself. It needs that only if its `env` plays levels of another
+    # shape than the environment of training.
+    if family.held_out is TrainingDistribution or hasattr(family.held_out, "draws_training"):
         return suite_of(tasks)
     # A suite is asked for its own tasks alone: it need not know the training distribution.
     own = tuple(task for task in tasks if not is_of_training(task))

@@ -63,7 +63,7 @@ class RobustProtocol:
                 raise ValueError(f"{field.name} is {getattr(self, field.name)}: it must be at least 1")
 
 
-class RobustRunner:
+class RobustEvaluator:
     """Evaluates agents twice on the same random levels, all of them solvable.
 
     It runs on the host, as a loop over dispatches of bounded size.

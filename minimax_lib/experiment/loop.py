@@ -20,7 +20,7 @@ from minimax_lib.evaluation.held_out import EvalResult, EvalRunner, evaluation_k
 from minimax_lib.experiment.interrupts import StopRequest, exit_status
 from minimax_lib.experiment.level_pictures import LevelPictures
 from minimax_lib.experiment.progress import Progress, Standing
-from minimax_lib.experiment.writers.base import PictureWriter, Row, Writer
+from minimax_lib.experiment.writers.base import Row, Writer
 from minimax_lib.loops import LEAST_EFFORT
 from minimax_lib.runners import hosts
 from minimax_lib.runners.devices import DeviceMesh
@@ -248,7 +248,7 @@ class Training:
         found = self.pictures.taken(wait) if self.pictures else None
         if found:
             for writer in self.curves:
-                if isinstance(writer, PictureWriter):
+                if hasattr(writer, "write_pictures"):
                     writer.write_pictures(found[0], self.config.seed, found[1])
 
     def _save(self) -> None:

@@ -24,7 +24,7 @@ from minimax_lib.experiment.hardware import say_hardware
 from minimax_lib.experiment.interrupts import StopRequest, exit_status
 from minimax_lib.experiment.loop import HeldOutEvaluation, ResumePoint, RunStopped, Training, begun, finished
 from minimax_lib.experiment.progress import Progress
-from minimax_lib.experiment.writers.base import PictureWriter, Writer
+from minimax_lib.experiment.writers.base import Writer
 from minimax_lib.experiment.writers.tensorboard import TensorBoardWriter
 from minimax_lib.experiment.writers.wandb import WandbWriter, check_installed
 from minimax_lib.messages import one_line, printable, shown
@@ -282,7 +282,7 @@ class ExperimentRunner:
 
     def _show_agent(self, curves: Sequence[Writer]) -> None:
         """Gives the picture of the report, if there is one, to the writers that take pictures."""
-        takers = [writer for writer in curves if isinstance(writer, PictureWriter)]
+        takers = [writer for writer in curves if hasattr(writer, "write_pictures")]
         path = self.folder.path / "levels" / "agent.png"
         if takers and path.exists():
             picture = np.asarray(Image.open(path).convert("RGB"))

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from minimax_lib.agents.base import Agent, MeasuresChange
+from minimax_lib.agents.base import Agent
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPOAgent
 from minimax_lib.curricula.base import Curriculum, Plan
@@ -75,7 +75,7 @@ def check_scores(
                 f"the score {name!r} needs an environment with the method optimal_return, which {type(env).__name__} "
                 "has not: write it, or choose another score, such as max_mc"
             )
-        if score.needs_update and not isinstance(agent, MeasuresChange):
+        if score.needs_update and not hasattr(agent, "parameter_change"):
             raise ValueError(
                 f"the score {name!r} needs an agent with the method parameter_change, which {type(agent).__name__} has "
                 "not: write it, or choose another score, such as positive_value_loss"

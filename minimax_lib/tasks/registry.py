@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
+from typing import Annotated, Any, ClassVar, Protocol
 
 from minimax_lib.registry import Registry
 from minimax_lib.settings import settings_of
@@ -39,18 +39,9 @@ class TaskCurriculumSettings(Protocol):
         ...
 
 
-@runtime_checkable
-class ReadsNames(Protocol):
-    """Settings with this one more method: their files may call tasks by their names."""
-
-    def build_named(self, names: Sequence[str]) -> TaskCurriculum:
-        """The curriculum of a list of tasks with these names."""
-        ...
-
-
 def core_of(settings: Any, n_tasks: int, name: Callable[[int], str] = str) -> TaskCurriculum:
     """The curriculum of these settings, for a list of `n_tasks` tasks, of which number i is called `name(i)`."""
-    if isinstance(settings, ReadsNames):
+    if hasattr(settings, "build_named"):  # their files may call tasks by their names
         return settings.build_named([name(i) for i in range(n_tasks)])
     return settings.build(n_tasks)
 

@@ -216,7 +216,7 @@ def check_game(env: Any) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class SelfPlayRunner(RolloutSettings, OpponentBank):
+class SelfPlayMethod(RolloutSettings, OpponentBank):
     """A game for two: levels from one curriculum, opponents from a bank of the student's own copies."""
 
     levels: Annotated[Any, GENERATORS] = RandomLevels()

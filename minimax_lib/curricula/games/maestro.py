@@ -129,7 +129,7 @@ def at(buffers: LevelBuffer, slot: jax.Array) -> LevelBuffer:
 
 
 @dataclasses.dataclass(frozen=True)
-class MaestroRunner(RolloutSettings, OpponentBank):
+class MaestroMethod(RolloutSettings, OpponentBank):
     """MAESTRO: in a game for two, each of the student's copies has a level buffer of its own."""
 
     n_opponents: int = 1

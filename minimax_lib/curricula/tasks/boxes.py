@@ -103,7 +103,7 @@ class BoxTasks(Curriculum):
 
 
 @dataclasses.dataclass(frozen=True)
-class BoxRunner(RolloutSettings):
+class BoxMethod(RolloutSettings):
     """Levels from a box of parameters, each for one episode; a curriculum decides which part of the box they come from.
 
     For environments whose levels are points of a box: Pendulum, and Gymnax with env.vary.

@@ -57,7 +57,7 @@ class TaskSettings(AttemptScoring):
 
 
 @dataclasses.dataclass(frozen=True)
-class TaskRunner(RolloutSettings, TaskSettings):
+class TasksMethod(RolloutSettings, TaskSettings):
     """A fixed list of levels. At the end of every episode, a task curriculum draws the next one.
 
     Where each agent of the environment has a task of its own (`with_tasks`), it draws those in place of levels.

@@ -1,29 +1,20 @@
 """The interface of writers."""
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol, runtime_checkable
-
-import numpy as np
+from collections.abc import Sequence
+from typing import Protocol
 
 from minimax_lib.store.tables import Row
 
 
 class Writer(Protocol):
-    """Takes rows as they come. A row is numbers and text by name, with `update` and `seed` among them."""
+    """Takes rows as they come. A row is numbers and text by name, with `update` and `seed` among them.
 
-    def write(self, rows: Sequence[Row]) -> None: ...
-
-
-@runtime_checkable
-class PictureWriter(Writer, Protocol):
-    """A writer with this one more method, which takes the pictures of `--pictures-every`.
-
-    They are drawn in the background: rows of a later update may come before them.
+    A writer with the method `write_pictures(update, seed, pictures)` is given those of `--pictures-every` too:
+    u8[H, W, 3] by name (best, sources, lineage, designs, episodes). They are drawn in the background: rows of a later
+    update may come before them.
     """
 
-    def write_pictures(self, update: int, seed: int, pictures: Mapping[str, np.ndarray]) -> None:
-        """`pictures` (u8[H, W, 3]) by name: best, sources, lineage, designs, episodes."""
-        ...
+    def write(self, rows: Sequence[Row]) -> None: ...
 
 
 def curves_of(row: Row) -> dict[str, float]:
