@@ -105,4 +105,4 @@ class RegistryView(Registry[T]):
         return self._read()
 
     def register(self, name: str, item: T) -> T:
-        raise TypeError(f"the {self.kind} {name!r} cannot be registered by itself: register what it belongs to")
+        raise TypeError(f"the {self.kind} {name!r} cannot be registered alone: register what it belongs to")

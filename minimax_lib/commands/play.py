@@ -89,7 +89,7 @@ class Walk:
         self._key = jax.random.fold_in(jax.random.key(self.seed), self.number)
         self.state, self.ts = self._reset(self._key, self.level)
         self.steps, self.total = 0, 0.0
-        # A suite's environment has the largest limit of its levels. Some levels have one of their own.
+        # A suite's environment has the largest limit of its levels. Some levels have their own.
         self.max_steps = self.env.scene(self.state).max_steps or self.env.max_steps
 
     @property

@@ -25,8 +25,8 @@ USAGE = f"""Trains students in a curriculum of levels.
 * Flags come in any order. Values follow after a space or after =.
   Without a value, --x means --x true; --no-x means --x false (--env.no-x
   for --env.x false). Underscores may stand for hyphens.
-* --env, --model, --runner and others choose by name. Each name has settings
-  of its own: --help --runner plr shows those of plr."""
+* --env, --model, --runner and others choose by name. Each name has its
+  own settings: --help --runner plr shows those of plr."""
 
 
 def parse(argv: Sequence[str] | None = None) -> Config:

@@ -16,7 +16,7 @@ from minimax_lib.config.tree import NAME, Tree, build, flat, overlay, setting_hi
 from minimax_lib.messages import is_plain, shown
 from minimax_lib.registry import unknown_name
 
-TREES = ("config", "settings", "vary")  # keys of a file that have no type of their own
+TREES = ("config", "settings", "vary")  # keys of a file without their own type
 RESERVED = ("log_dir", "name", "resume", "distributed", "hosts")  # settings of a run that the sweep decides
 EARLIER = {"search": "sampler"}  # names that keys of a file had before
 MOST_TRIALS = 10_000

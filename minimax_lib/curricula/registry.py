@@ -31,7 +31,7 @@ RUNNERS: Registry[Any] = Registry(
         "maestro": MaestroMethod,
         "box": BoxMethod,
     },
-    # Variants are settings of these. Each variant has a shipped configuration of its own.
+    # Variants are settings of these. Each variant has its own shipped configuration.
     elsewhere={
         "domain_randomization": "dr",
         "robust_plr": "plr",

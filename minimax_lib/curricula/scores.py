@@ -191,7 +191,7 @@ OVER_AGENTS: dict[str, tuple[Callable[..., jax.Array], float | None]] = {
 
 
 def over_agents(score: Score, how: Literal["max", "min", "mean"]) -> Score:
-    """`score` of each agent by itself, and then the highest, the lowest or the mean of them.
+    """`score` of each agent alone, and then the highest, the lowest or the mean of them.
 
     Agents that have finished no episode on the level do not count. Without this, the lives of all agents are pooled.
     ValueError for a score of updates or of the best return, which are of all agents.

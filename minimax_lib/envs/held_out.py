@@ -104,7 +104,7 @@ class WithTraining:
 
     def sample(self, key: jax.Array, n_episodes: int) -> Level:
         """Levels [len(names), n_episodes, ...]."""
-        # A suite may split its key in any way, so that it gets one of its own. It gets that one with and without the
+        # A suite may split its key in any way, so it gets its own. It gets that one with and without the
         # training distribution: what is evaluated beside a task changes nothing about it.
         levels = self.suite.sample(jax.random.fold_in(key, SUITE), n_episodes)
         if self.names == self.suite.names:

@@ -193,7 +193,7 @@ def make_ued_env(name: str, design: Mapping[str, Any] | None = None, **settings:
 def make_held_out(env: Environment, names: Sequence[str], **options: Any) -> HeldOut:
     """The held-out tasks called `names`, as one batch for `env`, each once.
 
-    Those of a game for two that has no players of its own are played against a random one (`AgainstRandom`).
+    Those of a game for two without its own players are played against a random one (`AgainstRandom`).
     Every environment has the task "TrainingDistribution", and the groups of tasks "validation", "benchmark" and "all".
     The first two have only tasks that agents of `env` can play. "TrainingList4000" is the list of 4000 levels that a
     runner may train on, for each difficulty one task.
@@ -258,7 +258,7 @@ def _with_training(env: Environment, suite: HeldOut, tasks: tuple[str, ...]) -> 
 
 def _asked(make: Callable[[], HeldOut], unlisted: list[str], known: list[str]) -> HeldOut:
     """The held-out tasks that `make` gives; ValueError where it does not know the `unlisted`, which are in no group."""
-    # Many refuse by themselves. Others look a task up when they draw its levels, and that would be while it compiles.
+    # Many refuse at once. Others look a task up when they draw its levels, and that would be while it compiles.
     try:
         suite = make()
         jax.eval_shape(lambda key: suite.sample(key, 1), jax.eval_shape(jax.random.key, 0))

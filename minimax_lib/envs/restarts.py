@@ -114,7 +114,7 @@ class LevelQueue(struct.PyTreeNode):
 
     table: Level  # [K, ...]
     numbers: jax.Array  # i32[N, Q], which of the table
-    tasks: Any = ()  # i32[N, Q, G], the task of each agent, if they have tasks of their own (`with_tasks`)
+    tasks: Any = ()  # i32[N, Q, G], the task of each agent, if they have their own tasks (`with_tasks`)
 
 
 def queue_of(levels: Level, n: int) -> LevelQueue:

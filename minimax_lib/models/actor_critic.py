@@ -52,7 +52,7 @@ class ActorCritic(Network):
         the observation opens an episode, and the memory is cleared before it is used.
         """
         hidden, carry = self.memory(self.torso(obs), carry, first)
-        # One product computes both heads. Each head starts as an orthogonal matrix of its own.
+        # One product computes both heads. Each head starts as its own orthogonal matrix.
         heads = Projection(2 * self.head_width, orthogonal(GAIN_TANH, n_blocks=2), self.dtype, name="heads")(hidden)
         policy, value = jnp.split(nn.tanh(heads), 2, axis=-1)
         return self.policy_head(policy, obs, first), self.value_head(value, first), carry

@@ -81,7 +81,7 @@ class GridConvNet(Network):
         constants = [constant_channels(part, part.of(obs), len(image)) for part in self.others]
         layers = self._layers(image.shape[-1], constants)
         features = small_convolutions.features(image, layers)
-        # One product computes both branches. Each starts as an orthogonal matrix of its own.
+        # One product computes both branches. Each starts as its own orthogonal matrix.
         branches = Projection(2 * self.head_width, orthogonal(math.sqrt(2.0), n_blocks=2), name="heads")(features)
         policy, value = jnp.split(nn.tanh(branches), 2, axis=-1)
         return self.policy_head(policy, obs, first, orthogonal(0.01)), self.value_head(value, first), carry

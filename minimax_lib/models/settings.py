@@ -28,7 +28,7 @@ class NetworkSettings:
     kernel_size: int = 3
     """Side of the convolutions' square kernels, in cells. There is no padding."""
     image_scale: float = 10.0
-    """Images of integers are divided by it, except for those with a scale of their own (scales)."""
+    """Images of integers are divided by it, except for those with their own scale (scales)."""
     scales: tuple[str, ...] = ()
     """Numbers that divide parts of the observation, as in image=255 speed=8. A part of a part is written
     inner.image=255, an observation without parts observation=255. By default, images of integers are divided by

@@ -39,7 +39,7 @@ def mean_band(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def difference_band(values: np.ndarray, base: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(low, high), each f64[T], of the difference of the means of `values` [S, T] and `base` [S', T].
 
-    The two are resampled each by itself. With fewer than MIN_SEEDS seeds in one, the range of the differences between a
+    The two are resampled separately. With fewer than MIN_SEEDS seeds in one, the range of the differences between a
     seed of one and a seed of the other; NaN if both have one seed.
     """
     if len(values) == len(base) == 1:

@@ -186,7 +186,7 @@ def method_of(run: LoadedRun) -> LevelSources:
 
 
 def _of_first_device(run: LoadedRun, curriculum: Curriculum, state: Any) -> Any:
-    # A teacher is common to all devices. What else a curriculum remembers, each device has of its own.
+    # A teacher is common to all devices. Each device has its own copy of what else a curriculum remembers.
     if mesh_of(run.config).n_rows == 1 or isinstance(curriculum, DesignedLevels):
         return state
     return jax.tree.map(lambda x: x[0], state)

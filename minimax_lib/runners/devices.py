@@ -57,7 +57,7 @@ class DeviceMesh:
         """JAX's mesh, with the axis `SEED_GROUP` and, if several devices divide a batch, the axis `DEVICE`."""
         # Made only on demand: `whole_state` may describe a run of more devices than this machine has.
         # A group of one device has no axis `DEVICE`. Its index would be folded into the keys (`axes.device_key`), and a
-        # seed with a device of its own would differ from the same seed alone.
+        # seed with its own device would differ from the same seed alone.
         shape = {axes.SEED_GROUP: self.n_groups} | ({axes.DEVICE: self.n_rows} if self.n_rows > 1 else {})
         # With JAX's default, Explicit, the sharding would be a part of every array's type.
         auto = (AxisType.Auto,) * len(shape)

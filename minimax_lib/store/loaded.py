@@ -229,7 +229,7 @@ class LoadedRun:
     def curriculum(self) -> Any:
         """What the curriculum of this seed remembers.
 
-        Where several devices divided a batch, what each device has of its own leads with an axis of devices.
+        Where several devices divided a batch, what belongs to one device leads with an axis of devices.
         """
         return jax.tree.map(lambda x: _at(x, self._place), self.state.curriculum)
 

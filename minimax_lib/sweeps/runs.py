@@ -97,7 +97,7 @@ def run_of(sweep: Sweep, number: int, label: str, *values: Any, check: Check) ->
         which = f" ({shortened(str(run), 200)})" if str(run) else ""
         raise ValueError(f"trial {number}{which}: {error}") from None
     found = flat(to_dict(config))
-    # A group that is chosen by name has no value of its own: what was asked for is shown.
+    # A group that is chosen by name has no own value: what was asked for is shown.
     varied = {name: found.get(name, found.get(f"{name}.{NAME}", value)) for name, value in varied.items()}
     lost = tuple(left_behind(below, above, to_dict(config)))
     return dataclasses.replace(run, config=config, varied=varied, left_behind=lost)

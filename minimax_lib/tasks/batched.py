@@ -54,7 +54,7 @@ class BatchedUniform(_InBatches):
     batch_steps: int = 100_000
     """Environment steps of ended attempts before the task changes."""
     warmup: int = 5
-    """Batches at the beginning in which every draw is uniform by itself."""
+    """Batches at the beginning in which each draw alone is uniform."""
 
     uniform_chance = 0.0
 
@@ -70,7 +70,7 @@ class BatchedUniform(_InBatches):
 
 @dataclasses.dataclass(frozen=True)
 class SyncedUniform(_InBatches):
-    """All attempts are on one random task until the host calls `next_batch`. Some draws are uniform by themselves."""
+    """All attempts are on one random task until the host calls `next_batch`. Some draws alone are uniform."""
 
     n_tasks: int
     warmup: int = 1

@@ -88,7 +88,7 @@ class Online(Around):
         return OnlineState(inner, with_results(tally, n_updates), number[-1] % self.every)
 
     def quiet(self, state: OnlineState) -> jax.Array:
-        # An inner curriculum that learns from results by itself may change with any of them.
+        # An inner curriculum that learns from results may change with any of them.
         learns = type(self.inner).update is not Weighted.update
         return jnp.where(learns, 0, self.every - 1 - state.count)
 

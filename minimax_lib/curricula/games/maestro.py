@@ -1,6 +1,6 @@
 """MAESTRO: a level buffer for each opponent (Samvelyan et al. 2023).
 
-The paper's abstract and figure 1 say: a population of co-players, each with a buffer of its own of levels on which the
+The paper's abstract and figure 1 say: a population of co-players, each with its own buffer of levels on which the
 student's regret against it is high; the student trains on such pairs of a level and a co-player. What they leave open
 is a setting here.
 """
@@ -130,7 +130,7 @@ def at(buffers: LevelBuffer, slot: jax.Array) -> LevelBuffer:
 
 @dataclasses.dataclass(frozen=True)
 class MaestroMethod(RolloutSettings, OpponentBank):
-    """MAESTRO: in a game for two, each of the student's copies has a level buffer of its own."""
+    """MAESTRO: in a game for two, each of the student's copies has its own level buffer."""
 
     n_opponents: int = 1
     """Opponents of a batch. Here it is 1: each batch is against one co-player."""

@@ -60,7 +60,7 @@ class TaskSettings(AttemptScoring):
 class TasksMethod(RolloutSettings, TaskSettings):
     """A fixed list of levels. At the end of every episode, a task curriculum draws the next one.
 
-    Where each agent of the environment has a task of its own (`with_tasks`), it draws those in place of levels.
+    Where each agent of the environment has its own task (`with_tasks`), it draws those in place of levels.
     """
 
     @property

@@ -31,7 +31,7 @@ def cells_ahead(grid: jax.Array, pos: jax.Array, facing: jax.Array, view_size: i
     """u16[v, v]: the square ahead of the agent, turned so that it looks upwards. Outside of the grid are walls."""
     half = view_size // 2
     dx, dy = direction_vector(facing)
-    # A slice that is turned as a whole: to look up each cell by itself took 1.5 times as long on a CPU.
+    # A slice that is turned as a whole: to look up each cell alone took 1.5 times as long on a CPU.
     walled = jnp.pad(grid, 2 * half, constant_values=cells.WALL)
     square = jax.lax.dynamic_slice(walled, (pos[1] + half * (dy + 1), pos[0] + half * (dx + 1)), (view_size, view_size))
     turns = {0: 1, 1: 2, 2: 3}  # counterclockwise quarters, by direction; upwards, it is as it should be

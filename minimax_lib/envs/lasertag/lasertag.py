@@ -31,7 +31,7 @@ from minimax_lib.envs.terminal import Scene
 from minimax_lib.registry import unknown_name
 
 RANDOM_SIDE = 15  # rows and columns of random levels, if nobody says otherwise
-MOST_CELLS = 4096  # of a side: each word of a line of the grid (`lines.packed_lines`) is compiled by itself
+MOST_CELLS = 4096  # of a side: each word of a line of the grid (`lines.packed_lines`) is compiled separately
 # A setting that nobody has set: `__post_init__` puts in what the rules say. So its type is that of the setting.
 BY_RULES: Any = None
 

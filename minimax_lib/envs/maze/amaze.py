@@ -21,7 +21,7 @@ from minimax_lib.envs.spaces import Box, Dict, Discrete, Space
 from minimax_lib.envs.terminal import Scene
 from minimax_lib.trees import zeros
 
-MOST_CELLS = 4096  # of a side: each word of a line of the grid (`lines.packed_lines`) is compiled by itself
+MOST_CELLS = 4096  # of a side: each word of a line of the grid (`lines.packed_lines`) is compiled separately
 
 
 class EnvState(struct.PyTreeNode):

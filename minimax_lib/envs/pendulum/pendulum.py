@@ -23,7 +23,7 @@ from minimax_lib.envs.pendulum.physics import (
 )
 from minimax_lib.envs.spaces import Box, Dict, Space
 
-MOST_SUBSTEPS = 100  # each one is compiled by itself
+MOST_SUBSTEPS = 100  # each one is compiled separately
 
 
 class PendulumState(struct.PyTreeNode):
