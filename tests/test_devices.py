@@ -286,7 +286,7 @@ def test_seeds_and_devices_compose():
     assert state.curriculum.buffer.scores.shape == (4, 2, 16)
     assert len(set(np.asarray(state.clock).tolist())) == 1
     assert report.metrics["return"].shape == (4,)
-    assert report.metrics["return"].sharding.is_fully_replicated
+    assert report.sums["return"].sharding.is_fully_replicated
     kernel = np.asarray(max(jax.tree.leaves(state.students.params), key=lambda x: x.size))
     assert all((kernel[i] != kernel[j]).any() for i in range(4) for j in range(i))
 

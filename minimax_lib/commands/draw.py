@@ -16,6 +16,7 @@ from minimax_lib.envs.base import Environment
 from minimax_lib.envs.drawing import same_size, stacked
 from minimax_lib.evaluation.held_out import tasks_of_run
 from minimax_lib.experiment.compilation import keep_compiled_programs
+from minimax_lib.jax_settings import check_jax
 from minimax_lib.messages import one_line
 from minimax_lib.pictures import films, galleries
 from minimax_lib.pictures.output import FigureFolder
@@ -46,6 +47,7 @@ def prepared(words: Sequence[str]) -> Prepared:
     settings = parse(words)
     check_formats(settings)
     import_plugins(settings.plugins or ())
+    check_jax()
     runs = [checkpoints_of(Path(folder), settings) for folder in without_sweeps(settings.run)]
     for run in runs:
         check_run(settings, run[0])

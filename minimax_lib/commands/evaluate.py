@@ -36,6 +36,7 @@ from minimax_lib.experiment.failures import XLA_ERRORS, evaluation_failure
 from minimax_lib.experiment.hardware import say_hardware
 from minimax_lib.experiment.meeting_plan import planned
 from minimax_lib.experiment.meetings import meet
+from minimax_lib.jax_settings import check_jax
 from minimax_lib.runners.build import make_agent
 from minimax_lib.runners.memory import check_level_memory, check_task_memory
 from minimax_lib.store.evaluations import (
@@ -65,6 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         settings = parse(sys.argv[1:] if argv is None else argv)
         import_plugins(settings.plugins or ())
+        check_jax()
         groups = methods_of(settings) if settings.compares else {"": found_runs(settings)}
         runs = [run for members in groups.values() for run in members]
         if settings.opponents:

@@ -21,6 +21,7 @@ from minimax_lib.envs.terminal import Cell, painted, window
 from minimax_lib.envs.wrappers import unwrapped, unwrapped_state
 from minimax_lib.evaluation.held_out import tasks_of_run
 from minimax_lib.experiment.compilation import keep_compiled_programs
+from minimax_lib.jax_settings import check_jax
 from minimax_lib.store.loaded import Episode, LoadedRun
 
 CLEAR, HOME, END_OF_LINE, BELOW = "\x1b[2J", "\x1b[H", "\x1b[K", "\x1b[J"
@@ -302,6 +303,7 @@ def prepared(words: Sequence[str]) -> tuple[PlaySettings, Callable[[], Game]]:
     """(what is asked for, what makes the game); ValueError in one line."""
     settings = parse(words)
     check_terminal()
+    check_jax()
     return settings, watched(settings) if settings.run else walked(settings)
 
 

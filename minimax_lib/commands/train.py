@@ -17,6 +17,7 @@ from minimax_lib.config.wandb import Wandb
 from minimax_lib.curricula.levels.sfl import SFL
 from minimax_lib.evaluation.held_out import EvalRunner
 from minimax_lib.experiment.compilation import keep_compiled_programs
+from minimax_lib.jax_settings import check_jax
 from minimax_lib.messages import printable
 from minimax_lib.runners.build import make_runner, mesh_of, program_of, with_runner
 from minimax_lib.runners.hosts import join, make_devices_of_cores, n_cores
@@ -36,6 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             join(config.hosts, flat(to_dict(config)))
         else:
             make_devices_of_cores(n_cores() if config.n_devices == AUTO else config.device_count)
+        check_jax()
         config, program, eval_runner = check(as_saved(config))
         check_memory(config, program)
         for line in [*left_behind_by(sys.argv[1:] if argv is None else argv, config), *doubts(config)]:

@@ -19,6 +19,7 @@ from minimax_lib.curricula.scores import SCORES, Score
 from minimax_lib.curricula.settings import RolloutSettings
 from minimax_lib.envs.base import Environment
 from minimax_lib.envs.restarts import FreshLevels, QueuedLevels, SameLevel
+from minimax_lib.jax_settings import check_settings
 from minimax_lib.models.network import check_network
 from minimax_lib.playing.schedule import Flowing, Restarted, Schedule
 from minimax_lib.playing.students import batch_for
@@ -37,6 +38,7 @@ def runner_of(
     rewards: RewardNormalization | None = None,
 ) -> Runner:
     """The runner that trains `agent` with `curriculum`. ValueError if the agent cannot learn from such batches."""
+    check_settings()
     plan, n_in_turn = curriculum.plan, schedule.levels_per_row
     check_scores(plan.scores, env, agent.agent, schedule.n_evals, rewards)
     check_agents(env, plan)

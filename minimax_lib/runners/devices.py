@@ -171,7 +171,7 @@ class DeviceRunner:
         # Keys are made inside the program. Outside it, a process could not place them on the devices of another.
         self._init = jax.jit(lambda seed: starting(seed_keys(seed, n_seeds)), out_shardings=shardings)
         # Reports have no axis of devices. The step has averaged over the devices of a group, so any copy is right.
-        report = Report(metrics=seeds, n_steps=common, nonfinite=seeds, broken_curriculum=seeds)
+        report = Report(seeds, seeds, n_steps=common, nonfinite=seeds, broken_curriculum=seeds)
         running = self._on_mesh(self._run_until, in_specs=(specs, common, common), out_specs=(specs, report))
         self._run = jax.jit(running, donate_argnums=0, out_shardings=(shardings, mesh.everywhere))
 

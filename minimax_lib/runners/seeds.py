@@ -23,10 +23,24 @@ OVER_EPISODES = ("return", "solved_rate")  # metrics that are means over the epi
 class Report(struct.PyTreeNode):
     """The measurements of one call of `Program.run`."""
 
-    metrics: dict[str, jax.Array]  # f32[S], means over the steps on which each was measured; NaN if on none
+    sums: dict[str, jax.Array]  # f32[S], of each metric over the steps on which it was measured
+    weights: dict[str, jax.Array]  # f32[S], of these steps; 0 if there are none
     n_steps: jax.Array  # i32[], steps of the runner
     nonfinite: jax.Array  # bool[S], the last update's loss or gradient was not finite
     broken_curriculum: jax.Array  # bool[S], a parameter that the curriculum learns is not finite
+
+    @property
+    def metrics(self) -> dict[str, np.ndarray]:
+        """f32[S], means over the steps on which each was measured; NaN if on none."""
+        # On the host: a compiled program that gave NaN would be stopped by jax_debug_nans, the tool against real ones.
+        return {name: _quotient(total, self.weights[name]) for name, total in self.sums.items()}
+
+
+def _quotient(total: Any, weight: Any) -> Any:
+    if isinstance(total, jax.core.Tracer):
+        return total / weight
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(total) / np.asarray(weight)
 
 
 class Program(Protocol):
@@ -124,8 +138,7 @@ class SeedRunner:
         # The condition is checked before the first step too, so a state that has reached its target is not changed.
         start = (unfinished(state, n_steps, sound), state, (zero, zero, n_steps, sound, sound))
         _, state, (total, count, n_steps, nonfinite, broken) = jax.lax.while_loop(lambda loop: loop[0], one_step, start)
-        means = jax.tree.map(lambda t, c: t / c, total, count)
-        return state, Report(metrics=means, n_steps=n_steps, nonfinite=nonfinite, broken_curriculum=broken)
+        return state, Report(total, count, n_steps=n_steps, nonfinite=nonfinite, broken_curriculum=broken)
 
     def _weight(self, name: str, metrics: dict[str, jax.Array]) -> jax.Array | float:
         """The weight of a step in the mean of the metric `name` over an interval."""

@@ -25,6 +25,7 @@ from minimax_lib.envs.base import Environment, HeldOut, Level
 from minimax_lib.envs.levels import fitted_level
 from minimax_lib.envs.registry import make_held_out
 from minimax_lib.evaluation.held_out import tasks_of_run
+from minimax_lib.jax_settings import check_settings
 from minimax_lib.messages import shown
 from minimax_lib.opponents.bank import Bank
 from minimax_lib.playing.acting import Episode, act, drawn, episode_of, form_of, leading_axes, opened, record
@@ -52,14 +53,19 @@ def load_run(
 ) -> "LoadedRun":
     """The run in the folder `path`, with the parameters of one seed (by default the first) and student of it.
 
-    `path` may also be the name of a trained agent that ships with the package, as maze/sfl. A run in a folder of that
-    name comes first. Of an agent, as of an archived update (`LoadedRun.archive`) there are the parameters alone.
+    `path` may also be its config.yaml, or the name of a trained agent that ships with the package, as maze/sfl. A run
+    in a folder of that name comes first. Of an agent, as of an archived update (`LoadedRun.archive`) there are the
+    parameters alone.
 
     `plugins` are modules to import first. What the folder names is never imported by itself: a run with plugins is
     refused unless `plugins` is given, and `plugins=()` goes on without. Nothing in the folder is changed. ValueError in
     one line where there is no such run, or not that checkpoint, seed or student of it.
     """
-    path = located_run(path)
+    check_settings()
+    # Kept whole: the run is read again later, when the working directory may be another.
+    path = located_run(Path(path).expanduser()).absolute()
+    if path.name == "config.yaml" and path.is_file():
+        path = path.parent
     if plugins is None:
         _check_no_plugins(path)
     else:
@@ -152,6 +158,13 @@ class LoadedRun:
         return self.run.folder.path
 
     @property
+    def _folder(self) -> RunFolder:
+        """The folder, which is there. ValueError where it has gone: its tables are not empty."""
+        if not self.path.is_dir():
+            raise ValueError(f"{str(self.path)!r} is no folder any more: load the run again from where it is now")
+        return self.run.folder
+
+    @property
     def config(self) -> Config:
         return self.run.config
 
@@ -175,7 +188,7 @@ class LoadedRun:
     @property
     def checkpoints(self) -> list[int]:
         """The checkpoints that the folder holds now, each the number of its updates, the oldest first."""
-        return saved_updates(self.run.folder.checkpoints)
+        return saved_updates(self._folder.checkpoints)
 
     @property
     def archive(self) -> dict[int, Path]:
@@ -183,22 +196,22 @@ class LoadedRun:
 
         `load_params` reads such a file: the parameters of all seeds S and students A, [S, A, ...].
         """
-        return archived(self.run.folder.archive)
+        return archived(self._folder.archive)
 
     @property
     def metrics(self) -> dict[str, np.ndarray]:
         """metrics.csv by column, of all seeds: numbers, or text where a column has some; empty if there is no table."""
-        return _columns(self.run.folder.metrics)
+        return _columns(self._folder.metrics)
 
     @property
     def evals(self) -> dict[str, np.ndarray]:
         """eval.csv by column, likewise."""
-        return _columns(self.run.folder.evaluations)
+        return _columns(self._folder.evaluations)
 
     @property
     def origins(self) -> list[Origin]:
         """The versions and machines that the run was trained with, the first one first; empty for older runs."""
-        return read_origins(self.run.folder.origin)
+        return read_origins(self._folder.origin)
 
     # ------------------------------------------------------------------------------------------ what it has learnt
 

@@ -24,7 +24,7 @@ class EvaluationState(struct.PyTreeNode):
     @staticmethod
     def none() -> "EvaluationState":
         """No evaluation yet."""
-        return EvaluationState(jnp.full((), jnp.nan, jnp.float32), jnp.zeros((), jnp.uint32), Count.zero())
+        return EvaluationState(jnp.zeros((), jnp.float32), jnp.zeros((), jnp.uint32), Count.zero())
 
 
 @dataclasses.dataclass(frozen=True)
