@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal, NoReturn
 
 from minimax_lib.config.common import Grouped, with_underscores
@@ -48,6 +49,9 @@ class EvaluateSettings(Grouped):
     tasks: tuple[str, ...] = ("benchmark",)
     """Held-out tasks, or a group of them: benchmark (of the papers), validation, all. training_list: the run's own list
     of levels (--runner tasks, or plr with --runner.generator finite)."""
+    levels: tuple[str, ...] = ()
+    """Instead of held-out tasks: files of your own levels, or folders of them. AMaze reads mazes as text (.txt) and as
+    arrays of NumPy (.npz)."""
     opponents: tuple[str, ...] = ()
     """Play a game for two against these, on the tasks and in both seats: random, bot (the environment's script), bank
     (the copies of the student that the run keeps), folders of runs, their checkpoints, or names of trained agents. With
@@ -79,6 +83,10 @@ class EvaluateSettings(Grouped):
     def __post_init__(self) -> None:
         if not self.run and not self.compares:
             raise ValueError("no run is given: name its folder, as in --run runs/my-run")
+        for path in self.levels:
+            check_path("levels", path)
+            if not Path(path).exists():
+                raise ValueError(f"levels is {shown(path)}: there is no such file or folder")
         if self.run and self.compares:
             other = "compare" if self.compare else "label"
             raise ValueError(f"run is {shown(self.run[0])}, and {other} is given too: name all runs with --{other}")
@@ -124,7 +132,10 @@ class EvaluateSettings(Grouped):
     @property
     def suite(self) -> Evaluation:
         """The evaluation on tasks."""
-        return Evaluation(tasks=self.tasks, n_episodes=self.episodes, greedy=self.greedy, protocol=self.protocol)
+        levels = tuple(f"{path}/" if Path(path).is_dir() else path for path in self.levels)
+        return Evaluation(
+            tasks=levels or self.tasks, n_episodes=self.episodes, greedy=self.greedy, protocol=self.protocol
+        )
 
     @property
     def robust_protocol(self) -> RobustProtocol:
@@ -153,6 +164,8 @@ def _refuse_ignored(settings: EvaluateSettings, given: Tree) -> None:
         ignored += [(name, "is for --opponents only: add that, or leave it out") for name in ONLY_OPPONENTS]
     if not settings.compares:
         ignored += [(name, "is for --compare only: add that, or leave it out") for name in ONLY_COMPARED]
+    if settings.levels:
+        ignored += [(name, "means nothing with --levels: leave one of them out") for name in ("tasks", "robust")]
     for name, rule in ignored:
         if name in given:
             raise ValueError(f"{name} is {shown(given[name])}, which {rule}")

@@ -117,6 +117,13 @@ class BaseEnvironment:
     agents, each of which has a task that is a part of the level. A task is a number below `n_tasks`, which such an
     environment also has. The environment knows what it means. `sample_level` gives each agent some task."""
 
+    fault_in: Ability = None
+    """`fault_in(level)` says in one sentence which rule of levels `level` breaks, and is empty if it breaks none.
+    Levels that people hand in are checked with it. Whether a level can be solved is not asked. Runs on the host."""
+    levels_in: Ability = None
+    """`levels_in(path)` are the names of the held-out tasks that the files of levels at `path` hold. Runs on the
+    host."""
+
     # Abilities: episodes.
     observe: Ability = None
     """`observe(state)` is the observation, where it is a function of the state alone. `BatchEnv` then observes once,

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -89,6 +90,9 @@ def tasks_called(family: Family, env: Environment, name: str) -> tuple[str, ...]
         )
     if is_list(name):
         return tasks_on_list(env, name)
+    # A path is known by its dot or slash: no file or folder can take the place of a task by chance.
+    if env.levels_in is not None and ("." in name or "/" in name) and Path(name).exists():
+        return tuple(env.levels_in(Path(name)))
     tasks = tuple(family.groups.get(name, (name,)))
     # These two are played where nobody has chosen any tasks.
     return tuple(task for task in tasks if family.fits(env, task)) if name in CHOSEN_FOR_ALL else tasks

@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from minimax_lib.envs.base import Environment, Level
 from minimax_lib.envs.ued import describe
@@ -32,11 +33,28 @@ def fitted_level(env: Environment, level: Level, n: int | None = None) -> Level:
     wanted = jax.eval_shape(env.sample_level, jax.random.key(0))
     if n is not None:
         wanted = jax.tree.map(lambda x: jax.ShapeDtypeStruct((n, *x.shape), x.dtype), wanted)
+    if jax.tree.structure(level) == jax.tree.structure(wanted):
+        level = jax.tree.map(_of_type, level, wanted)
     # No weak types, which would be compiled again.
     level = jax.tree.map(lambda x: jnp.asarray(x, getattr(x, "dtype", None)), level)
     if _form(level) != _form(wanted):
         raise ValueError(f"the level is {_form(level)}: it must be {_form(wanted)}")
+    if env.fault_in is not None:
+        on_host = jax.device_get(level)
+        for i in range(n or 1):
+            wrong = env.fault_in(on_host if n is None else jax.tree.map(lambda x, i=i: x[i], on_host))
+            if wrong:
+                raise ValueError(f"the level{'' if n is None else f' of row {i}'} is none: {wrong}")
     return level
+
+
+def _of_type(given: Any, wanted: jax.ShapeDtypeStruct) -> Any:
+    """Whole numbers in the wanted type, if they are the same there: NumPy makes i64 of them, and people 0 and 1."""
+    whole = "biu"
+    if np.asarray(given).dtype.kind not in whole or np.dtype(wanted.dtype).kind not in whole:
+        return given
+    cast = np.asarray(given).astype(wanted.dtype)
+    return cast if np.array_equal(cast, given) else given
 
 
 def _form(level: Level) -> str:

@@ -43,6 +43,8 @@ class Wrapper(Environment):
     resets_at_once = Forwarded()
     sample_listed = Forwarded()
     task_name = Forwarded()
+    fault_in = Forwarded("_fault_in")
+    levels_in = Forwarded()
     with_tasks = Forwarded()
     n_tasks = Forwarded()
     bot = Forwarded("_bot")
@@ -55,6 +57,10 @@ class Wrapper(Environment):
         """Nothing to do: a subclass may call it."""
 
     level_at = Forwarded()
+
+    def _fault_in(self, level: Level) -> str:
+        """What is wrong with a level, where this wrapper has the levels of the environment."""
+        return "" if self.has_own_levels else self.env.fault_in(level)
 
     @property
     def level_box(self) -> Mapping[str, tuple[float, float]]:

@@ -67,7 +67,15 @@ def keep_evaluation(settings: EvaluateSettings, run: Run, update: int, scores: S
 
 def file_name(settings: EvaluateSettings, update: int) -> str:
     """The name of a file of results, without its number and ending."""
-    what = "robust" if settings.robust else settings.tasks[0] if len(settings.tasks) == 1 else "tasks"
+    what = (
+        "robust"
+        if settings.robust
+        else "levels"
+        if settings.levels
+        else settings.tasks[0]
+        if len(settings.tasks) == 1
+        else "tasks"
+    )
     options = [*([settings.protocol] if settings.protocol else []), *(["greedy"] if settings.greedy else [])]
     options += [f"student{settings.student}"] if settings.student else []
     return "-".join([f"update{update}", what, *options])

@@ -7,7 +7,7 @@ import numpy as np
 from minimax_lib.envs.cells import codes
 from minimax_lib.envs.grid import cells
 from minimax_lib.envs.grid.level import TASKS, Level, make_level
-from minimax_lib.envs.grid.validity import HELD, is_valid
+from minimax_lib.envs.grid.validity import HELD, RULES, is_valid
 from minimax_lib.registry import unknown_name
 
 COLOUR_LETTERS = "rgbpye"  # red, green, blue, purple, yellow, grey
@@ -96,11 +96,7 @@ def from_text(
         difficulty=difficulty,
     )
     if not bool(is_valid(level)):
-        raise ValueError(
-            f"the text is no level of the task {task!r} with target={target!r}: the agent must stand on an empty cell, "
-            "floor or an open door. reach needs a goal, pickup exactly one target, open exactly one door that is shut, "
-            "fetch a target"
-        )
+        raise ValueError(f"the text is no level of the task {task!r} with target={target!r}: {RULES}")
     return level
 
 

@@ -16,6 +16,7 @@ from minimax_lib.envs.grid.generators.empty_room import EmptyRoom
 from minimax_lib.envs.grid.generators.registry import FAMILIES
 from minimax_lib.envs.grid.level import Level
 from minimax_lib.envs.grid.metrics import level_metrics
+from minimax_lib.envs.grid.validity import RULES, is_valid
 from minimax_lib.envs.levels import listed_level
 from minimax_lib.envs.spaces import Box, Dict, Discrete, Space
 from minimax_lib.envs.terminal import Scene
@@ -121,6 +122,10 @@ class GridWorld(Environment):
         if self.see_target:
             obs["target"] = cells.seen(state.level.target.astype(jnp.uint16))[:2]
         return obs
+
+    def fault_in(self, level: Level) -> str:
+        """See `Environment.fault_in`."""
+        return "" if bool(is_valid(level)) else f"it breaks a rule of grid levels. {RULES}"
 
     def level_metrics(self, level: Level) -> dict[str, jax.Array]:
         """See `grid.metrics.level_metrics`."""

@@ -9,6 +9,10 @@ from minimax_lib.envs.grid import cells
 from minimax_lib.envs.grid import level as tasks
 from minimax_lib.envs.grid.level import Level
 
+RULES = (
+    "the agent must stand on an empty cell, floor or an open door. reach needs a goal, pickup exactly one target, open "
+    "exactly one door that is shut, fetch a target"
+)
 HELD = (codes.KEY, codes.BALL, codes.BOX, codes.GOAL)  # what may be inside a box
 
 

@@ -21,7 +21,7 @@ from minimax_lib.envs.lasertag.dynamics import (
     resolve,
 )
 from minimax_lib.envs.lasertag.generators import random_level
-from minimax_lib.envs.lasertag.level import DRAWN, Level
+from minimax_lib.envs.lasertag.level import DRAWN, Level, is_valid
 from minimax_lib.envs.lasertag.metrics import level_metrics
 from minimax_lib.envs.lasertag.rules import PRESETS, RANDOM, ActionTable, Rules, action_table, check_actions
 from minimax_lib.envs.lasertag.view import planes_ahead
@@ -212,6 +212,11 @@ class LaserTag(MultiAgentEnvironment):
             tags=state.tags[order],
             fired=state.fired[order],
         )
+
+    def fault_in(self, level: Level) -> str:
+        """See `Environment.fault_in`."""
+        rule = "both starts must be free cells, or drawn, and at least two free cells must be spawns"
+        return "" if bool(is_valid(level)) else rule
 
     def level_metrics(self, level: Level) -> dict[str, jax.Array]:
         """See `lasertag.metrics.level_metrics`."""

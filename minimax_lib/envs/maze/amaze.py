@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ from minimax_lib.envs.cells.codes import direction_vector
 from minimax_lib.envs.cells.settings import check_bool, check_int, check_view_size, seen_image
 from minimax_lib.envs.cells.sight import visible_cells
 from minimax_lib.envs.maze import view
+from minimax_lib.envs.maze.convert import fault_in, names_in
 from minimax_lib.envs.maze.level import Level
 from minimax_lib.envs.maze.metrics import fewest_actions, shortest_path
 from minimax_lib.envs.maze.sampling import draw_distinct_walls, draw_walls, place_agent_and_goal
@@ -184,6 +186,14 @@ class AMaze(Environment):
             "shortest_path": length.astype(jnp.float32),
             "solvable": solvable.astype(jnp.float32),
         }
+
+    def fault_in(self, level: Level) -> str:
+        """See `Environment.fault_in`."""
+        return fault_in(level)
+
+    def levels_in(self, path: Path) -> list[str]:
+        """See `Environment.levels_in`. A file is text (`from_text`) or an archive of NumPy (`names_in`)."""
+        return names_in(path)
 
     def optimal_return(self, level: Level, gamma: float) -> jax.Array:
         """See `Environment.optimal_return`: that of the shortest way, turns included; 0 if the goal is out of reach."""

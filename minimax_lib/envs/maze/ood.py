@@ -25,6 +25,7 @@ from minimax_lib.envs.cells.settings import seen_image
 from minimax_lib.envs.held_out import TRAINING_DISTRIBUTION, is_of_training, key_of, training_sampler
 from minimax_lib.envs.maze import generators, layouts
 from minimax_lib.envs.maze.amaze import AMaze, EnvState, advance, begin
+from minimax_lib.envs.maze.convert import is_file, maze_called
 from minimax_lib.envs.maze.level import Level
 from minimax_lib.envs.maze.metrics import shortest_path
 from minimax_lib.envs.spaces import Space
@@ -179,9 +180,18 @@ def _drawn(name: str, key: jax.Array) -> Level:
 
 
 def _find(name: str) -> Maze:
+    if is_file(name):
+        return _given(maze_called(name))
     if name not in MAZES:
         raise unknown_name("maze", name, MAZES)
     return MAZES[name]
+
+
+def _given(level: Level) -> Maze:
+    """A maze that somebody has brought, with the time limit of the published ones."""
+    height, width = level.wall_map.shape
+    limit = 2 * (height + 2) * (width + 2)
+    return Maze(height, width, lambda key: jax.tree.map(jnp.asarray, level), limit, limit)
 
 
 def common_size(mazes: Sequence[Maze]) -> tuple[int, int]:
@@ -220,7 +230,7 @@ class SuiteEnv(Environment):
         def own(name: str) -> Maze:
             return Maze(env.height, env.width, training_sampler(env, name), env.max_steps, env.max_steps)
 
-        return [own(name) if is_of_training(name) else MAZES[name] for name in self.names]
+        return [own(name) if is_of_training(name) else _find(name) for name in self.names]
 
     def limit(self, maze: Maze) -> int:
         return maze.dcd_max_steps if self.protocol == "dcd" else maze.max_steps
@@ -325,7 +335,9 @@ class MazeSuite:
         if self.protocol not in PROTOCOLS:
             raise unknown_name("protocol", self.protocol, PROTOCOLS)
         for name in self.names:
-            if not is_of_training(name) and name not in MAZES:
+            if is_file(name):
+                maze_called(name)
+            elif not is_of_training(name) and name not in MAZES:
                 raise unknown_name("held-out task", name, [*GROUPS, TRAINING_DISTRIBUTION, *MAZES])
 
     @property
