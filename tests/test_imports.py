@@ -17,7 +17,7 @@ SOURCES = {
     for path in sorted(PACKAGE.rglob("*.py"))
 }
 LAYERS = [  # each may import itself and what stands before it; the longest prefix counts
-    ["messages", "registry", "settings", "trees", "counts", "axes", "loops"],
+    ["messages", "registry", "settings", "trees", "counts", "axes", "loops", "priorities"],
     ["envs"],
     ["agents.base", "gae", "rollout", "reward_normalization", "episodes", "models"],
     ["agents"],
