@@ -21,7 +21,10 @@ INSTALL = [
     "filelock>=3.13",  # one process at a time owns a run folder
 ]
 GYMNAX = "gymnax>=1.0,<2.0"  # 1.0 tells an end from a time limit
-PLOTS = "matplotlib>=3.9"
+PLOTS = [
+    "matplotlib>=3.9",
+    "jinja2>=3.1",  # the templates of the page that minimax-report writes
+]
 VIDEO = "imageio-ffmpeg>=0.6"  # brings its own ffmpeg
 OPTUNA = "optuna>=5.0,<6.0"
 WANDB = "wandb>=0.31,<1.0"
@@ -45,13 +48,13 @@ EXTRAS = {
         GYMNASIUM,
         OPTUNA,
         PETTINGZOO,
-        PLOTS,
+        *PLOTS,
         VIDEO,
         WANDB,
         *NOTEBOOKS,
         *LINT,
     ],
-    "plots": [PLOTS],  # minimax-plot, minimax-report, and the plots of benchmarks
+    "plots": PLOTS,  # minimax-plot, minimax-report, and the plots of benchmarks
     "envs": ["minigrid>=3.0", "gymnasium>=1.0"],  # the real MiniGrid, to compare with
     "gymnax": [GYMNAX],  # its environments (--env Gymnax), and ours with its calls (minimax_lib.portable.export)
     # Our environments as Gymnasium's (minimax_lib.portable.export), and task curricula in a Gymnasium training.
@@ -109,6 +112,7 @@ setup(
             "envs/lasertag/*.json",
             "envs/maze/*.json",
             "pictures/*.css",
+            "pictures/*.html",
             "pictures/*.js",
         ]
     },

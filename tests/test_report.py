@@ -4,6 +4,7 @@ import base64
 import csv
 import dataclasses
 import hashlib
+import importlib.util
 import io
 import json
 import re
@@ -23,6 +24,8 @@ import numpy as np
 import pytest
 import yaml
 from browser import CHROMIUM, Browser
+from markupsafe import Markup
+from matplotlib.figure import Figure
 from PIL import Image
 from tiny_run import save_tiny_run
 
@@ -34,6 +37,7 @@ from minimax_lib.evaluation.statistics import summarise
 from minimax_lib.pictures import html, report_episodes, report_levels, report_tables
 from minimax_lib.pictures.runs import find_groups, read_run
 from minimax_lib.pictures.scores import evaluated
+from minimax_lib.pictures.style import Picture
 from minimax_lib.store.loaded import Episode, LoadedRun
 from minimax_lib.store.origin import Origin, record
 
@@ -53,7 +57,7 @@ def elsewhere(tmp_path, monkeypatch):
 @pytest.fixture
 def undrawn(monkeypatch):
     """Figures that are made and not drawn, which takes most of the time of a report."""
-    monkeypatch.setattr(report_tables, "svg", lambda picture, words: html.tag("svg"))
+    monkeypatch.setattr(report_tables, "svg", lambda picture, words: Markup("<svg></svg>"))
 
 
 class Page(HTMLParser):
@@ -248,29 +252,59 @@ def test_five_seeds_have_the_interval_of_the_statistics():
 
 
 def test_text_of_others_stays_text():
-    folder = make_run("runs/a", log_dir=EVIL, model={"name": EVIL})
+    folder = make_run(f"runs/{EVIL.replace('/', '')}", log_dir=EVIL, model={"name": EVIL})
     make_tables(folder, (0, 1), extra=f"level/new/{EVIL.replace('/', '_')}")
     rows = list(csv.DictReader((folder / "eval.csv").open()))
     table(folder / "eval.csv", [row | {"task": EVIL if row["task"] == "Maze" else row["task"]} for row in rows])
     clean = make_run("runs/b")
     label = "<b onclick>DR</b>"
-    page = report(clean, f"--label={label}=runs/a", "--title", EVIL)
+    page = report(clean, f"--label={label}=runs/<*", "--title", EVIL)
     assert not {name for _, attributes in page.elements for name in attributes if name.startswith("on")}
     # The page's own style and script, and no element that the texts name.
     assert [tag for tag, _ in page.elements if tag in ("script", "img", "b", "style")] == ["style", "script"]
-    for words in (EVIL, label):
+    for words in (EVIL, label, folder.name):
         assert " ".join(words.split()) in page.said
-    # Neither do the blocks of numbers end early.
-    block = html.json_block("x", {"a": EVIL})
-    assert Page(block).block("x") == {"a": EVIL}
-    assert not set(block[block.index(">") + 1 : block.rindex("<")]) & set("<>&")
 
 
-def test_elements_escape_what_is_no_html():
-    assert html.tag("p", "<", html.tag("b", "&"), None, ["'", 1], class_='"', hidden=True, id=None) == (
-        '<p class="&quot;" hidden>&lt;<b>&amp;</b>&#x27;1</p>'
+def page_named(name):
+    """A page on which every text that comes from outside is `name`."""
+    setting, figure = (name, [name]), Picture(name, (), Figure, (name,))
+    shelves = [{"title": name, "told": name, "levels": [[0, name, name]] * n} for n in (2, 1)]
+    gallery = html.part("gallery", name, name, {"images": [name], "shelves": shelves}, [name])
+    reel = {"n": 2, "width": 1, "height": 1, "changes": name}
+    parts = [
+        html.part("missing", name),
+        html.part("runs", [(0, name, Path("folder"), [name] * 5, name)], [name]),
+        html.part("configuration", [name], name, [], name, [setting]),
+        html.part("configuration", [name, name], "", [(name, [name, name])], name, [(name, [name, name])]),
+        html.part("held_out", name, name),
+        html.part("held_out_table", [(0, name, 1), (1, name, 1)], [name] * 3, [(name, [name] * 2)], [name]),
+        html.part("figures", [(name, figure, html.svg(figure, name), name)], [name]),
+        html.part("levels", [(0, name, gallery), (1, name, name)]),
+        html.part("episodes", [[html.part("player", 0, name, name, reel, name, name)]], [name], False, {"a": name}),
+    ]
+    return Page(html.page(name, name, [(name, name, content) for content in parts]))
+
+
+def test_hostile_names_are_escaped_in_every_part():
+    plain, hostile = page_named("plain"), page_named(EVIL)
+    assert [(tag, list(attributes)) for tag, attributes in hostile.elements] == [
+        (tag, list(attributes)) for tag, attributes in plain.elements
+    ]
+    assert hostile.said.count(" ".join(EVIL.split())) == plain.said.count("plain") > 40
+    assert hostile.block(f"episode-{EVIL}-0")["changes"] == EVIL
+    # No block of numbers can end early.
+    assert not any(set("<>&") & set(text) for text in hostile.scripts[:-1])
+
+
+def test_without_jinja2_one_line_names_the_extra(monkeypatch, capsys):
+    make_run("runs/a")
+    find = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "jinja2" else find(name))
+    assert main(["runs/a"]) == 2
+    assert capsys.readouterr().err == (
+        'error: jinja2 is not installed, which makes the page: pip install "minimax-ued[plots]"\n'
     )
-    assert html.tag("input", value=0) == '<input value="0">'
 
 
 @pytest.mark.parametrize(

@@ -36,16 +36,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 def prepared(words: Sequence[str]) -> Prepared:
     """(what is asked for, the runs in groups, the figures and why others cannot be drawn); ValueError in one line."""
     settings = parse(words)
-    check_matplotlib()
+    check_installed("matplotlib", "draws the figures")
     groups = find_groups(without_sweeps(settings.run), settings.patterns, settings.by)
     check_names(settings, groups)
     return settings, groups, list(drawable(settings, groups))
 
 
-def check_matplotlib() -> None:
-    """ValueError, with what to install, without matplotlib."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ValueError('matplotlib is not installed, which draws the figures: pip install "minimax-ued[plots]"')
+def check_installed(module: str, what: str) -> None:
+    """ValueError, with what to install, without a `module` of the extra; `what` says what the module does."""
+    if importlib.util.find_spec(module) is None:
+        raise ValueError(f'{module} is not installed, which {what}: pip install "minimax-ued[plots]"')
 
 
 def check_names(settings: PlotSettings, groups: Sequence[Group]) -> None:

@@ -3,17 +3,21 @@
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from minimax_lib.commands.plot import check_matplotlib
+from minimax_lib.commands.plot import check_installed
 from minimax_lib.commands.status import carried_out, say, without_sweeps
 from minimax_lib.config.files import read_yaml
 from minimax_lib.config.report import ReportSettings, parse
 from minimax_lib.config.runs import harmless
 from minimax_lib.pictures import report_tables
-from minimax_lib.pictures.html import Html, page, write_page
+from minimax_lib.pictures.html import page, write_page
 from minimax_lib.pictures.opponents import have_met
 from minimax_lib.pictures.runs import Group, find_groups
 from minimax_lib.store.folder import RunFolder
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 LARGE = 5_000_000  # bytes
 
@@ -29,7 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def prepared(words: Sequence[str]) -> tuple[ReportSettings, Sequence[Group]]:
     """(what is asked for, the runs in groups); ValueError in one line."""
     settings = parse(words)
-    check_matplotlib()
+    check_installed("matplotlib", "draws the figures")
+    check_installed("jinja2", "makes the page")
     if settings.plugins:
         from minimax_lib.config.train import import_plugins  # imports JAX, which reports of tables do without
 
@@ -86,11 +91,10 @@ def report(settings: ReportSettings, groups: Sequence[Group]) -> str:
     runs = f"{n_runs} run{'s' if n_runs > 1 else ''}, {n_seeds} seed{'s' if n_seeds > 1 else ''}"
     title = settings.title or f"Report: {names}"
     best = report_tables.best_score(groups)
-    foot = "Made by minimax-report. The file needs nothing else: it loads nothing, and opens offline."
-    return page(title, list(parts(settings, groups)), f"{runs}; {best}" if best else runs, foot)
+    return page(title, f"{runs}; {best}" if best else runs, list(parts(settings, groups)))
 
 
-def parts(settings: ReportSettings, groups: Sequence[Group]) -> Iterator[tuple[str, str, Html]]:
+def parts(settings: ReportSettings, groups: Sequence[Group]) -> "Iterator[tuple[str, str, Markup]]":
     """(identifier, heading, content) of every part."""
     yield "runs", "Runs", report_tables.runs_part(groups)
     yield "configuration", "Configuration", report_tables.configuration_part(groups)

@@ -1,16 +1,18 @@
-"""HTML: everything is escaped unless it has been made here. And a file that a report may be written to again."""
+"""What a report's HTML is made of: templates, pictures inside the page, and a file that may be written to again.
+
+jinja2 is an extra. It is imported where a page is made, so that requests are checked without it.
+"""
 
 import base64
+import functools
 import hashlib
-import html
 import io
 import itertools
-import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
@@ -18,62 +20,34 @@ from PIL import Image
 from minimax_lib.pictures import style
 from minimax_lib.pictures.style import Picture
 
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
+
 WHITE, PALE = 0xFFFFFF, 180
-VOID = frozenset({"br", "img", "input", "link", "meta"})  # elements without an end
 MARK = re.compile(rb"<!-- minimax-report ([0-9a-f]{64}) -->\n\Z")
 
 
-class Html(str):
-    """Text that is HTML. Any other text is escaped where it becomes a part of a page."""
+@functools.cache
+def templates() -> "Environment":
+    """The templates in this folder. They escape every text that is not Markup."""
+    import jinja2
 
-
-def tag(name: str, /, *children: Any, **attributes: Any) -> Html:
-    """An element. Children are escaped unless they are Html; lists of children are spread, and None is left out.
-
-    Attributes are escaped; `class_` is `class`, and other underscores are hyphens. True is an attribute without a
-    value; False and None are none.
-    """
-    words = [name]
-    for key, value in attributes.items():
-        key = key.rstrip("_").replace("_", "-")
-        if value is True:
-            words.append(key)
-        elif value is not False and value is not None:
-            words.append(f'{key}="{html.escape(str(value))}"')
-    opening = f"<{' '.join(words)}>"
-    return Html(opening if name in VOID else f"{opening}{joined(children)}</{name}>")
-
-
-def joined(children: Iterable[Any]) -> Html:
-    """Children one after another."""
-    parts: list[str] = []
-    for child in children:
-        if isinstance(child, list | tuple):
-            parts.append(joined(child))
-        elif child is not None:
-            parts.append(child if isinstance(child, Html) else html.escape(str(child)))
-    return Html("".join(parts))
-
-
-def table(head: Sequence[Any], rows: Sequence[Sequence[Any]], caption: str = "", last_is_total: bool = False) -> Html:
-    """A table. The first cell of a row is its heading; the others are numbers. A wide table scrolls by itself."""
-    body = [
-        tag(
-            "tr",
-            tag("th", row[0], scope="row"),
-            [tag("td", cell) for cell in row[1:]],
-            class_="total" if last_is_total and i == len(rows) - 1 else None,
-        )
-        for i, row in enumerate(rows)
-    ]
-    whole = tag(
-        "table",
-        tag("caption", caption) if caption else None,
-        tag("thead", tag("tr", [tag("th", cell, scope="col") for cell in head])),
-        tag("tbody", body),
+    found = jinja2.Environment(
+        loader=jinja2.PackageLoader("minimax_lib", "pictures"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    # With the keyboard, only what has the focus scrolls.
-    return tag("div", whole, class_="wide", tabindex="0", role="region", aria_label=caption or "table")
+    found.globals["n_colours"] = len(style.COLOURS)
+    found.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
+    return found
+
+
+def part(name: str, *values: Any) -> "Markup":
+    """A part of a page: what the macro `name` of report_parts.html makes of the values."""
+    return getattr(templates().get_template("report_parts.html").module, name)(*values)
 
 
 def data_url(content: bytes, kind: str) -> str:
@@ -109,22 +83,16 @@ def shades_into_white(picture: np.ndarray) -> bool:
     return bool((pale & (picture.min(axis=-1) < 255)).any())
 
 
-def json_block(id_: str, content: Any) -> Html:
-    """Numbers and texts for the page's script, in a form that cannot end the element that they stand in."""
-    text = json.dumps(content, separators=(",", ":"), ensure_ascii=True)
-    for letter in "<>&":
-        text = text.replace(letter, f"\\u{ord(letter):04x}")
-    return tag("script", Html(text), type="application/json", id=id_)
-
-
 # ------------------------------------------------------------------------------------------------------------- figures
 
 
-def svg(picture: Picture, words: str) -> Html:
+def svg(picture: Picture, words: str) -> "Markup":
     """A figure as a part of the page: in the page's letters, and in colours that go with its paper.
 
     `words` say what it shows, for those who do not see it.
     """
+    from markupsafe import Markup
+
     file = io.BytesIO()
     with style.style():
         import matplotlib
@@ -138,8 +106,7 @@ def svg(picture: Picture, words: str) -> Html:
     mark = f"f{hashlib.sha256(picture.name.encode()).hexdigest()[:8]}-"
     text = re.sub(r"<[^>]*>", lambda found: _fitted(found[0], mark), text)
     text = re.sub(r"\s*\n\s*", "\n", text)
-    opening = text.index(">")
-    return Html(f'<svg role="img" aria-label="{html.escape(words)}"{text[4:opening]}{text[opening:].strip()}')
+    return Markup('<svg role="img" aria-label="{}"{}').format(words, Markup(text.removeprefix("<svg").rstrip()))
 
 
 def _fitted(element: str, mark: str) -> str:
@@ -172,51 +139,18 @@ def _pairs(hexadecimal: str) -> list[str]:
     return [hexadecimal[i : i + 2] for i in (1, 3, 5)]
 
 
-def swatch(place: int) -> Html:
-    """The colour of group `place`, beside its name."""
-    i = place % len(style.COLOURS)
-    return tag("i", class_="swatch", style=f"background:var(--c{i})", aria_hidden="true")
-
-
 # ---------------------------------------------------------------------------------------------------------- whole pages
 
 
-def page(title: str, parts: Sequence[tuple[str, str, Html]], subtitle: str, foot: str) -> str:
+def page(title: str, subtitle: str, parts: "Sequence[tuple[str, str, Markup]]") -> str:
     """A page of `parts` (identifier, heading, content). It loads nothing, and no script runs in it but its own."""
+    from markupsafe import Markup
+
     files = resources.files("minimax_lib.pictures")
-    script = (files / "report.js").read_text(encoding="utf-8")
+    css, script = (Markup((files / name).read_text(encoding="utf-8")) for name in ("report.css", "report.js"))
     mark = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    # If some text were HTML after all, this would keep it from being run, and from loading anything.
-    policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{mark}'"
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=policy),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="generator", content="minimax-report"),
-        tag("title", title),
-        tag("style", Html((files / "report.css").read_text(encoding="utf-8"))),
-    )
-    links = [tag("a", heading, href=f"#{id_}") for id_, heading, _ in parts]
-    body = tag(
-        "body",
-        tag("a", "to the content", href="#main", class_="skip"),
-        tag(
-            "header",
-            tag("div", tag("h1", title), tag("p", subtitle)),
-            tag("button", "dark", type="button", id="theme", hidden=True),
-        ),
-        tag("nav", links, aria_label="parts of the report"),
-        tag("noscript", tag("p", "Sliders and episodes need JavaScript.", class_="note")),
-        tag(
-            "main",
-            [tag("section", tag("h2", heading), content, id=id_) for id_, heading, content in parts],
-            id="main",
-        ),
-        tag("footer", tag("p", foot)),
-        tag("script", Html(script)),
-    )
-    return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
+    whole = templates().get_template("report.html")
+    return whole.render(title=title, subtitle=subtitle, parts=parts, css=css, script=script, script_hash=mark)
 
 
 def write_page(path: Path, text: str) -> Path:

@@ -9,7 +9,7 @@ import dataclasses
 import math
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,11 +17,13 @@ from minimax_lib.envs.drawing import PAPER
 from minimax_lib.evaluation.held_out import tasks_of_run
 from minimax_lib.messages import one_line
 from minimax_lib.pictures.films import moment, tasks_to_show
-from minimax_lib.pictures.html import Html, data_url, joined, json_block, png, swatch, tag
-from minimax_lib.pictures.report_levels import opened, stepper
-from minimax_lib.pictures.report_tables import sentence
+from minimax_lib.pictures.html import data_url, part, png
+from minimax_lib.pictures.report_levels import opened
 from minimax_lib.pictures.runs import Group
 from minimax_lib.store.loaded import Episode, LoadedRun
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 SIZE = 20  # pixels, the side of a tile
 MOST_STEPS = 300  # of an episode that are shown
@@ -106,36 +108,25 @@ def packed(reel: Reel) -> dict[str, Any]:
 
 def episodes_part(
     groups: Sequence[Group], plugins: Sequence[str] | None, tasks: Sequence[str], greedy: bool, say: Say
-) -> Html:
+) -> "Markup":
     """An episode on each task of each group: of the newest checkpoint of its first run that has one."""
     tiles, told = Tiles(), []
-    players: dict[str, list[Html]] = {}
+    players: dict[str, list[Markup]] = {}
     for place, group in enumerate(groups):
         try:
             loaded = newest_of(group, plugins)
             names = tasks_of(loaded, tasks)
         except ValueError as error:
-            told.append(sentence(f"{group.label}: no episode: {one_line(error)}."))
+            told.append(f"{group.label}: no episode: {one_line(error)}.")
             continue
         say(f"playing {len(names)} episode{'s' if len(names) > 1 else ''} of {group.label}")
         for name, episode in loaded.play_tasks(names, greedy=greedy).items():
             players.setdefault(name, []).append(player(episode, loaded, name, (group.label, place), tiles))
-    if not players:
-        return joined(told)
-    how = "The most likely action is taken." if greedy else "Actions are sampled from the policy."
-    keys = "Arrow keys step while the slider has the focus, Home and End jump, the space bar plays."
+    rows = list(players.values())
+    if rows and len(groups) == 1:  # with one method, all episodes stand side by side; with several, those on one task
+        rows = [[own for row in rows for own in row]]
     image = data_url(png(tiles.picture(), clear_white=True), "image/png")
-    atlas = {"size": SIZE, "columns": tiles.columns, "image": image}
-    # With one method, all episodes stand side by side; with several, those on one task.
-    rows = [[own for task in players.values() for own in task]] if len(groups) == 1 else list(players.values())
-    return joined(
-        [
-            tag("p", f"One episode of the newest checkpoint on each task. {how} {keys}", class_="note"),
-            told,
-            [tag("div", row, class_="players") for row in rows],
-            json_block("tiles", atlas),
-        ]
-    )
+    return part("episodes", rows, told, greedy, {"size": SIZE, "columns": tiles.columns, "image": image})
 
 
 def newest_of(group: Group, plugins: Sequence[str] | None) -> LoadedRun:
@@ -159,7 +150,7 @@ def tasks_of(loaded: LoadedRun, tasks: Sequence[str]) -> tuple[str, ...]:
     return tasks_to_show(env, tasks, **({} if protocol is None else {"protocol": protocol}))
 
 
-def player(episode: Episode, loaded: LoadedRun, task: str, group: tuple[str, int], tiles: Tiles) -> Html:
+def player(episode: Episode, loaded: LoadedRun, task: str, group: tuple[str, int], tiles: Tiles) -> "Markup":
     """An episode of a `group` (label, place) that can be stepped through."""
     label, place = group
     n = min(episode.length, MOST_STEPS) + 1
@@ -167,19 +158,5 @@ def player(episode: Episode, loaded: LoadedRun, task: str, group: tuple[str, int
     end = f"{'solved' if episode.solved else 'not solved'} in {episode.length} steps"
     cut = f" (the first {MOST_STEPS} are shown)" if episode.length > MOST_STEPS else ""
     where = f"{loaded.path.resolve().name}, seed {loaded.seed}, update {loaded.update:,}"
-    id_ = f"episode-{task}-{place}"
-    return tag(
-        "figure",
-        tag("h3", task),
-        tag("canvas", width=reel.width, height=reel.height, role="img", aria_label=f"{label} on {task}: {end}"),
-        stepper(n, 0, "step", tag("button", "play", type="button", class_="play")),
-        tag("output", f"step 0 of {n - 1}"),
-        tag(
-            "figcaption",
-            tag("b", swatch(place), label),
-            f" {end}{cut}, return {episode.episode_return:.3f} ({where})",
-        ),
-        json_block(id_, packed(reel)),
-        class_="player",
-        data_content=id_,
-    )
+    told = f"{cut}, return {episode.episode_return:.3f} ({where})"
+    return part("player", place, label, task, packed(reel), end, told)

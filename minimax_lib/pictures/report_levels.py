@@ -3,7 +3,7 @@
 import dataclasses
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
 import numpy as np
@@ -11,12 +11,14 @@ import numpy as np
 from minimax_lib.envs.drawing import PAPER
 from minimax_lib.messages import one_line
 from minimax_lib.pictures.galleries import at, facts_of, fresh_levels, has_teacher
-from minimax_lib.pictures.html import Html, data_url, joined, json_block, png, swatch, tag
-from minimax_lib.pictures.report_tables import notes, sentence
+from minimax_lib.pictures.html import data_url, part, png
 from minimax_lib.pictures.runs import Group, RunTables
 from minimax_lib.store.files import saved_updates
 from minimax_lib.store.folder import RunFolder
 from minimax_lib.store.loaded import KeptLevels, LoadedRun, load_run
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 Caption = tuple[str, str]  # a level's score, and what else is known of it
 MOST_FACTS = 6  # level metrics in a caption
@@ -161,11 +163,10 @@ def without_margin(pictures: Sequence[np.ndarray]) -> list[np.ndarray]:
 # -------------------------------------------------------------------------------------------------------------- as HTML
 
 
-def levels_part(groups: Sequence[Group], plugins: Sequence[str] | None, n_levels: int, n_checkpoints: int) -> Html:
+def levels_part(groups: Sequence[Group], plugins: Sequence[str] | None, n_levels: int, n_checkpoints: int) -> "Markup":
     """A gallery of each group: of its first run that has one."""
-    parts: list[Html] = []
+    galleries = []
     for place, group in enumerate(groups):
-        parts.append(tag("h3", swatch(place), group.label))
         found: Gallery | None = None
         why: list[str] = []
         for run in group.runs:
@@ -174,55 +175,21 @@ def levels_part(groups: Sequence[Group], plugins: Sequence[str] | None, n_levels
                 break
             except ValueError as error:
                 why.append(one_line(error))
-        parts.append(gallery_html(found, f"levels-{place}") if found else sentence(f"No gallery: {why[0]}."))
-    return joined(parts)
+        content = gallery_html(found, f"levels-{place}") if found else part("missing", f"No gallery: {why[0]}.")
+        galleries.append((place, group.label, content))
+    return part("levels", galleries)
 
 
-def gallery_html(gallery: Gallery, id_: str) -> Html:
+def gallery_html(gallery: Gallery, id_: str) -> "Markup":
     """A gallery with a slider over its checkpoints. Without a script it shows the newest."""
-    urls = [data_url(png(picture), "image/png") for picture in gallery.pictures]
-    newest = gallery.shelves[-1]
     where = f"{gallery.what} {gallery.run.path.resolve().name}, seed {gallery.seed}."
-    n_places = max(len(shelf.pictures) for shelf in gallery.shelves)
-    tiles = []
-    for i in range(n_places):
-        there = i < len(newest.pictures)
-        score, words = newest.captions[i] if there else ("", "")
-        picture = tag("img", src=urls[newest.pictures[i]] if there else None, alt=f"level {i + 1}")
-        tiles.append(tag("figure", picture, tag("figcaption", tag("b", score), tag("span", words)), hidden=not there))
-    content = {
-        "images": urls,
-        "shelves": [
-            {
-                "title": f"update {shelf.update:,}",
-                "told": shelf.told,
-                "levels": [[picture, *words] for picture, words in zip(shelf.pictures, shelf.captions, strict=True)],
-            }
-            for shelf in gallery.shelves
-        ],
-    }
-    told = tag("p", tag("output", f"update {newest.update:,}"), " ", tag("span", newest.told), class_="told")
-    return tag(
-        "div",
-        tag("p", where, class_="note"),
-        stepper(len(gallery.shelves), len(gallery.shelves) - 1, "checkpoint") if len(gallery.shelves) > 1 else None,
-        told,
-        tag("div", tiles, class_="tiles"),
-        notes(gallery.notes),
-        json_block(id_, content),
-        class_="gallery",
-        data_content=id_,
-    )
-
-
-def stepper(n: int, at: int, what: str, *more: Html) -> Html:
-    """A slider over `n` things with buttons for one back and one forth. The page's script shows it."""
-    return tag(
-        "div",
-        tag("button", "◀", type="button", class_="back", aria_label=f"{what} before", title=f"{what} before"),
-        more,
-        tag("button", "▶", type="button", class_="forth", aria_label=f"next {what}", title=f"next {what}"),
-        tag("input", type="range", min="0", max=n - 1, value=at, step="1", aria_label=what),
-        class_="stepper",
-        hidden=True,
-    )
+    shelves = [
+        {
+            "title": f"update {shelf.update:,}",
+            "told": shelf.told,
+            "levels": [[picture, *words] for picture, words in zip(shelf.pictures, shelf.captions, strict=True)],
+        }
+        for shelf in gallery.shelves
+    ]
+    images = [data_url(png(picture), "image/png") for picture in gallery.pictures]
+    return part("gallery", id_, where, {"images": images, "shelves": shelves}, gallery.notes)

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from minimax_lib.evaluation.statistics import MIN_SEEDS
 from minimax_lib.evaluation.tables import percent, score_cells, spread_columns
 from minimax_lib.messages import one_line, shortened
 from minimax_lib.pictures import curves, held_out, style
-from minimax_lib.pictures.html import Html, data_url, joined, svg, swatch, table, tag
+from minimax_lib.pictures.html import data_url, part, svg
 from minimax_lib.pictures.lines import X, level_metrics
 from minimax_lib.pictures.opponents import wins_against_opponents
 from minimax_lib.pictures.runs import NOT_SET, Group, RunTables, numbers
@@ -21,22 +21,15 @@ from minimax_lib.pictures.style import Picture
 from minimax_lib.pictures.words import named
 from minimax_lib.store.origin import Origin
 
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
 # Settings that say where and how a run was carried out, and not what it was.
 PLACES = frozenset({"name", "log_dir", "resume", "compilation_cache", "report", "tensorboard"})
 SEEDS = frozenset({"seed", "n_seeds"})  # they stand in the table of runs
 LONGEST = 200  # characters of a value
 MOST_COMPLEXITY = 6  # curves of level metrics
 NO_INTERVAL = f"There is no interval with fewer than {MIN_SEEDS} seeds: it would miss the true value too often."
-
-
-def sentence(text: str) -> Html:
-    """A sentence in place of a part that is missing."""
-    return tag("p", text, class_="missing")
-
-
-def notes(texts: Sequence[str]) -> Html:
-    """What a reader must know of numbers, a line each."""
-    return tag("ul", [tag("li", text) for text in dict.fromkeys(texts)], class_="notes") if texts else Html("")
 
 
 # ---------------------------------------------------------------------------------------------------------------- runs
@@ -67,29 +60,25 @@ def _over_seeds(run: RunTables, column: str, statistic: Callable[[np.ndarray], A
     return float(statistic(values)) if np.isfinite(values).any() else np.nan
 
 
-def runs_part(groups: Sequence[Group]) -> Html:
+def runs_part(groups: Sequence[Group]) -> "Markup":
     """Which runs there are, and how far they went."""
-    head = ["method", "run", "seeds", "updates", "steps of a seed", "time", "steps/s"]
     rows = []
     for place, group in enumerate(groups):
         for run in group.runs:
-            label = joined([swatch(place), group.label])
-            name = tag("span", run.path.resolve().name, title=run.path)
+            cells, error = [""] * 5, ""
             try:
-                extent = extent_of(run)
-            except ValueError as error:
-                rows.append([label, joined([name, " ", tag("em", str(error))]), *[""] * 5])
-                continue
-            wanted = run.settings.get("n_updates")
-            of = f" of {wanted:,}" if isinstance(wanted, int) and wanted != extent.updates else ""
-            numbers_of = [count(extent.updates) + of, count(extent.env_steps), duration(extent.seconds)]
-            rows.append([label, name, seeds_in_words(run.seeds), *numbers_of, count(extent.steps_per_second)])
-    return joined(
-        [
-            tag("div", table(head, rows, "The runs of this report"), class_="runs"),
-            notes(origins_in_words(_runs(groups))),
-        ]
-    )
+                cells = _cells_of(run)
+            except ValueError as damage:
+                error = str(damage)
+            rows.append((place, group.label, run.path, cells, error))
+    return part("runs", rows, origins_in_words(_runs(groups)))
+
+
+def _cells_of(run: RunTables) -> list[str]:
+    extent, wanted = extent_of(run), run.settings.get("n_updates")
+    of = f" of {wanted:,}" if isinstance(wanted, int) and wanted != extent.updates else ""
+    seeds, speed = seeds_in_words(run.seeds), count(extent.steps_per_second)
+    return [seeds, count(extent.updates) + of, count(extent.env_steps), duration(extent.seconds), speed]
 
 
 def origins_in_words(runs: Sequence[RunTables]) -> list[str]:
@@ -138,22 +127,19 @@ def duration(seconds: float) -> str:
 # ------------------------------------------------------------------------------------------------------- configuration
 
 
-def configuration_part(groups: Sequence[Group]) -> Html:
+def configuration_part(groups: Sequence[Group]) -> "Markup":
     """The settings in which the groups differ, and all settings below."""
-    known = dict.fromkeys(name for run in _runs(groups) for name in run.settings)
+    runs = _runs(groups)
+    known = dict.fromkeys(name for run in runs for name in run.settings)
     names = [name for name in known if name not in PLACES | SEEDS]
-    differing = [name for name in names if len({_value(run, name) for run in _runs(groups)}) > 1]
-    n_runs = len(_runs(groups))
-    if n_runs == 1:
-        told = Html("")
-    elif differing:
-        told = _settings_table(groups, differing, "Settings in which the runs differ")
-    else:
-        told = tag("p", f"The {n_runs} runs have the same settings. Only their seeds and places differ.")
-    every = tag("details", tag("summary", f"All {len(names)} settings"), _settings_table(groups, names, "All settings"))
-    if n_runs == 1:
-        told = _settings_table(groups, [name for name in names if name in MAIN], "The main settings")
-    return joined([told, every])
+    told, caption = "", "Settings in which the runs differ"
+    chosen = [name for name in names if len({_value(run, name) for run in runs}) > 1]
+    if len(runs) == 1:
+        chosen, caption = [name for name in names if name in MAIN], "The main settings"
+    elif not chosen:
+        told = f"The {len(runs)} runs have the same settings. Only their seeds and places differ."
+    labels = [group.label for group in groups]
+    return part("configuration", labels, told, _settings(groups, chosen), caption, _settings(groups, names))
 
 
 MAIN = (
@@ -172,12 +158,9 @@ def _value(run: RunTables, name: str) -> str:
     return shortened(written(tuple(value) if isinstance(value, list) else value), LONGEST)
 
 
-def _settings_table(groups: Sequence[Group], names: Sequence[str], caption: str) -> Html:
-    if len(groups) == 1:
-        return _settings_list(groups[0], names)
-    head = ["setting", *(joined([swatch(place), group.label]) for place, group in enumerate(groups))]
-    rows = [[name, *(_values(group, name) for group in groups)] for name in names]
-    return tag("div", table(head, rows, caption), class_="settings")
+def _settings(groups: Sequence[Group], names: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """(setting, its value in each group)."""
+    return [(name, [_values(group, name) for group in groups]) for name in names]
 
 
 def _values(group: Group, name: str) -> str:
@@ -185,43 +168,26 @@ def _values(group: Group, name: str) -> str:
     return " / ".join(dict.fromkeys(_value(run, name) for run in group.runs))
 
 
-def _settings_list(group: Group, names: Sequence[str]) -> Html:
-    return tag("dl", [tag("div", tag("dt", name), tag("dd", _values(group, name))) for name in names])
-
-
 # -------------------------------------------------------------------------------------------------------------- curves
 
 Request = tuple[str, Callable[[], Picture]]  # a title, and how the figure is drawn
 
 
-def figures(requests: Sequence[Request]) -> Html:
+def figures(requests: Sequence[Request]) -> "Markup":
     """Figures side by side, each with its numbers, and a sentence for each that cannot be drawn."""
-    drawn, missing = [], []
+    drawn, not_drawn = [], []
     for title, draw in requests:
         try:
             picture = draw()
         except ValueError as error:
-            missing.append(f"{title}: {one_line(error)}")
+            not_drawn.append(f"{title}: {one_line(error)}")
             continue
-        link = tag(
-            "a",
-            "numbers (CSV)",
-            href=data_url(picture.csv().encode(errors="replace"), "text/csv"),
-            download=f"{picture.name}.csv",
-        )
-        drawn.append(
-            tag("figure", tag("figcaption", title, " ", link), svg(picture, title), notes(list(picture.notes)))
-        )
-    return joined([tag("div", drawn, class_="figures") if drawn else None, _not_drawn(missing)])
+        numbers_url = data_url(picture.csv().encode(errors="replace"), "text/csv")
+        drawn.append((title, picture, svg(picture, title), numbers_url))
+    return part("figures", drawn, not_drawn)
 
 
-def _not_drawn(missing: Sequence[str]) -> Html | None:
-    if not missing:
-        return None
-    return tag("div", tag("p", "Not drawn:"), notes(missing), class_="missing")
-
-
-def curves_part(groups: Sequence[Group], x: X) -> Html:
+def curves_part(groups: Sequence[Group], x: X) -> "Markup":
     """Learning curves, wins against the own bank, complexity of the levels, the generalisation gap."""
     return figures(list(_curves(groups, x)))
 
@@ -250,12 +216,12 @@ def _curves(groups: Sequence[Group], x: X) -> Iterator[Request]:
 # ------------------------------------------------------------------------------------------------------ held-out tasks
 
 
-def held_out_part(groups: Sequence[Group]) -> Html:
+def held_out_part(groups: Sequence[Group]) -> "Markup":
     """Scores on held-out tasks: a table, and figures."""
     try:
         scores = evaluated(groups)
     except ValueError as error:
-        return sentence(f"There are no scores on held-out tasks: {one_line(error)}.")
+        return part("missing", f"There are no scores on held-out tasks: {one_line(error)}.")
     alone = dataclasses.replace(scores, notes=())  # the notes stand under the table: they are the same for all figures
     requests: list[Request] = [("Solved rate by task", partial(held_out.held_out_bars, alone))]
     if len(groups) > 1:
@@ -264,10 +230,10 @@ def held_out_part(groups: Sequence[Group]) -> Html:
             ("Probability of improvement", partial(held_out.probability_of_improvement, alone)),
             ("Performance profiles", partial(held_out.performance_profiles, alone)),
         ]
-    return tag("div", tag("div", held_out_table(groups, scores)), figures(requests), class_="beside")
+    return part("held_out", held_out_table(groups, scores), figures(requests))
 
 
-def held_out_table(groups: Sequence[Group], scores: ComparedScores) -> Html:
+def held_out_table(groups: Sequence[Group], scores: ComparedScores) -> "Markup":
     """A row a task and one for all tasks: mean, IQM, interval or seeds, and return, of each group."""
     try:
         returns = evaluated(groups, "return").groups
@@ -280,24 +246,20 @@ def held_out_table(groups: Sequence[Group], scores: ComparedScores) -> Html:
         start = 1 if group.n_seeds == 1 else 2
         own = [*["solved", "IQM"][:start], *map(_short, spread_columns(group.n_seeds))]
         own += ["return"] if returns else []
-        tops.append((joined([swatch(group.place), group.label]), len(own)))
+        tops.append((group.place, group.label, len(own)))
         head += own
         each = [{name: x[:, j] for name, x in measures.items()} for j in range(len(scores.tasks))]
         cells = [score_cells(one) for one in [*each, measures]]
         columns.append([[*row[:start], *row[2:]] for row in cells])
     tasks = [*scores.tasks, "all tasks"]
-    rows = [[task, *(cell for column in columns for cell in column[j])] for j, task in enumerate(tasks)]
+    rows = [(task, [cell for column in columns for cell in column[j]]) for j, task in enumerate(tasks)]
     counts = {group.n_seeds for group in scores.groups}
     told = [*scores.notes]
     if min(counts) < MIN_SEEDS:
         told.append(NO_INTERVAL)
     if max(counts) >= MIN_SEEDS:
         told.append("Intervals are 95% percentile intervals of the bootstrap over whole seeds, of the IQM.")
-    found = table(head, rows, "Solved rate and return on held-out tasks", last_is_total=True)
-    if len(scores.groups) > 1:
-        over = tag("tr", tag("td"), [tag("th", label, colspan=n, scope="colgroup") for label, n in tops])
-        found = Html(found.replace("<thead>", f"<thead>{over}", 1))
-    return joined([found, notes(told)])
+    return part("held_out_table", tops, head, rows, told)
 
 
 def _short(heading: str) -> str:
@@ -315,7 +277,7 @@ def best_score(groups: Sequence[Group]) -> str:
     return f"solved rate on {len(scores.tasks)} held-out tasks: {', '.join(each)}"
 
 
-def opponents_part(groups: Sequence[Group]) -> Html:
+def opponents_part(groups: Sequence[Group]) -> "Markup":
     """The share of games won against opponents."""
     return figures([("Wins against opponents", partial(wins_against_opponents, groups))])
 
@@ -323,7 +285,7 @@ def opponents_part(groups: Sequence[Group]) -> Html:
 # --------------------------------------------------------------------------------------------------------------- speed
 
 
-def speed_part(groups: Sequence[Group]) -> Html:
+def speed_part(groups: Sequence[Group]) -> "Markup":
     """Steps per second over the training, and seconds."""
     names = {
         "steps_per_second": ("Environment steps per second, all seeds of a run", "steps per second"),

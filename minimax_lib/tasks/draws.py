@@ -3,21 +3,15 @@
 import jax
 import jax.numpy as jnp
 
+from minimax_lib.priorities import draw_in_order, highest_first
+
 
 def draw(key: jax.Array, weights: jax.Array, n: int) -> jax.Array:
     """i32[n], entries drawn in proportion to `weights` (f32[N], none negative). An entry of weight 0 is never drawn.
 
     If all weights are 0, entry 0 is drawn.
     """
-    # Sorted, the entries of weight 0 come last, and one bound keeps them out. In any other place, the rounding of the
-    # sums could give them a share.
-    order = jnp.argsort(-weights).astype(jnp.int32)
-    cumulative = jnp.cumsum(weights[order])
-    # The rounded sums need not end at 1, so the uniform numbers are scaled to where they do end. They may be 0 but not
-    # 1: with "right", each entry's interval contains its lower end and not its upper one.
-    places = jnp.searchsorted(cumulative, jax.random.uniform(key, (n,)) * cumulative[-1], side="right")
-    last = jnp.maximum((weights > 0).sum(dtype=jnp.int32) - 1, 0)
-    return order[jnp.minimum(places, last)]
+    return draw_in_order(key, weights, highest_first(weights), n)
 
 
 def draw_where(key: jax.Array, allowed: jax.Array, n: int) -> jax.Array:

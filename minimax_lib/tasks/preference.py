@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from minimax_lib.priorities import highest_first, rank_powers, score_powers
 from minimax_lib.registry import unknown_name
 
 Name = Literal["rank", "power", "greedy", "eps_greedy", "softmax", "match", "match_rank", "constant"]
@@ -83,17 +84,14 @@ def eps_greedy(values: jax.Array, seen: jax.Array, temperature: float, eps: floa
 
 def rank(values: jax.Array, seen: jax.Array, temperature: float, eps: float) -> jax.Array:
     """rank ** (-1 / temperature), the highest value first; of equal ones, the lowest number."""
-    order = jnp.argsort(-jnp.where(seen, values, -jnp.inf))
-    # The ranks are always 1 to N. So the powers are constants: NumPy computes them in float64 while JAX traces.
-    powers = np.arange(1.0, len(values) + 1.0) ** (-1.0 / temperature)
-    return jnp.zeros_like(values).at[order].set(jnp.asarray(powers, jnp.float32), unique_indices=True)
+    order = highest_first(jnp.where(seen, values, -jnp.inf))
+    powers = jnp.asarray(rank_powers(len(values), temperature), jnp.float32)
+    return jnp.zeros_like(values).at[order].set(powers, unique_indices=True)
 
 
 def power(values: jax.Array, seen: jax.Array, temperature: float, eps: float) -> jax.Array:
     """max(value, 0) ** (1 / temperature), in the unit of the highest."""
-    # The power of a raw value could overflow: 1e4 ** 10 is no float32. Weights are shares, so the unit does not matter.
-    highest = jnp.where(seen, values, 0.0).max()
-    return (jnp.maximum(values, 0.0) / jnp.maximum(highest, np.finfo(np.float32).tiny)) ** (1.0 / temperature)
+    return score_powers(jnp.where(seen, values, -jnp.inf), temperature)
 
 
 def softmax(values: jax.Array, seen: jax.Array, temperature: float, eps: float) -> jax.Array:

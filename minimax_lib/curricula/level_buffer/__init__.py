@@ -12,18 +12,31 @@ rows before the first one that finds no free slot are written at once. After the
 are taken one by one, and each costs a few passes over C numbers.
 """
 
-from minimax_lib.curricula.level_buffer.ages import MAX_AGE, aged
-from minimax_lib.curricula.level_buffer.ancestors import Ancestors, no_ancestors, of_children
-from minimax_lib.curricula.level_buffer.buffer import LevelBuffer, init, levels_at
-from minimax_lib.curricula.level_buffer.duplicates import Rows, best_returns, locate
-from minimax_lib.curricula.level_buffer.fingerprints import fingerprint
-from minimax_lib.curricula.level_buffer.insertion import insert
-from minimax_lib.curricula.level_buffer.metrics import buffer_metrics
-from minimax_lib.curricula.level_buffer.replay_weights import highest_first, weights
+from minimax_lib.curricula.level_buffer.buffer import (
+    SCHEDULES,
+    Ancestors,
+    LevelBuffer,
+    ReplaySettings,
+    fingerprint,
+    init,
+    levels_at,
+    no_ancestors,
+    of_children,
+)
+from minimax_lib.curricula.level_buffer.insertion import Rows, best_returns, insert, locate
 from minimax_lib.curricula.level_buffer.sampling import replay_probability, sample
-from minimax_lib.curricula.level_buffer.settings import SCHEDULES, ReplaySettings
-from minimax_lib.curricula.level_buffer.strengths import STRENGTHS, by_best, by_rank, by_score
+from minimax_lib.curricula.level_buffer.weights import (
+    MAX_AGE,
+    STRENGTHS,
+    aged,
+    buffer_metrics,
+    by_best,
+    by_rank,
+    by_score,
+    weights,
+)
 from minimax_lib.envs.family import whole_level
+from minimax_lib.priorities import highest_first
 
 __all__ = [
     "MAX_AGE",

@@ -5,10 +5,9 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from minimax_lib.curricula.level_buffer.ages import aged, unit_shift
-from minimax_lib.curricula.level_buffer.buffer import LevelBuffer, count_filled
-from minimax_lib.curricula.level_buffer.replay_weights import highest_first, merits_of, ranks_of, weight_parts
-from minimax_lib.curricula.level_buffer.settings import ReplaySettings
+from minimax_lib.curricula.level_buffer.buffer import LevelBuffer, ReplaySettings, count_filled
+from minimax_lib.curricula.level_buffer.weights import aged, unit_shift, weight_parts
+from minimax_lib.priorities import draw_in_order, highest_first, ranks_of, score_powers
 
 
 def replay_probability(settings: ReplaySettings, buffer: LevelBuffer) -> jax.Array:
@@ -69,17 +68,9 @@ def sample(key: jax.Array, settings: ReplaySettings, buffer: LevelBuffer, n: int
 
 def _sample_by_score(key: jax.Array, settings: ReplaySettings, buffer: LevelBuffer, n: int) -> jax.Array:
     """i32[n], slots drawn by the part of the weights that comes from the score; slot 0 from an empty buffer."""
-    order, merits = highest_first(buffer.scores), merits_of(settings, buffer.scores)
+    order, powers = highest_first(buffer.scores), score_powers(buffer.scores, settings.temperature)
     # Without any age, all of the weight comes from the score.
     no_age = jnp.zeros_like(buffer.ages)
-    chances, _ = weight_parts(settings, merits, ranks_of(order), count_filled(buffer), no_age, jnp.float32(0))
-    # Sorted from the highest weight to the lowest, the slots without any weight come last: one bound keeps them out.
-    chances = chances[order]
-    cumulative = jnp.cumsum(chances)
-    # The rounded sums need not end at 1, so the uniform numbers are scaled to where they do end. They may be 0 but not
-    # 1: with "right", each slot's interval contains its lower end and not its upper one.
-    places = jnp.searchsorted(cumulative, jax.random.uniform(key, (n,)) * cumulative[-1], side="right")
-    # The sums are added up in parallel and each is rounded in its own way. So they may still grow a little behind the
-    # last slot that has a weight, and in an empty buffer every place is past the end.
-    last = jnp.maximum((chances > 0).sum() - 1, 0)
-    return order[jnp.minimum(places, last)]
+    chances, _ = weight_parts(settings, powers, ranks_of(order), count_filled(buffer), no_age, jnp.float32(0))
+    # The weights fall with the scores: one sort serves both.
+    return draw_in_order(key, chances, order, n)

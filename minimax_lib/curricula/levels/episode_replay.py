@@ -16,8 +16,6 @@ from minimax_lib.agents.population import AgentPop
 from minimax_lib.curricula import level_buffer
 from minimax_lib.curricula.base import NEW, REPLAY, SOURCE_NAMES, Curriculum, LevelBatch, Plan, Students, level_batch
 from minimax_lib.curricula.level_buffer import LevelBuffer, ReplaySettings
-from minimax_lib.curricula.level_buffer.ages import aged
-from minimax_lib.curricula.level_buffer.metrics import buffer_metrics
 from minimax_lib.curricula.outcome import Outcome
 from minimax_lib.curricula.scores import SCORES, Score
 from minimax_lib.curricula.settings import RolloutSettings, check_one_agent
@@ -103,7 +101,7 @@ class EpisodeReplay(Curriculum):
         if self.score.adds_best:
             results = self._with_best(results, state.buffer, homes)
         buffer = state.buffer
-        ages = aged(buffer.ages, buffer.filled, homes[begun.reshape(-1)], steps.done.reshape(-1))
+        ages = level_buffer.aged(buffer.ages, buffer.filled, homes[begun.reshape(-1)], steps.done.reshape(-1))
         buffer = buffer.replace(ages=ages)
         buffer = rescored(buffer, homes[results.task], results)
         buffer = self._joined(buffer, batch.queue.table, homes, results)
@@ -155,7 +153,7 @@ class EpisodeReplay(Curriculum):
         return jnp.where((slots >= 0) & same, slots, -1)
 
     def _metrics(self, state: EpisodeReplayState, results: Results) -> dict[str, jax.Array]:
-        metrics = buffer_metrics(self.settings, state.buffer)
+        metrics = level_buffer.buffer_metrics(self.settings, state.buffer)
         metrics |= {"tasks/score": axes.mean_where(jnp.isfinite(results.score), results.score)}
         metrics |= {"tasks/length": axes.mean_where(results.valid, results.length.astype(jnp.float32))}
         facts = jax.vmap(self.env.level_metrics)(state.current)
