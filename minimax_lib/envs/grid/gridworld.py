@@ -125,7 +125,7 @@ class GridWorld(Environment):
 
     def fault_in(self, level: Level) -> str:
         """See `Environment.fault_in`."""
-        return "" if bool(is_valid(level)) else f"it breaks a rule of grid levels. {RULES}"
+        return "" if bool(jax.jit(is_valid)(level)) else f"it breaks a rule of grid levels. {RULES}"
 
     def level_metrics(self, level: Level) -> dict[str, jax.Array]:
         """See `grid.metrics.level_metrics`."""

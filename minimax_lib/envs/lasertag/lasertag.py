@@ -216,7 +216,7 @@ class LaserTag(MultiAgentEnvironment):
     def fault_in(self, level: Level) -> str:
         """See `Environment.fault_in`."""
         rule = "both starts must be free cells, or drawn, and at least two free cells must be spawns"
-        return "" if bool(is_valid(level)) else rule
+        return "" if bool(jax.jit(is_valid)(level)) else rule
 
     def level_metrics(self, level: Level) -> dict[str, jax.Array]:
         """See `lasertag.metrics.level_metrics`."""
