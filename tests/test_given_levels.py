@@ -148,7 +148,7 @@ def test_files_that_hold_no_mazes_are_refused_in_one_line(name, content, message
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--levels", "none.txt"], "--levels is 'none.txt': there is no such file or folder"),
+        (["--levels", "none.txt"], "there is no file 'none.txt' with mazes"),
         (["--levels", ".", "--tasks", "Labyrinth"], "--tasks is 'Labyrinth', which means nothing with --levels"),
         (["--levels", "empty"], "'empty' holds no mazes: files must end with .txt or .npz"),
         (["--tasks", "none.txt"], "there is no file 'none.txt' with mazes"),

@@ -85,8 +85,6 @@ class EvaluateSettings(Grouped):
             raise ValueError("no run is given: name its folder, as in --run runs/my-run")
         for path in self.levels:
             check_path("levels", path)
-            if not Path(path).exists():
-                raise ValueError(f"levels is {shown(path)}: there is no such file or folder")
         if self.run and self.compares:
             other = "compare" if self.compare else "label"
             raise ValueError(f"run is {shown(self.run[0])}, and {other} is given too: name all runs with --{other}")
