@@ -15,9 +15,9 @@ from host_worker import CORES, N_TASKS, new_host, play
 
 from minimax_lib.portable import host_programs
 from minimax_lib.portable.host import PATIENCE, Host
+from minimax_lib.portable.host import ROLLOUT as STEPS
+from minimax_lib.portable.host_programs import reads_of
 from minimax_lib.portable.progress import Scaled, Solved
-from minimax_lib.portable.reads import reads_of
-from minimax_lib.portable.rows import STEPS
 from minimax_lib.portable.scoring import OpenAttempts, PlayedSteps, Scoring, attempt_scores
 from minimax_lib.tasks import (
     SFL,
