@@ -81,8 +81,8 @@ def as_arrays(encodings: Any, like: Any) -> Any:
     except ValueError:
         found = np.asarray("tasks of unequal length")
     if found.dtype.kind in "USO":
-        first = found.flat[0] if found.size else found
-        raise ValueError(f"a task is {first!r}: give the numbers that were drawn (space.encode gives that of a task)")
+        (name,) = found.ravel()[:1].tolist() or [encodings]
+        raise ValueError(f"a task is {name!r}: give the numbers that were drawn (space.encode has that of a name)")
     if found.dtype.kind == "f" and np.issubdtype(like.dtype, np.integer) and not (found == np.floor(found)).all():
         raise ValueError(f"a task is {found[found != np.floor(found)][0]}: tasks are whole numbers")
     return found.astype(like.dtype, copy=False)

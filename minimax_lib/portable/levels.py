@@ -21,6 +21,7 @@ from minimax_lib.portable.forks import refuse_copies
 from minimax_lib.portable.host_programs import cpu
 from minimax_lib.portable.host_state import Saved, flat, sealed, settings
 from minimax_lib.portable.level_programs import Told, Trainer
+from minimax_lib.portable.numbers import checked
 from minimax_lib.trees import zeros
 
 
@@ -103,11 +104,13 @@ class LevelHost:
         done = self._checked("done", np.asarray(done, bool), np.shape(done)[:1])
         rollout = done.shape[:1]
         told = Told(
-            reward=self._checked("reward", np.asarray(reward, np.float32), rollout),
-            value=self._checked("value", np.asarray(value, np.float32), rollout),
+            reward=self._checked("reward", checked("reward", reward), rollout),
+            value=self._checked("value", checked("value", value), rollout),
             done=done,
-            last_value=self._checked("last_value", np.asarray(last_value, np.float32), ()),
-            progress=None if progress is None else self._checked("progress", np.asarray(progress, np.float32), rollout),
+            last_value=self._checked("last_value", checked("last_value", last_value), ()),
+            progress=None
+            if progress is None
+            else self._checked("progress", checked("progress", progress, None, 0, 1), rollout),
         )
         if counts is not None:
             told = without_openings(told, self._checked("counts", np.asarray(counts, bool), rollout))

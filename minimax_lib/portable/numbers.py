@@ -35,8 +35,8 @@ def checked(
         if right.all():
             return kept
     kind = "a whole number" if whole else "a finite number"
-    bounds = f" from {least:g} to {most:g}" if np.isfinite(most) else f", at least {least:g}"
-    raise ValueError(f"{name} is {given[~right][0]:.9g}: it must be {kind}{bounds if np.isfinite(least) else ''}")
+    bounds = f" from {least:.12g} to {most:.12g}" if np.isfinite(most) else f", at least {least:.12g}"
+    raise ValueError(f"{name} is {given[~right][0]:.12g}: it must be {kind}{bounds if np.isfinite(least) else ''}")
 
 
 def checked_scores(name: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:

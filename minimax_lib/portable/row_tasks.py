@@ -83,7 +83,7 @@ class RowTasks:
         told = self.attempts.end(ended, done[ended])
         reached = progress(told["returns"], terminated[ended])
         if "progress" in infos:
-            has = infos["_progress"][ended]
+            has = np.broadcast_to(infos.get("_progress", True), ended.shape)[ended]
             reached = np.where(has, np.asarray(infos["progress"], float)[ended], reached)
         self.host.report(rows_of(self.task, ended), reached, **told)
         n = int(ended.sum())

@@ -72,6 +72,8 @@ class TaskParallelEnv(BaseParallelWrapper):
         if self._tasks is None:
             raise RuntimeError("the agents have no task: call reset before the first step, and after an evaluation")
         obs, rewards, terminated, truncated, infos = self.env.step(actions)
+        if unknown := sorted(str(agent) for agent in rewards.keys() - self._numbers.keys()):
+            raise ValueError(f"the agents {unknown} play, and possible_agents has only {list(self._numbers)}")
         n, is_open = len(self._numbers), self._attempts.is_open
         reward, plays, ended, done = np.zeros(n), np.zeros(n, bool), np.zeros(n, bool), np.zeros(n, bool)
         has, given = np.zeros(n, bool), np.zeros(n, np.float32)
@@ -81,7 +83,7 @@ class TaskParallelEnv(BaseParallelWrapper):
                 reward[i], plays[i] = rewards[agent], True
                 done[i] = terminated.get(agent, False)
                 ended[i] = done[i] or truncated.get(agent, False)
-                info = infos.get(agent, {})
+                info = infos.get(agent) or {}
                 has[i], given[i] = "progress" in info, info.get("progress", 0)
         if not self.env.agents:  # the episode is over, whatever the flags say
             ended = ended | (self._plays | plays) & is_open
@@ -128,10 +130,11 @@ class TaskParallelEnv(BaseParallelWrapper):
 
 def check_parallel(env: Any) -> None:
     """ValueError in one line if `env` is no parallel environment whose agents are known."""
+    name = type(env).__name__
     if isinstance(env, AECEnv):
         raise ValueError(
-            f"{env} is an AEC environment, whose agents take turns: TaskParallelEnv takes a parallel one, as "
+            f"{name} is an AEC environment, whose agents take turns: TaskParallelEnv takes a parallel one, as "
             "pettingzoo.utils.conversions.aec_to_parallel gives"
         )
     if not getattr(env, "possible_agents", None):
-        raise ValueError(f"{env} has no possible_agents: give it the list of all agents that may ever play")
+        raise ValueError(f"{name} has no possible_agents: give it the list of all agents that may ever play")

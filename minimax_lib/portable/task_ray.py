@@ -63,6 +63,8 @@ class TaskServer:
         self.host = Host(core, space, seed, scoring)
         self._file, self._save_every, self._unsaved = file, save_every, 0
         self._calls: dict[str, CallsSeen] = {}  # by caller
+        if file is not None and not Path(file).absolute().parent.is_dir():
+            raise ValueError(f"file is {file}: its folder does not exist")
         if file is not None and Path(file).exists():
             self._load(file)
 

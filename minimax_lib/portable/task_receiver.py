@@ -144,6 +144,8 @@ class TaskReceiver(gymnasium.Wrapper):
 
 def reset_arguments(seed: int | None, options: Mapping[str, Any] | None, of_task: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of `env.reset`: the trainer's, and those in which the task is. ValueError for an option twice."""
+    if not isinstance(of_task, Mapping):
+        raise ValueError(f"apply gave {of_task!r}: it must give the arguments of reset, as {{'seed': 3}}")
     options, own = dict(options or {}), dict(of_task)
     chosen = dict(own.pop("options", None) or {})
     check_reserved(options, chosen, "the options of reset")

@@ -180,7 +180,7 @@ class TaskResets(VectorWrapper):
 
 def flagged(infos: Mapping[str, Any], name: str) -> np.ndarray:
     """bool[B], where an entry of the infos is there and true."""
-    return np.asarray(infos[name], bool) & infos[f"_{name}"] if name in infos else np.zeros((), bool)
+    return np.asarray(infos[name], bool) & infos.get(f"_{name}", True) if name in infos else np.zeros((), bool)
 
 
 def merged(told: Mapping[str, Any], infos: Mapping[str, Any], done: np.ndarray) -> dict[str, Any]:
@@ -190,7 +190,7 @@ def merged(told: Mapping[str, Any], infos: Mapping[str, Any], done: np.ndarray) 
     found: dict[str, Any] = {"progress": np.zeros(len(done)), "_progress": np.zeros(len(done), bool)}
     for source, rows in ((told, done), (infos, ~done)):
         if "progress" in source:
-            has = rows & source["_progress"]
+            has = rows & source.get("_progress", True)
             found["progress"][has] = np.asarray(source["progress"], float)[has]
             found["_progress"] |= has
     return found
