@@ -141,7 +141,7 @@ class Host:
         """
         task = self._checked(task)
         m = (n_rows(task),)
-        numbers = {
+        numbers: dict[str, Any] = {
             "progress": (progress, 0, 1, False),
             "returns": (returns, -np.inf, np.inf, False),
             "length": (length, 0, MOST, True),
@@ -179,7 +179,7 @@ class Host:
         if not self.reads_scores:
             return
         numbers = {"reward": reward, "value": value, "last_value": last_value}
-        x = {name: checked(name, number) for name, number in numbers.items()}
+        x: dict[str, Any] = {name: checked(name, number) for name, number in numbers.items()}
         done = np.asarray(done, bool)
         x |= {"done": done, "counts": np.asarray(np.ones(done.shape, bool) if counts is None else counts, bool)}
         x["logits"] = None if logits is None else checked_logits(logits)
@@ -355,7 +355,8 @@ class Host:
         return self._quiet
 
     def _forget_block(self) -> None:
-        self._block, self._n_used = blank(self.encoding, 0), 0  # tasks drawn ahead, and those of them that are taken
+        self._block = blank(self.encoding, 0)  # tasks drawn ahead
+        self._n_used: int = 0  # of them, that are taken
         self._after: Any = None  # the state when the whole block is taken, where it is known
 
     def _draw_block(self, wanted: int) -> None:

@@ -102,7 +102,7 @@ class RowTasks:
 
     def report_rollout(self, value: Any, last_value: Any, reward: Any, logits: Any) -> None:
         """Scores of the last steps, of which `value` [T, B] is known."""
-        if not self.host.reads_scores:
+        if not isinstance(self.host, Host) or not self.host.reads_scores:
             return
         task, ended, seen, counts = self.attempts.take(len(value))
         self.host.attempts = self.attempts  # those of other environments of this host are not mixed with these
