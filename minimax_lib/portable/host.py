@@ -73,7 +73,7 @@ class Host:
         self._state = programs.begin(core, jax.device_put(k_init, self.device))
         self._quiet: int | None = None  # results that may wait without changing a draw, where it is known
         self._waiting, self._n_waiting = programs.blank_waiting(self.reads, flush), 0
-        self.n_drawn = 0
+        self.n_drawn = self._n_used = 0
         self._forget_block()
         self.attempts: Attempts | None = None  # of the rows that `report_rollout` and `report_steps` tell of
         self.n_told = dict.fromkeys(("results", "scores", "rates", "metrics"), 0)
@@ -212,14 +212,14 @@ class Host:
             self.report(rows_of(task, done), at_end, **rows.end(done))
 
     def give_up(self, rows: Any = None) -> None:
-        """The attempts under way on `rows` (bool[B]; all) are given up: nothing of them is reported any more."""
+        """The attempts under way on `rows` (bool[B]; all) are given up, and begin anew: what they were is not told."""
         if self.attempts is not None:
             given = np.ones(self.attempts.n, bool) if rows is None else np.asarray(rows)
             if given.shape != (self.attempts.n,) or given.dtype != bool:
                 raise ValueError(f"rows is {given.dtype}{list(given.shape)}: it must be bool[{self.attempts.n}]")
             # `report_rollout` tells of attempts that it has never seen begin.
             self.attempts.is_open |= given
-            self.attempts.give_up(given)
+            self.attempts.begin(given)
 
     def report_metrics(self, numbers: Mapping[str, float]) -> None:
         """Numbers of the trainer that the core reads, by name."""
@@ -356,7 +356,7 @@ class Host:
 
     def _forget_block(self) -> None:
         self._block = blank(self.encoding, 0)  # tasks drawn ahead
-        self._n_used: int = 0  # of them, that are taken
+        self._n_used = 0  # of them, that are taken
         self._after: Any = None  # the state when the whole block is taken, where it is known
 
     def _draw_block(self, wanted: int) -> None:

@@ -294,7 +294,8 @@ class RemoteTaskEnv(gymnasium.Wrapper):
         try:
             return function()
         except Exception:
-            self._line.failed(self._n_calls)
+            if self._evaluation is None:
+                self._line.failed(self._n_calls)
             raise
 
     def _send_result(self) -> None:
