@@ -15,9 +15,9 @@ from host_worker import CORES, N_TASKS, new_host, play
 
 from minimax_lib.portable import host_programs
 from minimax_lib.portable.host import PATIENCE, Host
+from minimax_lib.portable.host import ROLLOUT as STEPS
+from minimax_lib.portable.host_programs import reads_of
 from minimax_lib.portable.progress import Scaled, Solved
-from minimax_lib.portable.reads import reads_of
-from minimax_lib.portable.rows import STEPS
 from minimax_lib.portable.scoring import OpenAttempts, PlayedSteps, Scoring, attempt_scores
 from minimax_lib.tasks import (
     SFL,
@@ -273,7 +273,9 @@ def test_a_thousand_steps_are_five_hundred_and_five_hundred_in_another_process(t
     played = {}
     for name in CORES:
         whole, half = new_host(name), new_host(name)
-        tasks, first = play(whole, 0, 1000), play(half, 0, 500)
+        begun, first = play(whole, 0, 500), play(half, 0, 500)
+        whole.load_state_dict(whole.state_dict())  # attempts under way are begun anew
+        tasks = np.concatenate([begun, play(whole, 500, 1000)])
         np.savez(tmp_path / f"{name}_state.npz", **half.state_dict())
         played[name] = whole, tasks, first
     command = [sys.executable, "host_worker.py", str(tmp_path)]

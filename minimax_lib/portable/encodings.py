@@ -71,10 +71,18 @@ def gathered(rows: Sequence[Any], like: Any) -> Any:
 
 
 def as_arrays(encodings: Any, like: Any) -> Any:
-    """Encodings [..., *] of any kind as arrays, in the form of `like` [1, ...]. ValueError for parts of numbers."""
+    """Encodings [..., *] of any kind as arrays, in the form of `like` [1, ...]. ValueError for names and fractions."""
     if isinstance(like, tuple):
+        if not isinstance(encodings, tuple | list) or len(encodings) != len(like):
+            raise ValueError(f"tasks are a {type(encodings).__name__}: they must be a tuple of {len(like)} arrays")
         return tuple(as_arrays(*both) for both in zip(encodings, like, strict=True))
-    found = np.asarray(encodings)
+    try:
+        found = np.asarray(encodings)
+    except ValueError:
+        found = np.asarray("tasks of unequal length")
+    if found.dtype.kind in "USO":
+        (name,) = found.ravel()[:1].tolist() or [encodings]
+        raise ValueError(f"a task is {name!r}: give the numbers that were drawn (space.encode has that of a name)")
     if found.dtype.kind == "f" and np.issubdtype(like.dtype, np.integer) and not (found == np.floor(found)).all():
         raise ValueError(f"a task is {found[found != np.floor(found)][0]}: tasks are whole numbers")
     return found.astype(like.dtype, copy=False)

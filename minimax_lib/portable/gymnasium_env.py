@@ -15,6 +15,7 @@ from gymnasium.utils import seeding
 from minimax_lib.envs.base import Environment, EnvState, Level, progress_of
 from minimax_lib.envs.levels import fitted_level
 from minimax_lib.envs.spaces import within
+from minimax_lib.portable.forks import refuse_copies
 from minimax_lib.portable.gymnasium_spaces import from_gymnasium, gymnasium_space, to_gymnasium
 from minimax_lib.registry import unknown_name
 
@@ -125,6 +126,7 @@ class GymnasiumEnv(gymnasium.Env):
 
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Opens an episode, on `options["level"]` if it is given."""
+        refuse_copies()
         super().reset(seed=seed)
         check_options(options, ("level",))
         if seed is not None or self._seed is None:

@@ -13,6 +13,7 @@ from gymnasium.vector.utils import batch_space
 
 from minimax_lib.envs.base import Environment, Level
 from minimax_lib.envs.levels import fitted_level
+from minimax_lib.portable.forks import refuse_copies
 from minimax_lib.portable.gymnasium_env import Row, RowFunctions, Seen, check_options, word, words
 from minimax_lib.portable.gymnasium_spaces import from_gymnasium, gymnasium_space, to_gymnasium
 from minimax_lib.registry import unknown_name
@@ -82,6 +83,7 @@ class GymnasiumVectorEnv(VectorEnv):
 
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Opens an episode on every row, or on those of the mask."""
+        refuse_copies()
         super().reset(seed=seed)
         options = options or {}
         check_options(options, ("levels", "reset_mask"))

@@ -1,40 +1,28 @@
-"""The state of a `Host` as a flat dict of NumPy arrays, with the settings that it belongs to."""
+"""The state of a host as a flat dict of NumPy arrays, with the settings that it belongs to and a checksum of each."""
 
 import dataclasses
 import hashlib
 import json
+import zlib
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-VERSION = 1
+from minimax_lib.messages import one_line, printable
+
+VERSION = 2
+# Version 1 had no checksums. It also saved the attempts under way, which nobody can go on with.
+LEFT_OUT = {1: ("tally.", "books[", "steps["), VERSION: ()}
+HEADING = ("version", "settings", "checksums")
 
 
 def flat(name: str, tree: Any) -> dict[str, np.ndarray]:
     """The arrays of `tree` by their way through it, below `name`."""
     paths, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {name + jax.tree_util.keystr(path): np.array(_data(x)) for path, x in paths}
-
-
-def filled(name: str, like: Any, arrays: dict[str, np.ndarray]) -> Any:
-    """A tree in the form of `like`, of arrays that `flat` has given. ValueError in one line if they do not fit."""
-    paths, form = jax.tree_util.tree_flatten_with_path(like)
-    leaves = []
-    for path, x in paths:
-        place = name + jax.tree_util.keystr(path)
-        wanted = np.asarray(_data(x))
-        found = arrays.get(place)
-        if found is None:
-            raise ValueError(f"the saved state has no array {place!r}")
-        if found.shape != wanted.shape or found.dtype != wanted.dtype:
-            raise ValueError(
-                f"{place!r} is {found.dtype}{list(found.shape)} in the saved state: it must be "
-                f"{wanted.dtype}{list(wanted.shape)}"
-            )
-        leaves.append(jax.random.wrap_key_data(jnp.asarray(found)) if _is_key(x) else found)
-    return jax.tree_util.tree_unflatten(form, leaves)
 
 
 def _is_key(x: Any) -> bool:
@@ -63,19 +51,102 @@ def settings(name: str, value: Any) -> dict[str, str]:
     return {name: shown if len(shown) <= 200 else f"{shown[:80]}... {hashlib.sha1(shown.encode()).hexdigest()[:12]}"}
 
 
-def heading(own: dict[str, str]) -> dict[str, np.ndarray]:
-    """What stands beside the arrays."""
-    return {"version": np.array(VERSION, np.int32), "settings": np.array(json.dumps(own))}
+def sealed(own: dict[str, str], arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays with a heading: the version, the settings `own`, and a checksum of each array."""
+    sums = {name: _checksum(array) for name, array in arrays.items()}
+    heading = {"settings": np.array(json.dumps(own)), "checksums": np.array(json.dumps(sums))}
+    return {"version": np.array(VERSION, np.int32)} | heading | arrays
 
 
-def check_heading(arrays: dict[str, np.ndarray], own: dict[str, str]) -> None:
-    """ValueError in one line if the state was saved by another version, or with other settings."""
-    version = arrays.get("version")
-    if version is None or int(version) != VERSION:
-        raise ValueError(f"the saved state has version {version}: it must be {VERSION}")
-    theirs = json.loads(str(arrays["settings"]))
-    for name in sorted(own.keys() | theirs.keys(), key=lambda name: (name.count("."), name)):
-        if theirs.get(name) != own.get(name):
+def _checksum(array: np.ndarray) -> int:
+    return zlib.crc32(np.ascontiguousarray(array).tobytes())
+
+
+class Saved:
+    """What somebody says that `sealed` has given. All of it is checked before anybody uses a part.
+
+    Every check is a ValueError in one line. `take` gives the parts, and `done` says that there are no others.
+    """
+
+    def __init__(self, arrays: Any, own: dict[str, str]):
+        self._arrays = _read(arrays)
+        version = self._arrays.get("version")
+        if version is None or version.shape != () or version.dtype.kind not in "iu" or int(version) not in LEFT_OUT:
+            known = " or ".join(map(str, LEFT_OUT))
+            raise ValueError(f"the saved state has version {printable(str(version))}: it must be {known}")
+        self._version = int(version)
+        theirs = self._table("settings")
+        for name in sorted(own.keys() | theirs.keys(), key=lambda name: (name.count("."), name)):
+            if theirs.get(name) != own.get(name):
+                raise ValueError(
+                    f"the state was saved with {name}={printable(str(theirs.get(name)))}, and this Host has "
+                    f"{name}={own.get(name)}"
+                )
+        self._sums = self._table("checksums") if self._version == VERSION else None
+        self._taken: set[str] = set(HEADING[: 2 if self._sums is None else 3])
+
+    def take(self, name: str, like: Any) -> Any:
+        """A tree in the form of `like`, of the arrays below `name`."""
+        paths, form = jax.tree_util.tree_flatten_with_path(like)
+        leaves = []
+        for path, x in paths:
+            found = self._array(name + jax.tree_util.keystr(path), np.asarray(_data(x)))
+            leaves.append(jax.random.wrap_key_data(jnp.asarray(found)) if _is_key(x) else found)
+        return jax.tree_util.tree_unflatten(form, leaves)
+
+    def count(self, name: str, most: int | None = None) -> int:
+        """A whole number from 0 to `most`."""
+        number = int(self._array(name, np.array(0)))
+        if number < 0 or (most is not None and number > most):
+            allowed = "at least 0" if most is None else f"from 0 to {most}"
+            raise ValueError(f"{name!r} is {number} in the saved state: it must be {allowed}")
+        return number
+
+    def has(self, name: str) -> bool:
+        """Whether there are arrays below `name`."""
+        return any(known.startswith(name) for known in self._arrays)
+
+    def done(self) -> None:
+        """All has been taken."""
+        for name in self._arrays:
+            if name not in self._taken and not name.startswith(LEFT_OUT[self._version]):
+                raise ValueError(f"the saved state has an array {name!r}, of which this Host knows nothing")
+
+    def _array(self, name: str, wanted: np.ndarray) -> np.ndarray:
+        found = self._arrays.get(name)
+        if found is None:
+            raise ValueError(f"the saved state has no array {name!r}")
+        if found.shape != wanted.shape or found.dtype != wanted.dtype:
             raise ValueError(
-                f"the state was saved with {name}={theirs.get(name)}, and this Host has {name}={own.get(name)}"
+                f"{name!r} is {found.dtype}{list(found.shape)} in the saved state: it must be "
+                f"{wanted.dtype}{list(wanted.shape)}"
             )
+        if self._sums is not None and self._sums.get(name) != _checksum(found):
+            raise ValueError(f"{name!r} is damaged in the saved state: it is not what was saved")
+        self._taken.add(name)
+        return found
+
+    def _table(self, name: str) -> dict[str, Any]:
+        """A dict that was written as text."""
+        try:
+            table = json.loads(str(self._arrays[name]))
+        except (KeyError, ValueError, RecursionError):
+            table = None
+        if not isinstance(table, dict):
+            raise ValueError(f"the saved state has no readable {name}: it is damaged, or state_dict did not give it")
+        return table
+
+
+def _read(arrays: Any) -> dict[str, np.ndarray]:
+    """All arrays. A file that `numpy.load` has opened is read here, and may fail here."""
+    if not isinstance(arrays, Mapping):
+        raise ValueError(f"the saved state is a {type(arrays).__name__}: it must be the dict that state_dict gave")
+    found = {}
+    for name in arrays:
+        try:
+            found[name] = np.asarray(arrays[name])
+        except Exception as error:  # whatever NumPy and zip files say of damaged bytes
+            raise ValueError(f"{name!r} cannot be read from the saved state: {one_line(error)}") from error
+        if not isinstance(name, str) or found[name].dtype.kind not in "biufUV":
+            raise ValueError(f"{name!r} is a {type(arrays[name]).__name__} in the saved state: it must be an array")
+    return found

@@ -17,9 +17,11 @@ from minimax_lib.curricula.settings import CurriculumSettings
 from minimax_lib.envs.base import Environment, Level
 from minimax_lib.envs.restarts import QueuedLevels
 from minimax_lib.portable import level_programs as programs
-from minimax_lib.portable.host_state import check_heading, filled, flat, heading, settings
-from minimax_lib.portable.hosted import cpu
+from minimax_lib.portable.forks import refuse_copies
+from minimax_lib.portable.host_programs import cpu
+from minimax_lib.portable.host_state import Saved, flat, sealed, settings
 from minimax_lib.portable.level_programs import Told, Trainer
+from minimax_lib.portable.numbers import checked
 from minimax_lib.trees import zeros
 
 
@@ -51,6 +53,7 @@ class LevelHost:
         gamma: float = 0.99,
         gae_lambda: float = 0.95,
     ):
+        refuse_copies()
         if n_rows < 1:
             raise ValueError(f"n_rows is {n_rows}: it must be at least 1")
         self.trainer = Trainer(gamma, gae_lambda)
@@ -101,11 +104,13 @@ class LevelHost:
         done = self._checked("done", np.asarray(done, bool), np.shape(done)[:1])
         rollout = done.shape[:1]
         told = Told(
-            reward=self._checked("reward", np.asarray(reward, np.float32), rollout),
-            value=self._checked("value", np.asarray(value, np.float32), rollout),
+            reward=self._checked("reward", checked("reward", reward), rollout),
+            value=self._checked("value", checked("value", value), rollout),
             done=done,
-            last_value=self._checked("last_value", np.asarray(last_value, np.float32), ()),
-            progress=None if progress is None else self._checked("progress", np.asarray(progress, np.float32), rollout),
+            last_value=self._checked("last_value", checked("last_value", last_value), ()),
+            progress=None
+            if progress is None
+            else self._checked("progress", checked("progress", progress, None, 0, 1), rollout),
         )
         if counts is not None:
             told = without_openings(told, self._checked("counts", np.asarray(counts, bool), rollout))
@@ -119,19 +124,18 @@ class LevelHost:
 
         Between `propose` and `report`, the levels proposed are part of it.
         """
-        arrays = heading(self._settings) | flat("state", self._state) | flat("n", {"reported": self.n_reported})
-        return arrays if self._batch is None else arrays | flat("batch", self._batch)
+        arrays = flat("state", self._state) | flat("n", {"reported": np.array(self.n_reported)})
+        batch = {} if self._batch is None else flat("batch", self._batch)
+        return sealed(self._settings, arrays | batch)
 
     def load_state_dict(self, arrays: Mapping[str, Any]) -> None:
-        """Goes on from `state_dict`. ValueError in one line if the settings are others, and then nothing changes."""
-        arrays = {name: np.asarray(arrays[name]) for name in arrays}
-        check_heading(arrays, self._settings)
-        state = filled("state", self._state, arrays)
-        n_reported = filled("n", {"reported": self.n_reported}, arrays)["reported"]
-        is_open = any(name.startswith("batch") for name in arrays)
-        batch = filled("batch", zeros(self._form), arrays) if is_open else None
+        """Goes on from `state_dict`. ValueError in one line if it is another's or damaged; then nothing changes."""
+        saved = Saved(arrays, self._settings)
+        state, n_reported = saved.take("state", self._state), saved.count("n['reported']")
+        batch = saved.take("batch", zeros(self._form)) if saved.has("batch") else None
+        saved.done()
         self._state, self._batch = jax.device_put((state, batch), cpu())
-        self.n_reported = int(n_reported)
+        self.n_reported = n_reported
 
     def _checked(self, name: str, array: np.ndarray, steps: tuple[int, ...]) -> np.ndarray:
         """`array`, which must be [*steps, B]. ValueError in one line if it is not."""

@@ -14,6 +14,7 @@ from pettingzoo import ParallelEnv
 from minimax_lib.envs.base import EnvState, Level
 from minimax_lib.envs.levels import fitted_level
 from minimax_lib.envs.multi_agent import MultiAgentEnvironment
+from minimax_lib.portable.forks import refuse_copies
 from minimax_lib.portable.gymnasium_env import Row, RowFunctions, Seen, begin_row, begin_row_on, step_row, word
 from minimax_lib.portable.gymnasium_spaces import from_gymnasium, gymnasium_space, to_gymnasium
 from minimax_lib.registry import unknown_name
@@ -83,6 +84,7 @@ class MultiAgentParallelEnv(ParallelEnv):
 
         Other options are not looked at: PettingZoo's own test gives some.
         """
+        refuse_copies()
         if seed is not None or self._seed is None:
             self._seed, self._n_episodes = jax.random.key(word(seeding.np_random(seed)[0])), 0
         start = self._seed, jnp.int32(self._n_episodes)

@@ -4,6 +4,8 @@ import dataclasses
 
 import numpy as np
 
+from minimax_lib.portable.numbers import checked
+
 
 @dataclasses.dataclass(frozen=True)
 class Solved:
@@ -20,6 +22,10 @@ class Scaled:
 
     scale: float
     shift: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("scale", "shift"):
+            checked(name, getattr(self, name), ())
 
     def __call__(self, returns: np.ndarray, terminated: np.ndarray) -> np.ndarray:
         """f32[M], of returns f32[M]."""

@@ -1,12 +1,14 @@
 """The tasks of B rows of environments: which each row is on, which comes next, and what is to be sent."""
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
 import numpy as np
 
-from minimax_lib.portable.books import Books, RolloutSteps
+from minimax_lib.portable.attempts import Attempts
 from minimax_lib.portable.encodings import blank, messages, rows_of, write
+from minimax_lib.portable.evaluation import Evaluation
 from minimax_lib.portable.host import Host
 
 
@@ -17,27 +19,25 @@ class RowTasks:
     one has ended ("at_end"), or when the row is reset ("at_reset").
     """
 
-    def __init__(self, host: Host, n: int, choose: Literal["ahead", "at_end", "at_reset"]):
+    def __init__(self, host: Host | Evaluation, n: int, choose: Literal["ahead", "at_end", "at_reset"]):
         self.host, self.n, self.choose = host, n, choose
-        self.task = blank(host.reads.encoding, n)
-        self._next = blank(host.reads.encoding, n)
+        self.task = blank(host.encoding, n)
+        self._next = blank(host.encoding, n)
         self._waits = np.zeros(n, bool)  # the episode is over, and the row has its next task
-        self._books, self._record = Books(n), RolloutSteps()
+        self._must_reset = np.ones(n, bool)
+        self.attempts = host.attempts = Attempts(n)
         self._nothing: list[Any] = [None] * n
         self._outbox = self._nothing
         self.n_begun = self.n_ended = 0  # attempts
 
     def reset(self, rows: np.ndarray) -> list[Any]:
-        """The tasks of all rows, as they are sent. On `rows` (bool[B]) attempts begin; those under way are given up.
-
-        For scores, an attempt that is given up has ended with its last step.
-        """
+        """The tasks of all rows, as they are sent. On `rows` (bool[B]) attempts begin; those under way are given up."""
         fresh = rows & ~self._waits
-        self._record.cut(fresh)
+        self.attempts.begin(fresh)
         n = int(fresh.sum())
         write(self.task, fresh, self.host.draw(n))
-        self._books.clear(rows)
         self._waits &= ~rows
+        self._must_reset &= ~rows
         self.n_begun += n
         if self.choose == "ahead":
             self._draw_next(fresh)
@@ -45,18 +45,26 @@ class RowTasks:
             self._outbox = [None if row else message for row, message in zip(rows, self._outbox, strict=True)]
         return messages(self.task)
 
+    def give_up(self) -> None:
+        """The attempts of all rows are given up. Nothing goes on before the rows are reset."""
+        self.attempts.give_up(np.ones(self.n, bool))
+        self._waits[:], self._must_reset[:] = False, True
+        self._outbox = self._nothing
+
     def sent(self) -> list[Any]:
         """What goes with the next actions: a task that a row has not yet been told of, or none."""
+        if self._must_reset.any():
+            rows = np.flatnonzero(self._must_reset).tolist()
+            raise RuntimeError(f"rows {rows} have no task: call reset before the first step, and after an evaluation")
         outbox, self._outbox = self._outbox, self._nothing
         return outbox
 
     def step(self, reward: Any, ended: np.ndarray, counts: Any) -> None:
         """One step of every row. `counts` is False where it only opened an episode."""
         self._waits[:] = False
-        self._books.add(reward, counts)
+        counts = self.attempts.step(reward, counts)
         if self.host.reads_scores:
-            counts = np.broadcast_to(counts, (self.n,))
-            self._record.add(self.task, ended, np.asarray(reward, np.float32), counts)
+            self.attempts.keep(self.task, ended, np.asarray(reward, np.float32), counts)
 
     def report(
         self,
@@ -69,13 +77,14 @@ class RowTasks:
         """The attempts of the rows `ended` (bool[B]) are over, and the episodes of the rows `done`.
 
         Each row has its next task, if it is not chosen at a reset. `infos` may have the entry `progress` [B], and where
-        it is there, `_progress`.
+        it is there, `_progress`. A row that is stepped on after its end, without a reset, has no attempt to end.
         """
-        told = self._books.ended(ended, done[ended])
+        ended = ended & self.attempts.is_open
+        told = self.attempts.end(ended, done[ended])
         reached = progress(told["returns"], terminated[ended])
         if "progress" in infos:
-            has = infos["_progress"][ended]
-            reached = np.where(has, np.asarray(infos["progress"], np.float32)[ended], reached)
+            has = np.broadcast_to(infos.get("_progress", True), ended.shape)[ended]
+            reached = np.where(has, np.asarray(infos["progress"], float)[ended], reached)
         self.host.report(rows_of(self.task, ended), reached, **told)
         n = int(ended.sum())
         self.n_ended += n
@@ -89,12 +98,14 @@ class RowTasks:
         else:
             write(self.task, ended, self.host.draw(n))
             self._send(ended, self.task)
+        self.attempts.begin(ended)
 
     def report_rollout(self, value: Any, last_value: Any, reward: Any, logits: Any) -> None:
         """Scores of the last steps, of which `value` [T, B] is known."""
-        if not self.host.reads_scores:
+        if not isinstance(self.host, Host) or not self.host.reads_scores:
             return
-        task, ended, seen, counts = self._record.take(len(value))
+        task, ended, seen, counts = self.attempts.take(len(value))
+        self.host.attempts = self.attempts  # those of other environments of this host are not mixed with these
         self.host.report_rollout(task, seen if reward is None else reward, value, ended, last_value, counts, logits)
 
     def check(self, taken: Any, where: Any) -> None:
@@ -108,7 +119,15 @@ class RowTasks:
         if not same:
             raise RuntimeError(
                 f"rows {np.flatnonzero(where).tolist()} play the tasks {list(taken[where])}, but "
-                f"{messages(rows_of(self.task, where))} were sent: nothing but TaskReceiver may reset the environments"
+                f"{messages(rows_of(self.task, where))} were sent: either something else has reset an environment, or "
+                "a wrapper around its TaskReceiver changes actions or infos, or its index is not its row"
+            )
+
+    def check_all_said(self, infos: Mapping[str, Any], name: str) -> None:
+        """RuntimeError if the environments do not say, after a reset, what they play."""
+        if name not in infos:
+            raise RuntimeError(
+                f"no environment says in infos[{name!r}] what it plays: TaskReceiver must be the last of its wrappers"
             )
 
     def _draw_next(self, rows: np.ndarray) -> None:
@@ -120,6 +139,19 @@ class RowTasks:
         for i, message in zip(np.flatnonzero(rows), messages(rows_of(encodings, rows)), strict=True):
             outbox[i] = message
         self._outbox = outbox
+
+
+@contextlib.contextmanager
+def evaluating(adaptor: Any, tasks: Any) -> Iterator[None]:
+    """Within it, `adaptor` draws from an `Evaluation`, and what its rows reach is told to nobody."""
+    training = adaptor.rows
+    rows = RowTasks(training.host.evaluation(tasks), training.n, training.choose)
+    training.give_up()
+    adaptor.rows = rows
+    try:
+        yield
+    finally:
+        adaptor.rows = training
 
 
 def _parts(encodings: Any) -> list[Any]:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, get_args
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 
 from minimax_lib.curricula.experience import Experience
@@ -68,10 +69,10 @@ class OpenAttempts(struct.PyTreeNode):
     highest: jax.Array  # f32[B], of the quantity at these steps; -inf where there are none
 
     @staticmethod
-    def none(n_rows: int) -> "OpenAttempts":
-        """All rows begin an attempt."""
-        nothing, lowest = jnp.zeros(n_rows, jnp.float32), jnp.full(n_rows, -jnp.inf, jnp.float32)
-        return OpenAttempts(nothing, jnp.zeros(n_rows, jnp.int32), lowest)
+    def none(n_rows: int, arrays: Any = jnp) -> "OpenAttempts":
+        """All rows begin an attempt. `arrays`: jax.numpy, or NumPy, which compiles nothing."""
+        nothing, lowest = arrays.zeros(n_rows, np.float32), arrays.full(n_rows, -np.inf, np.float32)
+        return OpenAttempts(nothing, arrays.zeros(n_rows, np.int32), lowest)
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -1,44 +1,52 @@
 """Parallel environments of PettingZoo, whose tasks a `Host` chooses at every reset."""
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from pettingzoo import AECEnv
 from pettingzoo.utils import BaseParallelWrapper
 
-from minimax_lib.portable.books import Books
+from minimax_lib.portable.attempts import Attempts
 from minimax_lib.portable.encodings import rows_of
+from minimax_lib.portable.evaluation import Evaluation
 from minimax_lib.portable.host import Host
+from minimax_lib.portable.numbers import checked
 from minimax_lib.portable.progress import Solved
-from minimax_lib.portable.task_receiver import as_seed
+from minimax_lib.portable.task_receiver import as_seed, reset_arguments
 from minimax_lib.portable.task_vector import Progress
 
 
 class TaskParallelEnv(BaseParallelWrapper):
     """`env` with one task for all agents, or with `per_agent`, one for each. The user's own loop resets it.
 
-    `apply(task)` gives the arguments of `env.reset`; with `per_agent`, the task is a dict of tasks by agent. An attempt
-    ends when no agent is left, or with `per_agent`, at the agent's own end. Of one task for all, the return and the
-    progress are the means over the agents. Progress is `infos[agent]["progress"]` in an agent's last step where the
-    environment has it, or else `progress(returns, terminated)`.
+    `apply(task)` gives the arguments of `env.reset`; with `per_agent`, the task is a dict of tasks by agent. With
+    `per_agent`, an attempt ends at the agent's own end. Otherwise it ends when all agents that have played are at their
+    ends, and its return and its progress are the means over these agents. Progress is `infos[agent]["progress"]` in an
+    agent's last step where the environment has it, or else `progress(returns, terminated)`. What an agent is given
+    after its end does not count.
     """
 
     def __init__(
         self,
         env: Any,
-        host: Host,
+        host: Host | Evaluation,
         apply: Callable[[Any], Mapping[str, Any]] = as_seed,
         per_agent: bool = False,
         progress: Progress | None = None,
     ):
+        check_parallel(env)
         super().__init__(env)
         self.host, self.apply, self.per_agent = host, apply, per_agent
         self.progress = progress or Solved()
         self._numbers = {agent: i for i, agent in enumerate(env.possible_agents)}
-        self._books = Books(len(self._numbers))
+        n = len(self._numbers)
+        self._attempts = Attempts(n)  # one for each agent
+        host.attempts = self._attempts
         self._tasks: Any = None  # encodings, of all agents or one for all
-        self._reached = np.zeros(len(self._numbers), np.float32)
-        self._totals, self._length = np.zeros(len(self._numbers)), 0
+        self._plays = np.zeros(n, bool)  # has been part of the episode
+        self._reached, self._totals, self._length = np.zeros(n, np.float32), np.zeros(n), 0
         self.n_begun = self.n_ended = 0  # attempts
 
     @property
@@ -49,45 +57,84 @@ class TaskParallelEnv(BaseParallelWrapper):
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, Any]:
         """Begins an episode on new tasks; an episode under way is given up."""
         n = len(self._numbers) if self.per_agent else 1
+        self._give_up()
         self._tasks = self.host.draw(n)
-        self.n_begun += n
-        self._books.clear(slice(None))
-        self._reached[:] = 0
-        self._totals[:], self._length = 0, 0
         decoded = self.host.decode(self._tasks)
         task = dict(zip(self._numbers, decoded, strict=True)) if self.per_agent else decoded[0]
-        arguments = dict(self.apply(task))
-        given = dict(options or {}) | dict(arguments.pop("options", {}))
-        return self.env.reset(**({"seed": seed, "options": given or None} | arguments))
+        given = self.env.reset(**reset_arguments(seed, options, self.apply(task)))
+        self.n_begun += n
+        self._attempts.begin(np.ones(len(self._numbers), bool))
+        self._plays = np.array([agent in self.env.agents for agent in self._numbers])
+        return given
 
     def step(self, actions: Mapping[Any, Any]) -> tuple[Any, Any, Any, Any, Any]:
         """As `env.step`, after which the attempts have been reported that have ended."""
+        if self._tasks is None:
+            raise RuntimeError("the agents have no task: call reset before the first step, and after an evaluation")
         obs, rewards, terminated, truncated, infos = self.env.step(actions)
-        n = len(self._numbers)
+        if unknown := sorted(str(agent) for agent in rewards.keys() - self._numbers.keys()):
+            raise ValueError(f"the agents {unknown} play, and possible_agents has only {list(self._numbers)}")
+        n, is_open = len(self._numbers), self._attempts.is_open
         reward, plays, ended, done = np.zeros(n), np.zeros(n, bool), np.zeros(n, bool), np.zeros(n, bool)
         has, given = np.zeros(n, bool), np.zeros(n, np.float32)
         for agent, i in self._numbers.items():
-            if agent in rewards:  # an agent that is dead has left the dicts
+            # An agent that is dead has left the dicts, or stays in them.
+            if agent in rewards and is_open[i]:
                 reward[i], plays[i] = rewards[agent], True
-                ended[i], done[i] = terminated[agent] or truncated[agent], terminated[agent]
-                has[i] = "progress" in infos[agent]
-                given[i] = infos[agent].get("progress", 0)
-        self._books.add(reward, plays)
-        self._length += 1
+                done[i] = terminated.get(agent, False)
+                ended[i] = done[i] or truncated.get(agent, False)
+                info = infos.get(agent) or {}
+                has[i], given[i] = "progress" in info, info.get("progress", 0)
+        if not self.env.agents:  # the episode is over, whatever the flags say
+            ended = ended | (self._plays | plays) & is_open
+        self._attempts.step(reward, plays)
+        self._plays |= plays
+        self._length += bool(is_open.any())
         if ended.any():
             self._end(ended, done, has, given)
         return obs, rewards, terminated, truncated, infos
 
+    @contextlib.contextmanager
+    def evaluating(self, tasks: Any = None) -> Iterator[None]:
+        """See `TaskVectorEnv.evaluating`."""
+        training = self.host, self._attempts, self.n_begun, self.n_ended
+        evaluation = self.host.evaluation(tasks)
+        self._give_up()
+        self.host, self._attempts = evaluation, Attempts(len(self._numbers))
+        try:
+            yield
+        finally:
+            self._give_up()
+            self.host, self._attempts, self.n_begun, self.n_ended = training
+
+    def _give_up(self) -> None:
+        self._attempts.give_up(np.ones(len(self._numbers), bool))
+        self._tasks = None
+        self._reached[:], self._totals[:], self._length = 0, 0, 0
+
     def _end(self, ended: np.ndarray, terminated: np.ndarray, has: np.ndarray, given: np.ndarray) -> None:
         """The agents `ended` (bool[A]) play no more."""
-        told = self._books.ended(ended)
+        told = self._attempts.end(ended)
         reached = np.where(has[ended], given[ended], self.progress(told["returns"], terminated[ended]))
         if self.per_agent:
             self.n_ended += int(ended.sum())
             self.host.report(rows_of(self._tasks, ended), reached, **told)
             return
-        self._reached[ended], self._totals[ended] = reached, told["returns"]
-        if not self.env.agents:
+        self._reached[ended], self._totals[ended] = checked("progress", reached, None, 0, 1), told["returns"]
+        if not (self._plays & self._attempts.is_open).any():
+            self._attempts.give_up(~self._plays)  # they have never played
             self.n_ended += 1
-            mean = np.array([self._totals.mean()])
-            self.host.report(self._tasks, [self._reached.mean()], mean, [self._length], episode_return=mean)
+            reached, mean = self._reached[self._plays].mean(), self._totals[self._plays].mean()
+            self.host.report(self._tasks, [reached], [mean], [self._length], episode_return=[mean])
+
+
+def check_parallel(env: Any) -> None:
+    """ValueError in one line if `env` is no parallel environment whose agents are known."""
+    name = type(env).__name__
+    if isinstance(env, AECEnv):
+        raise ValueError(
+            f"{name} is an AEC environment, whose agents take turns: TaskParallelEnv takes a parallel one, as "
+            "pettingzoo.utils.conversions.aec_to_parallel gives"
+        )
+    if not getattr(env, "possible_agents", None):
+        raise ValueError(f"{name} has no possible_agents: give it the list of all agents that may ever play")

@@ -4,12 +4,14 @@ server = task_server(core, space, seed=0, file="tasks.npz")
 env = RemoteTaskEnv(env, server, space)       in each worker; `server` travels in RLlib's env_config
 """
 
+import contextlib
 import os
+import sys
 import uuid
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +19,20 @@ import gymnasium
 import numpy as np
 import ray
 
+from minimax_lib.messages import one_line
+from minimax_lib.portable.attempts import Attempts
 from minimax_lib.portable.encodings import gathered, messages
+from minimax_lib.portable.evaluation import Evaluation
 from minimax_lib.portable.host import Host
+from minimax_lib.portable.numbers import checked
 from minimax_lib.portable.progress import Solved
 from minimax_lib.portable.scoring import Scoring
-from minimax_lib.portable.task_receiver import as_seed
+from minimax_lib.portable.task_receiver import as_seed, reset_arguments
 from minimax_lib.portable.task_vector import Progress
 
 CALLER = "caller/"  # before the names of callers, in the file
 MOST_CALLS = 256  # of one caller that may be under way
+ONE = np.ones(1, bool)  # all rows of one environment
 PATIENCE = 1.0  # seconds that an environment waits for a task for which it has asked an episode ago
 
 
@@ -56,11 +63,30 @@ class TaskServer:
         self.host = Host(core, space, seed, scoring)
         self._file, self._save_every, self._unsaved = file, save_every, 0
         self._calls: dict[str, CallsSeen] = {}  # by caller
+        if file is not None and not Path(file).absolute().parent.is_dir():
+            raise ValueError(f"file is {file}: its folder does not exist")
         if file is not None and Path(file).exists():
-            with np.load(file) as arrays:
-                self.host.load_state_dict({name: arrays[name] for name in arrays if not name.startswith(CALLER)})
-                callers = [name for name in arrays if name.startswith(CALLER)]
-                self._calls = {name.removeprefix(CALLER): CallsSeen(arrays[name].tolist()) for name in callers}
+            self._load(file)
+
+    def _load(self, file: str) -> None:
+        """Goes on from the file. ValueError in one line if it is damaged, or of another curriculum."""
+        try:
+            with np.load(file) as opened:
+                arrays = {name: opened[name] for name in opened}
+        except Exception as error:  # whatever NumPy and zip files say of damaged bytes
+            raise ValueError(
+                f"{file} cannot be read ({one_line(error)}): it is damaged or unfinished; delete it to begin anew, or "
+                "give another file"
+            ) from error
+        calls = {name.removeprefix(CALLER): arrays.pop(name) for name in list(arrays) if name.startswith(CALLER)}
+        for caller, numbers in calls.items():
+            if numbers.ndim != 1 or numbers.dtype.kind != "i" or not numbers.size:
+                raise ValueError(f"{file}: {CALLER}{caller} is {numbers.dtype}{list(numbers.shape)}: it must be i64[K]")
+        try:
+            self.host.load_state_dict(arrays)
+        except ValueError as error:
+            raise ValueError(f"{file}: {error}") from None
+        self._calls = {caller: CallsSeen(numbers.tolist()) for caller, numbers in calls.items()}
 
     def exchange(self, caller: str, number: int, results: list[tuple[Any, float, float, int]], n: int) -> list[Any]:
         """The encodings of the next `n` tasks, after these attempts: (task, progress, return, length) each.
@@ -151,6 +177,11 @@ class TaskLine:
             ahead = len(self._tasks) + sum(n for _, n in self._calls)
             self._exchange(max(0, self._block + 1 - ahead))
 
+    def failed(self, n_calls: int) -> None:
+        """An environment has failed in its call number `n_calls`."""
+        for env in self._envs:
+            env.throw_away(n_calls)
+
     def leave(self, env: Any) -> None:
         """One environment less. Its results should not wait for the others."""
         self._envs.discard(env)
@@ -175,6 +206,10 @@ class RemoteTaskEnv(gymnasium.Wrapper):
     Nothing waits for an answer. If the next task has not come after `patience` seconds, because the actor is lost, the
     last one is played again, and a warning says so. `apply` is as in `TaskReceiver`, progress as in `TaskVectorEnv`.
     `close` sends the results that still wait.
+
+    With `evaluates`, its tasks are those of an `Evaluation`, and the server is told nothing. By default, it is True in
+    the evaluation workers of RLlib. In RLlib, a result waits for the next call of its environment: if another
+    environment of the worker fails in the same step, RLlib throws this step away, and the result with it.
     """
 
     def __init__(
@@ -185,41 +220,109 @@ class RemoteTaskEnv(gymnasium.Wrapper):
         apply: Callable[[Any], Mapping[str, Any]] = as_seed,
         progress: Progress | None = None,
         patience: float = PATIENCE,
+        evaluates: bool | None = None,
     ):
         super().__init__(env)
         self.server, self.space, self.apply = server, space, apply
         self.progress, self.patience = progress or Solved(), patience
         self.encoding: Any = None  # of the attempt under way
+        rllib = config_of_rllib()
+        if evaluates is None:
+            evaluates = rllib is not None and rllib.in_evaluation
+        self._evaluation = Evaluation(space) if evaluates else None
         self._line = LINES.setdefault(server, TaskLine(server))
-        self._line.join(self)
-        self._return, self._length = 0.0, 0
+        if not evaluates:
+            self._line.join(self)
+        self._attempt = Attempts(1)
+        self._waits_for_next_call = rllib is not None
+        self._result: tuple[Any, float, float, int] | None = None  # that is not sent yet
+        self._n_calls = self._ended_in = 0
 
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begins an episode on the next task. An attempt under way is given up."""
+        self._send_result()
+        self._attempt.give_up(ONE)
         self.encoding = self._next()
-        self._return, self._length = 0.0, 0
-        arguments = dict(self.apply(self.space.decode(self.encoding)))
-        given = dict(options or {}) | dict(arguments.pop("options", {}))
-        return self.env.reset(**({"seed": seed, "options": given or None} | arguments))
+        arguments = reset_arguments(seed, options, self.apply(self.space.decode(self.encoding)))
+        given = self._called(lambda: self.env.reset(**arguments))
+        self._attempt.begin(ONE)
+        return given
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """As `env.step`."""
-        obs, reward, terminated, truncated, info = self.env.step(action)
-        self._return, self._length = self._return + float(reward), self._length + 1
-        if terminated or truncated:
-            reached = self.progress(np.array([self._return]), np.array([bool(terminated)]))[0]
-            progress = float(info.get("progress", reached))
-            self._line.ended(self.encoding, progress, self._return, self._length)
+        """As `env.step`. What comes after the end of an attempt does not count."""
+        self._send_result()
+        obs, reward, terminated, truncated, info = self._called(lambda: self.env.step(action))
+        self._attempt.step(float(reward))
+        if (terminated or truncated) and self._attempt.is_open[0]:
+            told = self._attempt.end(ONE)
+            reached = self.progress(told["returns"], np.array([bool(terminated)]))[0]
+            progress = float(checked("progress", info.get("progress", reached), (), 0, 1))
+            self._result = self.encoding, progress, float(told["returns"][0]), int(told["length"][0])
+            self._ended_in = self._n_calls
+            if not self._waits_for_next_call:
+                self._send_result()
         return obs, reward, terminated, truncated, info
 
+    @contextlib.contextmanager
+    def evaluating(self, tasks: Any = None) -> Iterator[None]:
+        """Within it, the tasks are those of an `Evaluation`, and the server is told nothing.
+
+        The attempt under way is given up, so call `reset` at the beginning, and once more before the training goes on.
+        """
+        training, evaluation = self._evaluation, Evaluation(self.space, tasks)
+        self._send_result()
+        self._attempt.give_up(ONE)
+        self._evaluation = evaluation
+        try:
+            yield
+        finally:
+            self._attempt.give_up(ONE)
+            self._evaluation, self._result = training, None
+
     def close(self) -> None:
+        self._send_result()
         self._line.leave(self)
         super().close()
 
+    def throw_away(self, n_calls: int) -> None:
+        """Another environment has failed in its call number `n_calls`: what ended here in the same call never was."""
+        if self._ended_in == n_calls:
+            self._result = None
+
+    def _called(self, function: Callable[[], Any]) -> Any:
+        self._n_calls += 1
+        try:
+            return function()
+        except Exception:
+            if self._evaluation is None:
+                self._line.failed(self._n_calls)
+            raise
+
+    def _send_result(self) -> None:
+        result, self._result = self._result, None
+        if result is not None and self._evaluation is None:
+            self._line.ended(*result)
+
     def _next(self) -> Any:
+        if self._evaluation is not None:
+            return messages(self._evaluation.draw(1))[0]
         # At the first episode there is nothing to play instead.
         task = self._line.take(None if self.encoding is None else self.patience)
         if task is None:
             warnings.warn(f"the task server does not answer: task {self.encoding} is played again", stacklevel=3)
             return self.encoding
         return task
+
+
+def config_of_rllib() -> Any:
+    """The configuration of the worker of RLlib that makes the environment; none outside of RLlib.
+
+    RLlib does not tell an environment that it evaluates. So this looks for the worker among the callers.
+    """
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        config = getattr(frame.f_locals.get("self"), "config", None)
+        if isinstance(getattr(config, "in_evaluation", None), bool):
+            return config
+        frame = frame.f_back
+    return None

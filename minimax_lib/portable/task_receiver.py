@@ -1,7 +1,7 @@
 """The environment's side: one Gymnasium environment that takes its tasks from its actions."""
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import gymnasium
@@ -11,6 +11,7 @@ from gymnasium import spaces
 from minimax_lib.tasks.spaces import Product
 
 TASK, END = "curriculum_task", "curriculum_end"  # entries of info: the task that an episode begins with; how it ended
+TASKS, HOLDS = "curriculum_tasks", "curriculum_holds"  # entries of the options of reset
 TERMINATED, TRUNCATED = 1, 2
 
 
@@ -27,17 +28,18 @@ def as_option(task: Any) -> dict[str, Any]:
 class TaskReceiver(gymnasium.Wrapper):
     """`env` with tasks: the outermost wrapper of each of the environments of a vector environment.
 
-    `index` is the environment's number in it. An action is (action, encoding of a task, or none); tasks are taken in
-    the order in which they came. `apply(task)` gives the arguments of `env.reset` (`as_seed`, `as_option`). Where an
-    episode holds several attempts, `info["attempt_ended"]` says that one has ended, and `change(env, task)` puts the
-    next task in its place: it returns the observation that follows, or none to keep the one there is. With `show`, the
-    encoding is the entry "task" of the observation; a table f32[N, E] is shown instead of a task's number.
+    `index` is the environment's number in it; the adaptor gives these numbers itself to the environments of Gymnasium
+    and of Stable-Baselines3, so there it may be None. An action is (action, encoding of a task, or none); tasks are
+    taken in the order in which they came. `apply(task)` gives the arguments of `env.reset` (`as_seed`, `as_option`).
+    Where an episode holds several attempts, `info["attempt_ended"]` says that one has ended, and `change(env, task)`
+    puts the next task in its place: it returns the observation that follows, or none to keep the one there is. With
+    `show`, the encoding is the entry "task" of the observation; a table f32[N, E] is shown instead of a task's number.
     """
 
     def __init__(
         self,
         env: gymnasium.Env,
-        index: int,
+        index: int | None,
         space: Any,
         apply: Callable[[Any], Mapping[str, Any]] = as_seed,
         change: Callable[[Any, Any], Any] | None = None,
@@ -50,19 +52,32 @@ class TaskReceiver(gymnasium.Wrapper):
         self._table = None if isinstance(show, bool) else np.asarray(show, np.float32)
         self._shows = self._table is not None or bool(show)
         if self._shows:
-            self.observation_space = spaces.Dict(beside(env.observation_space) | {"task": self._shown_space()})
+            parts = beside(env.observation_space)
+            if "task" in parts:
+                raise ValueError(
+                    "show puts the task into the observation as 'task', and the environment has an entry 'task' of its "
+                    "own: rename it, or leave out show"
+                )
+            self.observation_space = spaces.Dict(parts | {"task": self._shown_space()})
         self._tasks: deque[Any] = deque()  # that have come and are not taken
         self._holds = False  # an episode's end is told of in info, and the next action opens the next episode
         self._over = False
+        self._is_open = False  # an episode is under way
         self.encoding: Any = None  # of the attempt under way
 
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begins an episode on the next task. `options["tasks"]` has the first one of every environment."""
+        """Begins an episode on the next task. The adaptor's options have the first one of every environment."""
         options = dict(options or {})
-        if "tasks" in options:
+        if HOLDS in options:
+            self._holds, self._over = options.pop(HOLDS), False
             self._tasks.clear()
-            self._tasks.append(options.pop("tasks")[self.index])
-            self._holds, self._over = options.pop("holds"), False
+            self._tasks.append(options.pop(TASK) if TASK in options else self._own_of(options.pop(TASKS)))
+        elif self._is_open:
+            raise RuntimeError(
+                "an environment was reset in the middle of an attempt. Either something has called its reset, as "
+                "env_method or call: call that of TaskVectorEnv or TaskVecEnv. Or a wrapper around TaskReceiver has "
+                "ended the episode, as TimeLimit: make TaskReceiver the last wrapper of each environment"
+            )
         if not self._tasks:
             raise ValueError("reset without a task: wrap the vector environment in TaskVectorEnv, or in TaskVecEnv")
         return self._begin(seed, options)
@@ -78,6 +93,7 @@ class TaskReceiver(gymnasium.Wrapper):
             return obs, 0.0, False, False, info
         obs, reward, terminated, truncated, info = self.env.step(own)
         ended = terminated or truncated
+        self._is_open = not ended
         if self._shows:  # asked here and not inside: most steps then make no call of ours
             obs = self._with_task(obs)  # of the attempt that this step belongs to, if it is its last
         if not ended and self.change is not None and info.get("attempt_ended"):
@@ -86,17 +102,24 @@ class TaskReceiver(gymnasium.Wrapper):
             obs = self._with_task(changed if changed is not None else self._plain(obs))
             info = dict(info) | {TASK: self.encoding}
         if ended and self._holds:
+            check_reserved(info, (END,), "infos")
             self._over = True
             how = TERMINATED * bool(terminated) + TRUNCATED * bool(truncated)
             return obs, reward, False, False, dict(info) | {END: how}
         return obs, reward, terminated, truncated, info
 
     def _begin(self, seed: int | None, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        self.encoding = self._tasks.popleft()
-        arguments = dict(self.apply(self.space.decode(self.encoding)))
-        given = options | dict(arguments.pop("options", {}))
-        obs, info = self.env.reset(**({"seed": seed, "options": given or None} | arguments))
+        self._is_open, self.encoding = False, self._tasks.popleft()
+        arguments = self.apply(self.space.decode(self.encoding))
+        obs, info = self.env.reset(**reset_arguments(seed, options, arguments))
+        self._is_open = True
+        check_reserved(info, (TASK,), "infos")
         return self._with_task(obs), dict(info) | {TASK: self.encoding}
+
+    def _own_of(self, tasks: Any) -> Any:
+        if self.index is None:
+            raise ValueError("index is None, and this vector environment numbers no rows: give TaskReceiver its row")
+        return tasks[self.index]
 
     def _with_task(self, obs: Any) -> Any:
         if not self._shows:
@@ -117,6 +140,23 @@ class TaskReceiver(gymnasium.Wrapper):
         if self._table.ndim != 2 or len(self._table) != self.space.n:
             raise ValueError(f"show is {list(self._table.shape)}: a table needs a row for each of {self.space.n} tasks")
         return spaces.Box(-np.inf, np.inf, self._table.shape[1:], np.float32)
+
+
+def reset_arguments(seed: int | None, options: Mapping[str, Any] | None, of_task: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of `env.reset`: the trainer's, and those in which the task is. ValueError for an option twice."""
+    if not isinstance(of_task, Mapping):
+        raise ValueError(f"apply gave {of_task!r}: it must give the arguments of reset, as {{'seed': 3}}")
+    options, own = dict(options or {}), dict(of_task)
+    chosen = dict(own.pop("options", None) or {})
+    check_reserved(options, chosen, "the options of reset")
+    return {"seed": seed, "options": options | chosen or None} | own
+
+
+def check_reserved(given: Mapping[str, Any], reserved: Iterable[str], where: str) -> None:
+    """ValueError for a name that the task curriculum needs for itself."""
+    for name in reserved:
+        if name in given:
+            raise ValueError(f"{where}: {name!r} is given already, and the task curriculum gives it: leave it out")
 
 
 def beside(obs: Any) -> dict[str, Any]:

@@ -1,17 +1,21 @@
 """The trainer's side for Stable-Baselines3."""
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
+from minimax_lib.portable.evaluation import Evaluation
+from minimax_lib.portable.forks import explained
 from minimax_lib.portable.host import Host
 from minimax_lib.portable.progress import Solved
-from minimax_lib.portable.row_tasks import RowTasks
-from minimax_lib.portable.task_receiver import TASK
+from minimax_lib.portable.row_tasks import RowTasks, evaluating
+from minimax_lib.portable.task_receiver import HOLDS, TASK, check_reserved
 from minimax_lib.portable.task_vector import Progress
 
 
@@ -22,9 +26,20 @@ class TaskVecEnv(VecEnvWrapper):
     chosen when the attempt before it begins. Progress is as in `TaskVectorEnv`.
     """
 
-    def __init__(self, venv: VecEnv, host: Host, progress: Progress | None = None, within_episodes: bool = False):
+    def __init__(
+        self,
+        venv: VecEnv,
+        host: Host | Evaluation,
+        progress: Progress | None = None,
+        within_episodes: bool = False,
+    ):
         if not isinstance(venv.action_space, spaces.Tuple):
             raise ValueError("the environments take no tasks: wrap each of them in TaskReceiver first")
+        if isinstance(venv, VecEnvWrapper):
+            raise ValueError(
+                f"TaskVecEnv is around {type(venv).__name__}: it must stand directly around the DummyVecEnv or the "
+                f"SubprocVecEnv, and {type(venv).__name__} around it"
+            )
         super().__init__(venv, action_space=venv.action_space[0])
         self.host, self.progress, self._within_episodes = host, progress or Solved(), within_episodes
         self.rows = RowTasks(host, venv.num_envs, "ahead")
@@ -38,8 +53,11 @@ class TaskVecEnv(VecEnvWrapper):
         """Begins attempts on new tasks, on all rows."""
         tasks = self.rows.reset(np.ones(self.num_envs, bool))
         own = [dict(options or {}) for options in self.venv._options]
-        self.venv.set_options([options | {"tasks": tasks, "holds": False} for options in own])
-        obs = self.venv.reset()
+        for options in own:
+            check_reserved(options, (TASK, HOLDS), "the options of reset")
+        self.venv.set_options([options | {TASK: task, HOLDS: False} for options, task in zip(own, tasks, strict=True)])
+        with explained():
+            obs = self.venv.reset()
         self._check(np.ones(self.num_envs, bool), self.venv.reset_infos)
         return obs
 
@@ -47,7 +65,8 @@ class TaskVecEnv(VecEnvWrapper):
         self.venv.step_async(list(zip(actions, self.rows.sent(), strict=True)))  # type: ignore[arg-type]
 
     def step_wait(self) -> Any:
-        obs, reward, done, infos = self.venv.step_wait()
+        with explained():
+            obs, reward, done, infos = self.venv.step_wait()
         ended = done
         if self._within_episodes:
             ended = done | np.array([bool(info.get("attempt_ended")) for info in infos])
@@ -61,8 +80,16 @@ class TaskVecEnv(VecEnvWrapper):
         """See `TaskVectorEnv.report_rollout`."""
         self.rows.report_rollout(value, last_value, reward, logits)
 
+    def evaluating(self, tasks: Any = None) -> contextlib.AbstractContextManager[None]:
+        """See `TaskVectorEnv.evaluating`: `with envs.evaluating(): evaluate_policy(model, envs)`.
+
+        An environment that only evaluates, as that of an EvalCallback, is `TaskVecEnv(venv, host.evaluation())`.
+        """
+        return evaluating(self, tasks)
+
     def _check(self, rows: np.ndarray, infos: Sequence[dict[str, Any]]) -> None:
         if rows.any():
+            self.rows.check_all_said(infos[int(np.flatnonzero(rows)[0])], TASK)
             taken = np.full(self.num_envs, None, dtype=object)
             for i in np.flatnonzero(rows).tolist():
                 taken[i] = infos[i].get(TASK)
@@ -78,6 +105,21 @@ class TaskCallback(BaseCallback):
     def __init__(self, envs: TaskVecEnv):
         super().__init__()
         self.envs = envs
+
+    def _init_callback(self) -> None:
+        name = type(self.model).__name__
+        if not isinstance(self.model, OnPolicyAlgorithm):
+            raise ValueError(
+                f"{name} has no rollouts: TaskCallback is for on-policy algorithms (PPO, A2C); tell the host of scores "
+                "by report_scores, or choose a curriculum that reads none"
+            )
+        inner: Any = self.model.get_env()
+        while isinstance(inner, VecEnvWrapper) and inner is not self.envs:
+            inner = inner.venv
+        if inner is not self.envs:
+            raise ValueError(
+                f"TaskCallback has other environments than {name} trains on: give both the same TaskVecEnv"
+            )
 
     def _on_step(self) -> bool:
         return True

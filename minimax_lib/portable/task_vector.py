@@ -1,18 +1,30 @@
 """The trainer's side: Gymnasium vector environments whose tasks a `Host` chooses."""
 
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space, iterate
 
 from minimax_lib.portable import encodings
+from minimax_lib.portable.evaluation import Evaluation
+from minimax_lib.portable.forks import explained
 from minimax_lib.portable.host import Host
 from minimax_lib.portable.progress import Solved
-from minimax_lib.portable.row_tasks import RowTasks
-from minimax_lib.portable.task_receiver import END, TASK, TERMINATED, TRUNCATED
+from minimax_lib.portable.row_tasks import RowTasks, evaluating
+from minimax_lib.portable.task_receiver import (
+    END,
+    HOLDS,
+    TASK,
+    TASKS,
+    TERMINATED,
+    TRUNCATED,
+    check_reserved,
+    reset_arguments,
+)
 
 Progress = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
@@ -26,7 +38,13 @@ class TaskVectorEnv(VectorWrapper):
     episodes hold several attempts (`TaskReceiver.change`), and every task is chosen one attempt ahead.
     """
 
-    def __init__(self, envs: VectorEnv, host: Host, progress: Progress | None = None, within_episodes: bool = False):
+    def __init__(
+        self,
+        envs: VectorEnv,
+        host: Host | Evaluation,
+        progress: Progress | None = None,
+        within_episodes: bool = False,
+    ):
         super().__init__(envs)
         if not isinstance(envs.single_action_space, spaces.Tuple):
             raise ValueError("the environments take no tasks: wrap each of them in TaskReceiver first")
@@ -38,6 +56,8 @@ class TaskVectorEnv(VectorWrapper):
         self.rows = RowTasks(host, self.num_envs, "ahead" if within_episodes else chosen.get(self.mode, "at_reset"))
         self._within_episodes = within_episodes
         self._opens = np.zeros(self.num_envs, bool)  # the next step opens an episode
+        if isinstance(envs.unwrapped, AsyncVectorEnv | SyncVectorEnv):  # neither tells its environments their rows
+            envs.unwrapped.set_attr("index", list(range(self.num_envs)))
 
     @property
     def tasks(self) -> Any:
@@ -48,15 +68,27 @@ class TaskVectorEnv(VectorWrapper):
         """Begins attempts on new tasks: on all rows, or on those of `options["reset_mask"]`."""
         options = dict(options or {})
         mask = np.asarray(options.get("reset_mask", np.ones(self.num_envs, bool)))
-        options |= {"tasks": self.rows.reset(mask), "holds": self.mode is AutoresetMode.NEXT_STEP}
+        check_reserved(options, (TASKS, HOLDS), "the options of reset")
+        options |= {TASKS: self.rows.reset(mask), HOLDS: self.mode is AutoresetMode.NEXT_STEP}
         self._opens &= ~mask
-        obs, infos = self.env.reset(seed=seed, options=options)
+        with explained():
+            obs, infos = self.env.reset(seed=seed, options=options)
+        self.rows.check_all_said(infos, TASK)
         self.rows.check(infos.get(TASK), infos.get(f"_{TASK}"))
         return obs, infos
 
+    def evaluating(self, tasks: Any = None) -> contextlib.AbstractContextManager[None]:
+        """`with envs.evaluating():` what is played within is not training: the host draws nothing, and is told nothing.
+
+        The tasks are those of an `Evaluation`. Attempts under way are given up, so call `reset` at the beginning, and
+        once more before the training goes on.
+        """
+        return evaluating(self, tasks)
+
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """As `envs.step`, after which the results have been reported."""
-        obs, reward, terminated, truncated, infos = self.env.step((actions, self.rows.sent()))
+        with explained():
+            obs, reward, terminated, truncated, infos = self.env.step((actions, self.rows.sent()))
         counts = ~self._opens
         if self.mode is AutoresetMode.NEXT_STEP:
             # The receivers keep the ends of episodes to themselves, so that each can wait for its next task.
@@ -92,7 +124,7 @@ class TaskResets(VectorWrapper):
     def __init__(
         self,
         envs: VectorEnv,
-        host: Host,
+        host: Host | Evaluation,
         options: Callable[[Any], Mapping[str, Any]],
         progress: Progress | None = None,
     ):
@@ -111,11 +143,14 @@ class TaskResets(VectorWrapper):
 
     def reset(self, *, seed: Any = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begins attempts on new tasks, on all rows."""
+        options = dict(options or {})
+        check_reserved(options, ("reset_mask",), "the options of reset")
         self.rows.reset(np.ones(self.num_envs, bool))
-        return self.env.reset(seed=seed, options=dict(options or {}) | self._of_tasks())
+        return self.env.reset(**reset_arguments(seed, options, {"options": self._of_tasks()}))
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """As `envs.step`, and then the rows that have ended go on with new tasks."""
+        self.rows.sent()
         obs, reward, terminated, truncated, infos = self.env.step(actions)
         done = terminated | truncated
         self.rows.step(reward, done, True)
@@ -129,8 +164,14 @@ class TaskResets(VectorWrapper):
         obs, fresh = self.env.reset(options={"reset_mask": done.copy()} | self._of_tasks())
         return obs, reward, terminated, truncated, fresh | final
 
+    def evaluating(self, tasks: Any = None) -> contextlib.AbstractContextManager[None]:
+        """See `TaskVectorEnv.evaluating`."""
+        return evaluating(self, tasks)
+
     def _of_tasks(self) -> dict[str, Any]:
-        return dict(self._options(encodings.copied(self.rows.task)))
+        given = dict(self._options(encodings.copied(self.rows.task)))
+        check_reserved(given, ("reset_mask",), "options(tasks)")
+        return given
 
     def report_rollout(self, value: Any, last_value: Any, reward: Any = None, logits: Any = None) -> None:
         """See `TaskVectorEnv.report_rollout`."""
@@ -139,7 +180,7 @@ class TaskResets(VectorWrapper):
 
 def flagged(infos: Mapping[str, Any], name: str) -> np.ndarray:
     """bool[B], where an entry of the infos is there and true."""
-    return np.asarray(infos[name], bool) & infos[f"_{name}"] if name in infos else np.zeros((), bool)
+    return np.asarray(infos[name], bool) & infos.get(f"_{name}", True) if name in infos else np.zeros((), bool)
 
 
 def merged(told: Mapping[str, Any], infos: Mapping[str, Any], done: np.ndarray) -> dict[str, Any]:
@@ -149,7 +190,7 @@ def merged(told: Mapping[str, Any], infos: Mapping[str, Any], done: np.ndarray) 
     found: dict[str, Any] = {"progress": np.zeros(len(done)), "_progress": np.zeros(len(done), bool)}
     for source, rows in ((told, done), (infos, ~done)):
         if "progress" in source:
-            has = rows & source["_progress"]
+            has = rows & source.get("_progress", True)
             found["progress"][has] = np.asarray(source["progress"], float)[has]
             found["_progress"] |= has
     return found

@@ -1,0 +1,69 @@
+"""Processes that were copied (fork) from one in which JAX was at work. JAX hangs in them for ever."""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax._src import xla_bridge
+
+HANGS = (
+    "this process is a copy (fork) of one in which JAX was at work, and JAX hangs in such a copy: start the "
+    'environments with AsyncVectorEnv(..., context="forkserver") or SubprocVecEnv(..., start_method="forkserver"), or '
+    "start them before JAX is used for the first time"
+)
+PATIENCE = 10.0  # seconds; a call of JAX that does not move for twice as long will never end
+JAX_FOLDER = str(Path(jax.__file__).parent)
+
+_is_copy = False
+
+
+def refuse_copies() -> None:
+    """RuntimeError where JAX would hang."""
+    if _is_copy:
+        raise RuntimeError(HANGS)
+
+
+def _after_fork() -> None:
+    """In the copy: code of others may use JAX there, so a thread watches whether it hangs."""
+    global _is_copy
+    _is_copy = xla_bridge.backends_are_initialized()
+    if _is_copy:
+        threading.Thread(target=_watch, args=(threading.get_ident(),), daemon=True).start()
+
+
+def _watch(thread: int) -> None:
+    """Ends the process with one line that says why it hangs.
+
+    No exception can do this: what waits inside JAX's compiled code never comes back to Python.
+    """
+    before: tuple[Any, int] | None = None
+    while True:
+        time.sleep(PATIENCE)
+        frame = sys._current_frames().get(thread)
+        now = (frame, frame.f_lasti) if frame and frame.f_code.co_filename.startswith(JAX_FOLDER) else None
+        if now is not None and now == before:  # the same call has not moved meanwhile
+            os.write(2, f"{HANGS}\n".encode())
+            os._exit(1)
+        before = now
+
+
+if hasattr(os, "register_at_fork"):  # on Unix
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Around calls of environments in other processes: RuntimeError where one of these has ended."""
+    try:
+        yield
+    except (EOFError, ConnectionError) as error:
+        raise RuntimeError(
+            "the process of an environment has ended, and its own message stands above; if JAX hung in it, start the "
+            'environments with context="forkserver" (AsyncVectorEnv) or start_method="forkserver" (SubprocVecEnv)'
+        ) from error
