@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minimax_lib.curricula.plr import PLRSettings
+from minimax_lib.curricula.levels.plr import PLRSettings
 from minimax_lib.envs.grid import GridWorld
 from minimax_lib.envs.grid.generators.empty_room import EmptyRoom
 from minimax_lib.portable.host import Host

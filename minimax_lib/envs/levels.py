@@ -33,7 +33,7 @@ def fitted_level(env: Environment, level: Level, n: int | None = None) -> Level:
     wanted = jax.eval_shape(env.sample_level, jax.random.key(0))
     if n is not None:
         wanted = jax.tree.map(lambda x: jax.ShapeDtypeStruct((n, *x.shape), x.dtype), wanted)
-    if jax.tree.structure(level) == jax.tree.structure(wanted):
+    if jax.tree.structure(level) == jax.tree.structure(wanted):  # type: ignore[operator]
         level = jax.tree.map(_of_type, level, wanted)
     # No weak types, which would be compiled again.
     level = jax.tree.map(lambda x: jnp.asarray(x, getattr(x, "dtype", None)), level)

@@ -4,6 +4,7 @@ import functools
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -39,12 +40,7 @@ def from_text(rows: Sequence[str]) -> Level:
     for what, found, names in (("agents", agents, " ".join(ARROWS)), ("goals", goals, GOAL)):
         if len(found) != 1:
             raise ValueError(f"the text has {len(found)} {what}: it must have 1 ({names})")
-    return Level(
-        wall_map=grid == WALL,
-        agent_pos=agents[0, ::-1].astype(np.int32),
-        agent_dir=np.int32(ARROWS.index(grid[tuple(agents[0])])),
-        goal_pos=goals[0, ::-1].astype(np.int32),
-    )
+    return _level(grid == WALL, agents[0, ::-1], ARROWS.index(grid[tuple(agents[0])]), goals[0, ::-1])
 
 
 def to_text(level: Level) -> list[str]:
@@ -151,7 +147,14 @@ def _in_archive(path: Path) -> list[Level]:
             )
     if not np.isin(walls, (0, 1)).all():
         raise ValueError("wall_map must be 0 (free) and 1 (wall)")
-    return [
-        Level(walls[i].astype(bool), pos[i].astype(np.int32), np.int32(facing[i]), goal[i].astype(np.int32))
-        for i in range(n)
-    ]
+    return [_level(walls[i], pos[i], facing[i], goal[i]) for i in range(n)]
+
+
+def _level(wall_map: Any, agent_pos: Any, agent_dir: Any, goal_pos: Any) -> Level:
+    """A maze of arrays of NumPy, in the types of a level."""
+    return Level(
+        wall_map=np.asarray(wall_map, bool),  # type: ignore[arg-type]
+        agent_pos=np.asarray(agent_pos, np.int32),  # type: ignore[arg-type]
+        agent_dir=np.asarray(agent_dir, np.int32),  # type: ignore[arg-type]
+        goal_pos=np.asarray(goal_pos, np.int32),  # type: ignore[arg-type]
+    )
