@@ -48,6 +48,7 @@ def _made(core: type, given: tuple[str, ...], base: type | None) -> Any:
         namespace={"__doc__": core.__doc__, "__reduce__": reduced, "build": build, "fields_of": core},
         frozen=True,
     )
+    made.__module__ = core.__module__  # where its fields are written; Python would say: types
     made.divides = getattr(core, "divides", False)  # type: ignore[attr-defined]  # only task curricula have it
     return made
 

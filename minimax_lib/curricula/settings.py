@@ -118,6 +118,7 @@ def with_rollouts(settings: type) -> type:
     """A class with the fields of `settings` and those of `RolloutSettings`: a choice of --runner."""
     if issubclass(settings, RolloutSettings):
         return settings
+    about = {"__doc__": settings.__doc__, "__module__": settings.__module__}
     return dataclasses.make_dataclass(
-        settings.__name__, [], bases=(RolloutSettings, settings), frozen=True, namespace={"__doc__": settings.__doc__}
+        settings.__name__, [], bases=(RolloutSettings, settings), frozen=True, namespace=about
     )
