@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from test_attempts import EACH_STEP, MODES, B, N, Paying, Told, play, rollout, team, vector
 
-from minimax_lib.portable.evaluation import Evaluation
+from minimax_lib.portable.evaluation import EvaluationHost
 from minimax_lib.portable.host import Host
 from minimax_lib.tasks import TSCL, ListedPLR, UniformOver
 from minimax_lib.tasks.spaces import Box, Discrete, Product
@@ -73,12 +73,12 @@ def test_environments_that_only_evaluate_take_no_host():
 
 
 def test_tasks_of_an_evaluation():
-    assert Evaluation(Discrete(5), tasks=[3, 1]).draw(5).tolist() == [3, 1, 3, 1, 3]
+    assert EvaluationHost(Discrete(5), tasks=[3, 1]).draw(5).tolist() == [3, 1, 3, 1, 3]
     box = Box((0.0, 1.0), (1.0, 2.0))
-    points = Evaluation(box).draw(70)
+    points = EvaluationHost(box).draw(70)
     assert len(np.unique(points, axis=0)) == 70
     assert ((points >= [0, 1]) & (points <= [1, 2])).all()
-    pair = Evaluation(Product((Discrete(3), box), ("kind", "place")))
+    pair = EvaluationHost(Product((Discrete(3), box), ("kind", "place")))
     kinds, places = pair.draw(70)
     assert set(kinds) == {0, 1, 2}
     assert places.shape == (70, 2)
@@ -91,7 +91,7 @@ def test_tasks_of_an_evaluation():
         with pytest.raises(ValueError, match=message):
             Host(TSCL(5)).evaluation(tasks=wrong)
     with pytest.raises(ValueError, match=r"progress is 25: it must be a finite number from 0 to 1"):
-        Evaluation(box).report(points, 25.0)
+        EvaluationHost(box).report(points, 25.0)
 
 
 class Objects(VectorEnv):

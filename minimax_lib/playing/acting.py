@@ -53,10 +53,11 @@ class Episode:
 
 
 # Compiled once for all runs of one configuration: their environments and agents are equal.
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+@functools.partial(jax.jit, static_argnums=0)
 def act(
-    env: Environment, agent: Agent, choose: Choose, key: jax.Array, params: Any, obs: Any, carry: Any, first: jax.Array
+    who: tuple[Environment, Agent, Choose], key: jax.Array, params: Any, obs: Any, carry: Any, first: jax.Array
 ) -> tuple[Any, Any]:
+    env, agent, choose = who
     policy, _, carry = agent.policy(params, obs, carry, first)
     action = jax.vmap(choose)(jax.random.split(key, len(first)), policy)
     return within(env.action_space, action), carry

@@ -12,7 +12,7 @@ from minimax_lib.portable.scoring import OpenAttempts, PlayedSteps, Scoring, att
 MOST_STEPS = 16384  # that are kept for a rollout which nobody reports
 
 
-class Attempts:
+class AttemptLedger:
     """What B rows have reached in the attempts under way. An attempt ends once: by `end`, or by `give_up`.
 
     Returns and lengths are told when an attempt ends. Scores are told later, with the values of a whole rollout. For

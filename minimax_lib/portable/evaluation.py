@@ -12,7 +12,7 @@ from minimax_lib.portable.numbers import checked, checked_tasks
 BLOCK = 64  # tasks of a box that are drawn at once
 
 
-class Evaluation:
+class EvaluationHost:
     """Takes the place of a `Host` in an adaptor. It draws tasks, and what becomes of them changes nothing.
 
     The tasks are `tasks`, one after another and again, or else uniform over the space. They depend on the seed alone,
@@ -50,9 +50,9 @@ class Evaluation:
         if progress is not None:
             checked("progress", progress, None, 0, 1)
 
-    def evaluation(self, tasks: Any = None, seed: int = 0) -> "Evaluation":
+    def evaluation(self, tasks: Any = None, seed: int = 0) -> "EvaluationHost":
         """As `Host.evaluation`."""
-        return Evaluation(self.space, tasks, seed)
+        return EvaluationHost(self.space, tasks, seed)
 
     def _block(self) -> Any:
         if self._tasks is not None:

@@ -13,9 +13,9 @@ import jax
 import numpy as np
 
 from minimax_lib.portable import host_programs as programs
-from minimax_lib.portable.attempts import Attempts
+from minimax_lib.portable.attempts import AttemptLedger
 from minimax_lib.portable.encodings import as_arrays, blank, copied, joined, n_rows, rows_of, write
-from minimax_lib.portable.evaluation import Evaluation
+from minimax_lib.portable.evaluation import EvaluationHost
 from minimax_lib.portable.forks import refuse_copies
 from minimax_lib.portable.host_programs import ReadsMetrics
 from minimax_lib.portable.host_state import Saved, flat, sealed, settings
@@ -75,7 +75,7 @@ class Host:
         self._waiting, self._n_waiting = programs.blank_waiting(self.reads, flush), 0
         self.n_drawn = self._n_used = 0
         self._forget_block()
-        self.attempts: Attempts | None = None  # of the rows that `report_rollout` and `report_steps` tell of
+        self.attempts: AttemptLedger | None = None  # of the rows that `report_rollout` and `report_steps` tell of
         self.n_told = dict.fromkeys(("results", "scores", "rates", "metrics"), 0)
         self._patient = True
 
@@ -118,9 +118,9 @@ class Host:
         """What an environment takes, of encodings [n, ...]."""
         return [self.space.decode(rows_of(tasks, i)) for i in range(n_rows(tasks))]
 
-    def evaluation(self, tasks: Any = None, seed: int = 0) -> Evaluation:
-        """What takes the place of this Host in an adaptor whose environments only evaluate: see `Evaluation`."""
-        return Evaluation(self.space, tasks, seed)
+    def evaluation(self, tasks: Any = None, seed: int = 0) -> EvaluationHost:
+        """What takes the place of this Host in an adaptor whose environments only evaluate: see `EvaluationHost`."""
+        return EvaluationHost(self.space, tasks, seed)
 
     def report(
         self,
@@ -305,10 +305,10 @@ class Host:
         together = f"True, {self._draw_ahead} at once" if is_shared else "False"
         return known | {"seed": repr(self.seed), "flush": repr(n_rows(self._waiting["task"])), "together": together}
 
-    def _rows(self, n: int) -> Attempts:
+    def _rows(self, n: int) -> AttemptLedger:
         """The attempts of `n` rows. Those of another number of rows are forgotten."""
         if self.attempts is None or self.attempts.n != n:
-            self.attempts = Attempts(n)
+            self.attempts = AttemptLedger(n)
         return self.attempts
 
     def _tell(self, task: Any, given: dict[str, Any], score: Any) -> None:

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from minimax_lib.portable.attempts import Attempts
+from minimax_lib.portable.attempts import AttemptLedger
 from minimax_lib.portable.encodings import blank, messages, rows_of, write
-from minimax_lib.portable.evaluation import Evaluation
+from minimax_lib.portable.evaluation import EvaluationHost
 from minimax_lib.portable.host import Host
 
 
@@ -19,13 +19,13 @@ class RowTasks:
     one has ended ("at_end"), or when the row is reset ("at_reset").
     """
 
-    def __init__(self, host: Host | Evaluation, n: int, choose: Literal["ahead", "at_end", "at_reset"]):
+    def __init__(self, host: Host | EvaluationHost, n: int, choose: Literal["ahead", "at_end", "at_reset"]):
         self.host, self.n, self.choose = host, n, choose
         self.task = blank(host.encoding, n)
         self._next = blank(host.encoding, n)
         self._waits = np.zeros(n, bool)  # the episode is over, and the row has its next task
         self._must_reset = np.ones(n, bool)
-        self.attempts = host.attempts = Attempts(n)
+        self.attempts = host.attempts = AttemptLedger(n)
         self._nothing: list[Any] = [None] * n
         self._outbox = self._nothing
         self.n_begun = self.n_ended = 0  # attempts
@@ -143,7 +143,7 @@ class RowTasks:
 
 @contextlib.contextmanager
 def evaluating(adaptor: Any, tasks: Any) -> Iterator[None]:
-    """Within it, `adaptor` draws from an `Evaluation`, and what its rows reach is told to nobody."""
+    """Within it, `adaptor` draws from an `EvaluationHost`, and what its rows reach is told to nobody."""
     training = adaptor.rows
     rows = RowTasks(training.host.evaluation(tasks), training.n, training.choose)
     training.give_up()

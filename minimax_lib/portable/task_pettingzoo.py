@@ -8,9 +8,9 @@ import numpy as np
 from pettingzoo import AECEnv
 from pettingzoo.utils import BaseParallelWrapper
 
-from minimax_lib.portable.attempts import Attempts
+from minimax_lib.portable.attempts import AttemptLedger
 from minimax_lib.portable.encodings import rows_of
-from minimax_lib.portable.evaluation import Evaluation
+from minimax_lib.portable.evaluation import EvaluationHost
 from minimax_lib.portable.host import Host
 from minimax_lib.portable.numbers import checked
 from minimax_lib.portable.progress import Solved
@@ -31,7 +31,7 @@ class TaskParallelEnv(BaseParallelWrapper):
     def __init__(
         self,
         env: Any,
-        host: Host | Evaluation,
+        host: Host | EvaluationHost,
         apply: Callable[[Any], Mapping[str, Any]] = as_seed,
         per_agent: bool = False,
         progress: Progress | None = None,
@@ -42,7 +42,7 @@ class TaskParallelEnv(BaseParallelWrapper):
         self.progress = progress or Solved()
         self._numbers = {agent: i for i, agent in enumerate(env.possible_agents)}
         n = len(self._numbers)
-        self._attempts = Attempts(n)  # one for each agent
+        self._attempts = AttemptLedger(n)  # one for each agent
         host.attempts = self._attempts
         self._tasks: Any = None  # encodings, of all agents or one for all
         self._plays = np.zeros(n, bool)  # has been part of the episode
@@ -100,7 +100,7 @@ class TaskParallelEnv(BaseParallelWrapper):
         training = self.host, self._attempts, self.n_begun, self.n_ended
         evaluation = self.host.evaluation(tasks)
         self._give_up()
-        self.host, self._attempts = evaluation, Attempts(len(self._numbers))
+        self.host, self._attempts = evaluation, AttemptLedger(len(self._numbers))
         try:
             yield
         finally:

@@ -20,9 +20,9 @@ import numpy as np
 import ray
 
 from minimax_lib.messages import one_line
-from minimax_lib.portable.attempts import Attempts
+from minimax_lib.portable.attempts import AttemptLedger
 from minimax_lib.portable.encodings import gathered, messages
-from minimax_lib.portable.evaluation import Evaluation
+from minimax_lib.portable.evaluation import EvaluationHost
 from minimax_lib.portable.host import Host
 from minimax_lib.portable.numbers import checked
 from minimax_lib.portable.progress import Solved
@@ -207,8 +207,8 @@ class RemoteTaskEnv(gymnasium.Wrapper):
     last one is played again, and a warning says so. `apply` is as in `TaskReceiver`, progress as in `TaskVectorEnv`.
     `close` sends the results that still wait.
 
-    With `evaluates`, its tasks are those of an `Evaluation`, and the server is told nothing. By default, it is True in
-    the evaluation workers of RLlib. In RLlib, a result waits for the next call of its environment: if another
+    With `evaluates`, its tasks are those of an `EvaluationHost`, and the server is told nothing. By default, it is True
+    in the evaluation workers of RLlib. In RLlib, a result waits for the next call of its environment: if another
     environment of the worker fails in the same step, RLlib throws this step away, and the result with it.
     """
 
@@ -229,11 +229,11 @@ class RemoteTaskEnv(gymnasium.Wrapper):
         rllib = config_of_rllib()
         if evaluates is None:
             evaluates = rllib is not None and rllib.in_evaluation
-        self._evaluation = Evaluation(space) if evaluates else None
+        self._evaluation = EvaluationHost(space) if evaluates else None
         self._line = LINES.setdefault(server, TaskLine(server))
         if not evaluates:
             self._line.join(self)
-        self._attempt = Attempts(1)
+        self._attempt = AttemptLedger(1)
         self._waits_for_next_call = rllib is not None
         self._result: tuple[Any, float, float, int] | None = None  # that is not sent yet
         self._n_calls = self._ended_in = 0
@@ -265,11 +265,11 @@ class RemoteTaskEnv(gymnasium.Wrapper):
 
     @contextlib.contextmanager
     def evaluating(self, tasks: Any = None) -> Iterator[None]:
-        """Within it, the tasks are those of an `Evaluation`, and the server is told nothing.
+        """Within it, the tasks are those of an `EvaluationHost`, and the server is told nothing.
 
         The attempt under way is given up, so call `reset` at the beginning, and once more before the training goes on.
         """
-        training, evaluation = self._evaluation, Evaluation(self.space, tasks)
+        training, evaluation = self._evaluation, EvaluationHost(self.space, tasks)
         self._send_result()
         self._attempt.give_up(ONE)
         self._evaluation = evaluation

@@ -10,7 +10,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
-from minimax_lib.portable.evaluation import Evaluation
+from minimax_lib.portable.evaluation import EvaluationHost
 from minimax_lib.portable.forks import explained
 from minimax_lib.portable.host import Host
 from minimax_lib.portable.progress import Solved
@@ -29,7 +29,7 @@ class TaskVecEnv(VecEnvWrapper):
     def __init__(
         self,
         venv: VecEnv,
-        host: Host | Evaluation,
+        host: Host | EvaluationHost,
         progress: Progress | None = None,
         within_episodes: bool = False,
     ):

@@ -10,7 +10,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from gymnasium.vector.utils import batch_space, iterate
 
 from minimax_lib.portable import encodings
-from minimax_lib.portable.evaluation import Evaluation
+from minimax_lib.portable.evaluation import EvaluationHost
 from minimax_lib.portable.forks import explained
 from minimax_lib.portable.host import Host
 from minimax_lib.portable.progress import Solved
@@ -41,7 +41,7 @@ class TaskVectorEnv(VectorWrapper):
     def __init__(
         self,
         envs: VectorEnv,
-        host: Host | Evaluation,
+        host: Host | EvaluationHost,
         progress: Progress | None = None,
         within_episodes: bool = False,
     ):
@@ -80,8 +80,8 @@ class TaskVectorEnv(VectorWrapper):
     def evaluating(self, tasks: Any = None) -> contextlib.AbstractContextManager[None]:
         """`with envs.evaluating():` what is played within is not training: the host draws nothing, and is told nothing.
 
-        The tasks are those of an `Evaluation`. Attempts under way are given up, so call `reset` at the beginning, and
-        once more before the training goes on.
+        The tasks are those of an `EvaluationHost`. Attempts under way are given up, so call `reset` at the beginning,
+        and once more before the training goes on.
         """
         return evaluating(self, tasks)
 
@@ -124,7 +124,7 @@ class TaskResets(VectorWrapper):
     def __init__(
         self,
         envs: VectorEnv,
-        host: Host | Evaluation,
+        host: Host | EvaluationHost,
         options: Callable[[Any], Mapping[str, Any]],
         progress: Progress | None = None,
     ):

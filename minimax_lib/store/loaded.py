@@ -64,8 +64,7 @@ def load_run(
     check_settings()
     # Kept whole: the run is read again later, when the working directory may be another.
     path = located_run(Path(path).expanduser()).absolute()
-    if path.name == "config.yaml" and path.is_file():
-        path = path.parent
+    path = path.parent if path.name == "config.yaml" and path.is_file() else path
     if plugins is None:
         _check_no_plugins(path)
     else:
@@ -298,7 +297,7 @@ class LoadedRun:
             raise ValueError(f"carry is the memory of {sizes.pop()} rows: obs has {shape[0]}")
         opens = jnp.broadcast_to(jnp.asarray(fresh if first is None else first, bool), shape)
         choose, key = (mode, jax.random.key(0)) if key is None else (sample, key)
-        action, carry = act(self.env, self.agent, choose, key, self.params, obs, carry, opens | fresh)
+        action, carry = act((self.env, self.agent, choose), key, self.params, obs, carry, opens | fresh)
         return (jax.tree.map(lambda x: x[0], action) if n_rows is None else action), carry
 
     def _rows(self, obs: Any) -> tuple[Any, int | None]:
