@@ -108,6 +108,7 @@ setup(
             "trained/*/*/archive/*.npz",
             "envs/lasertag/*.json",
             "envs/maze/*.json",
+            "envs/nmmo/*.json",
             "pictures/*.css",
             "pictures/*.js",
         ]
