@@ -8,20 +8,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from minimax_lib.envs.base import sample_levels
+from minimax_lib.envs.multi_agent import BatchMultiEnv
 from minimax_lib.envs.nmmo.masks import target_mask
 from minimax_lib.envs.nmmo.neighbours import neighbours
 from minimax_lib.envs.nmmo.nmmo import NMMO
 from minimax_lib.envs.nmmo.observation import COLUMNS
 from minimax_lib.envs.nmmo.square import spawn_places
 from minimax_lib.envs.nmmo.state import Level, unscored
-from minimax_lib.envs.nmmo.tables import DIRECTIONS, EVENTS, PASSABLE
+from minimax_lib.envs.nmmo.tables import DIRECTIONS, EVENTS, PASSABLE, STAY
 from minimax_lib.envs.nmmo.tasks import scored, task_list, values
 from minimax_lib.envs.spaces import sample_allowed
 from minimax_lib.testing.envs import check_multi_agent
 from tests.nmmo_recordings import recorded
 
 KEY = jax.random.key(5)
-CROWD = NMMO(preset="small", n_players=128, n_npcs=8, n_neighbours=16, max_steps=6, task_set="stages")
 N_TICKS = 120
 # Hunger kills slowly here, so that there is time to fight.
 NPCS = NMMO(
@@ -37,9 +38,23 @@ NPCS = NMMO(
 
 
 @dataclasses.dataclass(frozen=True)
-class OnARecordedMap(NMMO):
+class Compiled(NMMO):
+    """The check also resets outside of jit, where each operation would be compiled alone."""
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def sample_level(self, key):
+        return NMMO.sample_level(self, key)
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def reset(self, key, level):
+        return NMMO.reset(self, key, level)
+
+
+@dataclasses.dataclass(frozen=True)
+class OnARecordedMap(Compiled):
     """The map is always the same, one of the reference: to draw one takes as long to compile as all the rest."""
 
+    @functools.partial(jax.jit, static_argnums=0)
     def sample_level(self, key):
         k_spawn, k_tasks = jax.random.split(key)
         return Level(
@@ -50,14 +65,16 @@ class OnARecordedMap(NMMO):
         )
 
 
+CROWD = {"preset": "small", "n_players": 128, "n_npcs": 8, "n_neighbours": 16, "max_steps": 6, "task_set": "stages"}
+
+
 def test_a_world_of_128_agents_conforms():
-    settings = {field.name: getattr(CROWD, field.name) for field in dataclasses.fields(CROWD)}
-    check_multi_agent(OnARecordedMap(**settings), KEY, n_rows=2)
+    check_multi_agent(OnARecordedMap(**CROWD), KEY, n_rows=2)
 
 
 @pytest.mark.deep
 def test_a_world_of_128_agents_conforms_on_random_maps():
-    check_multi_agent(CROWD, KEY, n_rows=2)
+    check_multi_agent(Compiled(**CROWD), KEY, n_rows=2)
 
 
 @jax.jit
@@ -281,3 +298,26 @@ def test_a_world_ends_by_its_horizon_or_when_few_live():
         assert steps.over[end]
         assert (steps.reward[steps.terminated] == -1).all()
         assert not steps.reward[~steps.playing].any()
+
+
+@pytest.mark.deep
+def test_a_batch_begins_its_worlds_again():
+    env = NMMO(preset="mini", max_steps=3)
+    batch = BatchMultiEnv(env)
+
+    @jax.jit
+    def run(key):
+        def one_step(state, key):
+            state, ts = batch.step(key, state, {"move": jnp.full((1, 2 * env.n_agents), STAY, jnp.int32)})
+            return state, (state.env.tick, state.env.players.age, ts.obs["tiles"])
+
+        first, _ = batch.reset(key, sample_levels(env, key, 2))
+        return first, jax.lax.scan(one_step, first, jax.random.split(key, 5))[1]
+
+    first, (tick, age, tiles) = jax.device_get(run(KEY))
+    assert tick.tolist() == [[1, 1], [2, 2], [0, 0], [1, 1], [2, 2]]
+    assert (age == tick[:, :, None]).all()
+    assert tiles.shape == (5, 1, 2 * 24, 15, 15, 1)
+    row, column = first.env.level.spawn[1, 0]
+    shown = first.env.level.terrain[1, row - 7 : row + 8, column - 7 : column + 8]
+    np.testing.assert_array_equal(tiles[2, 0, 24, ..., 0], shown)

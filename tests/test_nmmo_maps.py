@@ -30,6 +30,7 @@ from minimax_lib.envs.nmmo.terrain import (
     materials_of,
     octave_frequencies,
     octave_of,
+    places_of,
     sample_terrain,
 )
 from tests.nmmo_recordings import recorded
@@ -45,8 +46,8 @@ def table_gradient(i, j):
     return table[(i + table[j & 255]) & 255] % 12
 
 
-def recorded_fractal(square: Square, number, sharpness):
-    """The height of the reference's map with this number, f64[S, S]."""
+def recorded_fields(square: Square, number):
+    """The reference's octaves and mask of the map with this number, f64[n, S, S] and f64[k, S, S]."""
     row, column = np.mgrid[: square.side, : square.side].astype(np.float64)
 
     def fields(frequencies):
@@ -54,8 +55,19 @@ def recorded_fractal(square: Square, number, sharpness):
         x = f * column[None] + (number + 1) * square.side
         return simplex(x, jnp.broadcast_to(f * row[None] + k * square.side, x.shape), table_gradient)
 
-    octave = octave_of(square, fields(mask_frequencies(square)))
-    return fractal(square, fields(octave_frequencies(square)), octave, sharpness)
+    return fields(octave_frequencies(square)), fields(mask_frequencies(square))
+
+
+def places_by_floats(square: Square, chosen: np.ndarray) -> np.ndarray:
+    """`places_of` as the reference computes it."""
+    n, half = square.centre // 8, square.centre / 2
+    by_distance, number = np.zeros((n, square.side, square.side)), np.arange(n)[:, None, None]
+    for t in range(n):
+        within = square.distances <= half - t * half / n
+        by_distance[:, within] = n - 1 - t + np.arange(n)[:, None]
+    outward = np.minimum(square.distances, half - 2) / (half - 2)
+    index = (outward * by_distance + (1 - outward) * (chosen - 1 + number)).astype(int)
+    return np.where(index < 0, 2 * n - 2, index)
 
 
 @pytest.mark.parametrize(("name", "square", "n", "low"), [("small", SMALL, 64, 0), ("medium", MEDIUM, 128, -2)])
@@ -63,11 +75,18 @@ def test_heights_are_those_of_the_reference(name, square, n, low):
     recording = recorded("reference_maps.npz")
     numbers = recording[f"{name}_fractal_id"]
     with jax.enable_x64(True):
-        of = jax.jit(lambda number, sharpness: recorded_fractal(square, number, sharpness))
+        fields = jax.jit(lambda number: recorded_fields(square, number))
+        chosen_of = jax.jit(lambda masks: octave_of(square, masks))
+        places, height = jax.jit(lambda chosen: places_of(square, chosen)), jax.jit(fractal)
         for k, number in enumerate(numbers if name == "small" else numbers[:4]):
-            height = np.asarray(of(np.float64(number), np.float64(10 ** (low - low * number / (n - 1)))))
-            assert height.dtype == np.float64
-            np.testing.assert_allclose(height, recording[f"{name}_fractal"][k].astype(float), atol=2e-3)
+            octaves, masks = fields(np.float64(number))
+            assert octaves.dtype == np.float64
+            chosen = np.asarray(chosen_of(masks))
+            by_floats = places_by_floats(square, chosen).astype(np.int32)
+            # Ours are exact. Floats are one lower in some places where the division leaves no rest.
+            assert set(np.unique(np.asarray(places(chosen)) - by_floats)) <= {0, 1}
+            got = height(octaves, by_floats, np.float64(10 ** (low - low * number / (n - 1))))
+            np.testing.assert_allclose(got, recording[f"{name}_fractal"][k].astype(float), atol=2e-3)
 
 
 def test_slopes_are_those_of_the_table():

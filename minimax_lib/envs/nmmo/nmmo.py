@@ -156,7 +156,7 @@ class NMMO(MultiAgentEnvironment):
         return len(self.tasks)
 
     @property
-    def action_space(self) -> Space:
+    def action_space(self) -> Dict:
         """A step; with combat also a neighbour to attack (the last value: none) and the style."""
         heads: tuple[tuple[str, Space], ...] = (("move", Discrete(len(DIRECTIONS))),)
         if self.combat:
@@ -164,7 +164,7 @@ class NMMO(MultiAgentEnvironment):
         return Dict(heads)
 
     @property
-    def observation_space(self) -> Space:
+    def observation_space(self) -> Dict:
         """See `observation`. A dead agent sees zeros."""
         masks: tuple[tuple[str, Space], ...] = (("move", Box(0, 1, (len(DIRECTIONS),), "bool")),)
         if self.combat:

@@ -51,31 +51,37 @@ def sampled_noise(key: jax.Array, side: int) -> Noise:
 
 
 def octave_of(square: Square, masks: jax.Array) -> jax.Array:
-    """[S, S], the number of the octave that the mask's fields [k, S, S] choose for each tile, whole."""
+    """i32[S, S], the number of the octave that the mask's fields [k, S, S] choose for each tile."""
     weights = jnp.asarray(2.0 ** -np.arange(len(masks)), masks.dtype)
     mask = (masks * weights[:, None, None]).sum(axis=0)
     share = (mask - mask.min()) / (mask.max() - mask.min())
     n = n_octaves(square)
-    return jnp.clip(jnp.floor(n * share - 1e-12), 0, n - 1)
+    return jnp.clip(jnp.floor(n * share - 1e-12), 0, n - 1).astype(jnp.int32)
 
 
-def fractal(square: Square, octaves: jax.Array, chosen: jax.Array, sharpness: jax.Array) -> jax.Array:
-    """[S, S] in [0, 1], the height of each tile. `octaves` is [n, S, S], `chosen` [S, S] as `octave_of` gives it.
+def places_of(square: Square, chosen: jax.Array) -> jax.Array:
+    """i32[n, S, S] in 0 .. 2 n - 2, where each octave stands relative to the one that a tile takes, n - 1.
 
-    Each tile blends octaves near the one chosen for it: few if `sharpness` (0.01 to 1) is small. Towards the middle,
-    the distance takes the place of the mask.
+    `chosen` is i32[S, S], as `octave_of` gives it. Towards the middle, the distance takes the place of the mask. The
+    reference computes with floats: where the division leaves no rest, it may be one lower.
     """
-    n, kind = n_octaves(square), octaves.dtype
-    number = jnp.arange(n, dtype=kind)[:, None, None]
-    inside = square.centre // 2 - square.distances
-    ring = np.clip(inside * n // (square.centre // 2), 0, n - 1)
-    by_distance = jnp.where(inside[None] >= 0, jnp.asarray(n - 1 - ring, kind)[None] + number, 0)
-    reach = square.side / 2 - square.border - 2
-    outward = jnp.asarray(np.minimum(square.distances, reach) / reach, kind)[None]
-    index = jnp.trunc(outward * by_distance + (1 - outward) * (chosen[None] - 1 + number))
-    index = jnp.where(index < 0, 2 * n - 2, index)  # the reference's index -1 is the last one
-    place = -1 + index / (n - 1)
-    weight = jnp.exp(-((place / sharpness) ** 2))  # a normal density relative to its peak, squared
+    n, half = n_octaves(square), square.centre // 2
+    number = np.arange(n, dtype=np.int32)[:, None, None]
+    inside = half - square.distances[None]
+    ring = np.clip(inside * n // half, 0, n - 1)
+    by_distance = np.where(inside >= 0, n - 1 - ring + number, 0)
+    reach = half - 2
+    outward = np.minimum(square.distances, reach)[None]
+    total = outward * by_distance + (reach - outward) * (chosen[None] - 1 + number)
+    index = jax.lax.div(total, jnp.full_like(total, reach))
+    return jnp.where(index < 0, 2 * n - 2, index)  # the reference's index -1 is the last one
+
+
+def fractal(octaves: jax.Array, places: jax.Array, sharpness: jax.Array) -> jax.Array:
+    """[S, S] in [0, 1], the height of each tile: a blend of octaves [n, S, S], few if `sharpness` (to 1) is small."""
+    middle = len(octaves) - 1
+    offset = (places - middle).astype(octaves.dtype) / middle
+    weight = jnp.exp(-((offset / sharpness) ** 2))  # a normal density relative to its peak, squared
     value = (weight * octaves).sum(axis=0)
     value = value * (octaves.std() / value.std())
     return 0.5 + jnp.clip(value, -1, 1) / 2
@@ -94,4 +100,4 @@ def sample_terrain(key: jax.Array, square: Square, sharpness: jax.Array) -> jax.
     k_octaves, k_mask = jax.random.split(key)
     octaves = sampled_noise(k_octaves, square.side)(octave_frequencies(square))
     masks = sampled_noise(k_mask, square.side)(mask_frequencies(square))
-    return materials_of(fractal(square, octaves, octave_of(square, masks), sharpness))
+    return materials_of(fractal(octaves, places_of(square, octave_of(square, masks)), sharpness))
