@@ -199,7 +199,7 @@ def test_an_agent_sees_the_map_and_its_neighbours():
 def test_masks_are_those_of_the_rules():
     state, obs = observed()
     players = state.players
-    held = np.asarray(jax.jit(lambda s: target_mask(s, 5, True))(state))
+    held = np.asarray(jax.jit(lambda seen, near: target_mask(seen, near, 5, True))(obs["entities"], state.near))
     position = np.concatenate([players.position, state.npcs.position])
     for k in np.nonzero(players.alive)[0]:
         to = players.position[k] + DIRECTIONS

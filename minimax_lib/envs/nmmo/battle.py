@@ -5,10 +5,11 @@ import jax.numpy as jnp
 
 from minimax_lib.envs.nmmo.combat import Fray, Outcome, fray_of, kills_of, looted, reaches, resolve
 from minimax_lib.envs.nmmo.damage import Gear, Guard, guard_of, offence_of, trained
+from minimax_lib.envs.nmmo.events import counted
 from minimax_lib.envs.nmmo.npcs import Plans
 from minimax_lib.envs.nmmo.skills import learnt
 from minimax_lib.envs.nmmo.state import BY_NPC, BY_PLAYER, Entities, Npcs, Players
-from minimax_lib.envs.nmmo.tables import WEAK_TO, event
+from minimax_lib.envs.nmmo.tables import WEAK_TO
 
 
 def everybody(of_players: jax.Array, of_npcs: jax.Array) -> jax.Array:
@@ -46,15 +47,13 @@ def fought(players: Players, npcs: Npcs, style: jax.Array, attacks: Fray, tick: 
     kills = kills_of(attacks, outcome)
     taken = looted(everybody(players.gold, npcs.gold), attacks, outcome)
     experience, events = learnt(players.experience, players.events, trained(style, outcome.acts[:n]))
-    counts = ((outcome.acts, "SCORE_HIT"), (kills, "PLAYER_KILL"), (taken > 0, "LOOT_GOLD"))
-    for happened, name in counts:
-        events = events.at[:, event(name)].add(happened[:n].astype(jnp.int32))
+    happened = {"SCORE_HIT": outcome.acts[:n], "PLAYER_KILL": kills[:n], "LOOT_GOLD": taken[:n] > 0}
     by_whom = jnp.where(outcome.attacker[:n] < n, BY_PLAYER, BY_NPC)
     first = jax.tree.map(lambda x: x[:n], (outcome, taken))
     rest = jax.tree.map(lambda x: x[n:], (outcome, taken))
     players = struck(players, first, outcome.damage, tick).replace(
         experience=experience,
-        events=events,
+        events=counted(events, happened),
         inflicted=players.inflicted + outcome.damage[:n],
         received=players.received + outcome.total[:n],
         cause=jnp.where(outcome.killed[:n], by_whom, players.cause),

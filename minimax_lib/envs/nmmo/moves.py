@@ -3,10 +3,10 @@
 import jax
 import jax.numpy as jnp
 
+from minimax_lib.envs.nmmo.events import counted
 from minimax_lib.envs.nmmo.ground import passable
 from minimax_lib.envs.nmmo.square import Square
 from minimax_lib.envs.nmmo.state import Players
-from minimax_lib.envs.nmmo.tables import event
 
 
 def moved(terrain: jax.Array, position: jax.Array, step: jax.Array, able: jax.Array) -> jax.Array:
@@ -22,5 +22,5 @@ def explored(players: Players, square: Square) -> Players:
     further = players.alive & (progress > players.farthest)
     return players.replace(
         farthest=jnp.where(further, progress, players.farthest),
-        events=players.events.at[:, event("GO_FARTHEST")].add(further.astype(jnp.int32)),
+        events=counted(players.events, {"GO_FARTHEST": further}),
     )

@@ -13,26 +13,46 @@ def neighbours(position: jax.Array, alive: jax.Array, n_players: int, n_listed: 
 
     The player itself is among them. `position` is i32[E, 2], players first.
     """
-    distance = jnp.abs(position[:n_players, None, :] - position[None]).max(axis=-1)  # [P, E]
-    there = alive[None, :] & alive[:n_players, None]
+    # Entities along the first axis, players along the second: so all that follows works on many players at a time.
+    rows = jnp.abs(position[:, 0][:, None] - position[:n_players, 0][None, :])  # [E, P]
+    columns = jnp.abs(position[:, 1][:, None] - position[:n_players, 1][None, :])
+    distance = jnp.maximum(rows, columns)
+    there = alive[:, None] & alive[None, :n_players]
     close, far = there & (distance <= REACH), there & (distance > REACH) & (distance <= VISION)
-    # Selecting with a sort costs fifty times as much as taking the lowest bit of a few words K times.
-    words = jnp.concatenate([packed(close), packed(far)], axis=1)
-    n_words = words.shape[1] // 2
-    number = jnp.arange(2 * n_words, dtype=jnp.int32)
+    words = jnp.concatenate([packed(close), packed(far)])
+    word, place, rank = word_of(words, n_listed)
+    entity = place % (len(words) // 2) * WORD + bit_at(word, rank)
+    return jnp.where(word == 0, -1, entity).astype(jnp.int16)
 
-    def next_one(words: jax.Array, _: None) -> tuple[jax.Array, jax.Array]:
-        first = (words != 0).argmax(axis=1)
-        word = jnp.take_along_axis(words, first[:, None], axis=1)[:, 0]
-        bit = jax.lax.population_count((word & (~word + 1)) - 1).astype(jnp.int32)
-        entity = jnp.where(word == 0, -1, first.astype(jnp.int32) % n_words * WORD + bit)
-        return jnp.where(number[None, :] == first[:, None], words & (words - 1), words), entity.astype(jnp.int16)
 
-    return jax.lax.scan(next_one, words, None, length=n_listed)[1].T
+def word_of(words: jax.Array, n_listed: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """(u32[P, K], i32[P, K], i32[P, K]): where the k-th set bit of each column of `words` (u32[n, P]) is: the word, its
+    place, and how many bits of it come before. Beyond the last bit, the word is 0.
+    """
+    # To select with a sort costs many times as much as to count the bits of a few words.
+    counts = jax.lax.population_count(words).astype(jnp.int32)
+    before = jnp.cumsum(counts, axis=0) - counts
+    k = jnp.arange(n_listed, dtype=jnp.int32)[None, None, :]
+    there = (before[..., None] <= k) & (k < (before + counts)[..., None])  # [n, P, K], at most one of n
+    number = jnp.arange(len(words), dtype=jnp.int32)[:, None, None]
+    word = jnp.where(there, words[..., None], jnp.uint32(0)).sum(axis=0, dtype=jnp.uint32)
+    place = jnp.where(there, number, 0).sum(axis=0, dtype=jnp.int32)
+    return word, place, k[0] - jnp.where(there, before[..., None], 0).sum(axis=0, dtype=jnp.int32)
+
+
+def bit_at(word: jax.Array, rank: jax.Array) -> jax.Array:
+    """i32[...], the place of the set bit of `word` (u32[...]) that has `rank` (i32[...]) set bits below it."""
+    place = jnp.zeros_like(rank)
+    for width in (16, 8, 4, 2, 1):  # halves the bits in which it may be
+        low = (word >> place.astype(jnp.uint32)) & jnp.uint32((1 << width) - 1)
+        n_low = jax.lax.population_count(low).astype(jnp.int32)
+        above = rank >= n_low
+        place, rank = place + jnp.where(above, width, 0), rank - jnp.where(above, n_low, 0)
+    return place
 
 
 def packed(there: jax.Array) -> jax.Array:
-    """u32[P, E / 32], the bits of each row (bool[P, E]), the first one lowest."""
-    wide = jnp.pad(there, ((0, 0), (0, -there.shape[1] % WORD))).reshape(len(there), -1, WORD)
+    """u32[E / 32, P], the bits of each column (bool[E, P]), the first one lowest."""
+    wide = jnp.pad(there, ((0, -len(there) % WORD), (0, 0))).reshape(-1, WORD, there.shape[1])
     bits = jnp.left_shift(jnp.uint32(1), jnp.arange(WORD, dtype=jnp.uint32))
-    return jnp.where(wide, bits[None, None, :], jnp.uint32(0)).sum(axis=-1, dtype=jnp.uint32)
+    return jnp.where(wide, bits[None, :, None], jnp.uint32(0)).sum(axis=1, dtype=jnp.uint32)

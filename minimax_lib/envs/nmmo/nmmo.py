@@ -111,8 +111,9 @@ class NMMO(MultiAgentEnvironment):
         for name, least in (("max_steps", 1), ("n_neighbours", 1), ("clusters", 1), ("single_resources", 1)):
             check_int(name, getattr(self, name), least)
         check_int("npc_level_max", self.npc_level_max, 1, 10)
-        for name in ("spawn_immunity", "starvation", "dehydration", "stop_below"):
+        for name in ("starvation", "dehydration", "stop_below"):
             check_int(name, getattr(self, name), 0)
+        check_int("spawn_immunity", self.spawn_immunity, 0, 255)  # ages are seen up to here
         for name in ("combat", "may_hold_fire"):
             check_bool(name, getattr(self, name))
         for name in ("resilient", "horizon_jitter"):
@@ -265,12 +266,13 @@ class NMMO(MultiAgentEnvironment):
 
     def observe(self, state: EnvState) -> dict[str, Any]:
         """What all agents see in `state`."""
+        entities = observation.entities(state)
         masks = {"move": move_mask(state)}
         if self.combat:
-            masks["target"] = target_mask(state, self.spawn_immunity, self.may_hold_fire)
+            masks["target"] = target_mask(entities, state.near, self.spawn_immunity, self.may_hold_fire)
         seen = {
             "tiles": observation.tiles(state),
-            "entities": observation.entities(state),
+            "entities": entities,
             "self": observation.itself(state, self.square, self.spawn_immunity),
             "task": observation.task_row(state, self.tasks),
             ACTION_MASK: masks,
@@ -283,7 +285,8 @@ class NMMO(MultiAgentEnvironment):
         move = forager_moves(tiles, state.players, self.square)
         masks = {}
         if self.combat:
-            masks["target"] = target_mask(state, self.spawn_immunity, self.may_hold_fire)
+            entities = observation.entities(state)
+            masks["target"] = target_mask(entities, state.near, self.spawn_immunity, self.may_hold_fire)
         action = with_nothing_else(move, [name for name, _ in self.action_space.items], masks)
         return jax.tree.map(lambda x: x[seat], action)
 

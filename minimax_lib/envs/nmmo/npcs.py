@@ -10,6 +10,7 @@ from minimax_lib.envs.nmmo.state import NOBODY, Npcs
 from minimax_lib.envs.nmmo.tables import NPC_DIRECTIONS, REACH, VISION
 
 PASSIVE, NEUTRAL, AGGRESSIVE = 1, 2, 3
+FAR = 2**15  # more than any distance
 MOVES = np.concatenate([NPC_DIRECTIONS, np.zeros((1, 2), np.int32)])  # i32[5, 2], the last one stays
 
 
@@ -28,14 +29,18 @@ def targets(npcs: Npcs, position: jax.Array, living: jax.Array) -> jax.Array:
     aggressive one on the nearest player in view, the lowest index first.
     """
     n_players = len(living)
-    distance = jnp.abs(npcs.position[:, None, :] - position[None]).max(axis=-1)  # [N, P]
-    distance = jnp.where(living[None, :], distance, VISION + 1)
+    rows = jnp.abs(npcs.position[:, 0][:, None] - position[:, 0][None, :])  # [N, P]
+    columns = jnp.abs(npcs.position[:, 1][:, None] - position[:, 1][None, :])
+    distance = jnp.where(living[None, :], jnp.maximum(rows, columns), FAR)
     kept = jnp.clip(npcs.target, 0, n_players - 1)
-    still = (npcs.target >= 0) & (jnp.take_along_axis(distance, kept[:, None], axis=1)[:, 0] <= VISION)
+    to_kept = jnp.abs(npcs.position - position[kept]).max(axis=1)
+    still = (npcs.target >= 0) & living[kept] & (to_kept <= VISION)
     hitter = jnp.clip(npcs.attacker, 0, n_players - 1)
     angry = (npcs.attacker >= 0) & living[hitter]
-    nearest = distance.argmin(axis=1).astype(jnp.int32)
-    hunts = (npcs.kind == AGGRESSIVE) & (distance.min(axis=1) <= VISION)
+    # Distance and index in one number: a minimum is several times as fast as an argmin.
+    best = (distance * n_players + jnp.arange(n_players, dtype=jnp.int32)[None, :]).min(axis=1)
+    nearest = best % n_players
+    hunts = (npcs.kind == AGGRESSIVE) & (best // n_players <= VISION)
     found = jnp.where(still, kept, jnp.where(angry, hitter, jnp.where(hunts, nearest, NOBODY)))
     return jnp.where(npcs.alive & (npcs.kind != PASSIVE), found, NOBODY)
 

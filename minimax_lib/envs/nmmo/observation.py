@@ -1,5 +1,7 @@
 """What an agent sees: the tiles round it, its neighbours, itself, and its task."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 
@@ -12,6 +14,7 @@ from minimax_lib.envs.nmmo.tasks import TaskList
 
 VIEW = 2 * VISION + 1
 N_COLUMNS = 16
+PLAYER = 1  # a kind
 N_SELF = 32
 N_TASK = 28
 COLUMNS = (
@@ -70,10 +73,22 @@ def entities(state: EnvState) -> jax.Array:
     """u8[P, K, 16], the neighbours of each player by `COLUMNS`."""
     near = state.near.astype(jnp.int32)
     row = rows(state)[jnp.maximum(near, 0)]
-    here = state.players.position[:, None, :] - (VISION + 1)
-    row = row.at[..., 1:3].add(-here)
-    row = row.at[..., COLUMNS.index("attacks_me")].set((near == state.players.attacker[:, None]).astype(jnp.int32))
+    # Sums of whole rows: to write into single columns is a scatter, which is slow.
+    here = jnp.pad(state.players.position - (VISION + 1), ((0, 0), (1, N_COLUMNS - 3)))
+    attacks_me = (near == state.players.attacker[:, None]).astype(jnp.int32)
+    column = jnp.arange(N_COLUMNS, dtype=jnp.int32) == COLUMNS.index("attacks_me")
+    row = row - here[:, None, :] + attacks_me[..., None] * column[None, None, :]
     return jnp.where((near >= 0)[..., None], jnp.clip(row, 0, 255), 0).astype(jnp.uint8)
+
+
+def bounds_of(experience: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """i32[...] each: the experience at which this level began, and at which the next one begins."""
+    bounds = [*THRESHOLDS.tolist(), 2 * int(THRESHOLDS[-1])]
+    least, next_one = jnp.zeros_like(experience), jnp.full_like(experience, bounds[1])
+    for bound, after in itertools.pairwise(bounds[1:]):
+        least = jnp.where(experience >= bound, bound, least)
+        next_one = jnp.where(experience >= bound, after, next_one)
+    return least, next_one
 
 
 def itself(state: EnvState, square: Square, immunity: int) -> jax.Array:
@@ -82,8 +97,7 @@ def itself(state: EnvState, square: Square, immunity: int) -> jax.Array:
     players, tick = state.players, state.tick
     half = square.centre // 2
     level = level_of(players.experience)
-    bounds = jnp.asarray([*THRESHOLDS, 2 * int(THRESHOLDS[-1])], jnp.int32)
-    least, next_one = bounds[level - 1], bounds[level]
+    least, next_one = bounds_of(players.experience)
     to_spawn = jnp.abs(players.position - state.level.spawn.astype(jnp.int32)).max(axis=1)
     columns = [
         *(x / FULL for x in (players.health, players.food, players.water, players.gold, players.damage)),

@@ -3,7 +3,8 @@
 import jax
 import jax.numpy as jnp
 
-from minimax_lib.envs.nmmo.tables import N_STYLES, THRESHOLDS, event
+from minimax_lib.envs.nmmo.events import counted
+from minimax_lib.envs.nmmo.tables import N_STYLES, THRESHOLDS
 
 
 def level_of(experience: jax.Array) -> jax.Array:
@@ -26,4 +27,4 @@ def learnt(experience: jax.Array, events: jax.Array, gained: jax.Array) -> tuple
     """(experience [P, 8], events [P, 20]) after this much was gained (i32[P, 8]), with an event for each new level."""
     after = experience + gained
     risen = (level_of(after) > level_of(experience)).sum(axis=-1, dtype=jnp.int32)
-    return after, events.at[:, event("LEVEL_UP")].add(risen)
+    return after, counted(events, {"LEVEL_UP": risen})

@@ -5,8 +5,9 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
+from minimax_lib.envs.nmmo.events import counted
 from minimax_lib.envs.nmmo.state import HUNGER, NOBODY, THIRST, Entities, Npcs, Players
-from minimax_lib.envs.nmmo.tables import FULL, event
+from minimax_lib.envs.nmmo.tables import FULL
 
 DEPLETION = 5  # food and water lost in a tick
 RECOVERY = 10  # health won in a tick by an agent that is fed
@@ -43,11 +44,10 @@ def bodies(players: Players, rules: Survival) -> Players:
 
 def nourished(players: Players, eats: jax.Array, drinks: jax.Array) -> Players:
     """The players after these (bool[P] each) ate or drank: both fill up whole."""
-    events = players.events.at[:, event("EAT_FOOD")].add(eats.astype(jnp.int32))
     return players.replace(
         food=jnp.where(eats, FULL, players.food),
         water=jnp.where(drinks, FULL, players.water),
-        events=events.at[:, event("DRINK_WATER")].add(drinks.astype(jnp.int32)),
+        events=counted(players.events, {"EAT_FOOD": eats, "DRINK_WATER": drinks}),
     )
 
 

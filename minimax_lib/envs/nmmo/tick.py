@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from minimax_lib.envs.nmmo import battle
 from minimax_lib.envs.nmmo.damage import Gear, nothing_worn
+from minimax_lib.envs.nmmo.events import counted
 from minimax_lib.envs.nmmo.harvest import experience_of, harvest, n_harvests
 from minimax_lib.envs.nmmo.moves import explored, moved
 from minimax_lib.envs.nmmo.npcs import Plans, decide
@@ -15,7 +16,6 @@ from minimax_lib.envs.nmmo.spawning import CANDIDATES, N_BITS, mourned, refilled
 from minimax_lib.envs.nmmo.square import Square
 from minimax_lib.envs.nmmo.state import NOBODY, EnvState, Players
 from minimax_lib.envs.nmmo.survival import Survival, bodies, nourished, rested, unhurt
-from minimax_lib.envs.nmmo.tables import event
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +61,7 @@ def upkeep(key: jax.Array, state: EnvState, rules: Rules) -> EnvState:
     players = nourished(players, taken.eats, taken.drinks)
     experience, events = learnt(players.experience, players.events, experience_of(taken))
     # As if every pack had room: there are no goods yet.
-    events = events.at[:, event("HARVEST_ITEM")].add(n_harvests(taken))
+    events = counted(events, {"HARVEST_ITEM": n_harvests(taken)})
     return state.replace(
         players=players.replace(experience=experience, events=events),
         npcs=rested(unhurt(state.npcs)),
@@ -95,7 +95,7 @@ def close(key: jax.Array, state: EnvState, rules: Rules) -> EnvState:
     """The world at the end of its tick: without the dead, and with new NPCs."""
     players = state.players
     died = players.alive & (players.health <= 0)
-    events = players.events.at[:, event("AGENT_CULLED")].add(died.astype(jnp.int32))
+    events = counted(players.events, {"AGENT_CULLED": died})
     players = players.replace(alive=players.alive & ~died, events=events)
     state = state.replace(players=players, tick=state.tick + 1)
     return with_npcs(key, state, rules) if len(state.npcs.alive) else state
