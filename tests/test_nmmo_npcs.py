@@ -43,13 +43,6 @@ def test_new_npcs_are_uniform_in_style_and_a_little_weaker_than_their_level():
     assert np.abs(strength[32:40] / 4000 - 1 / 8).max() < 0.03
 
 
-def steps(terrains, position, goal):
-    """i32[n, 2], the next step of each case."""
-    windows = jax.vmap(passable_windows)(terrains[0])
-    view = jax.vmap(lambda words, place: views(words, place[None])[0])(windows[terrains[1]], position)
-    return jnp.asarray(MOVES)[step_to(view, goal - position)]
-
-
 def test_paths_are_nearly_always_shortest():
     """Against the recorded shortest paths: the first step shortens them, and goals are reached."""
     cases = recorded("npc_path_cases.npy").astype(np.int32)
@@ -61,8 +54,8 @@ def test_paths_are_nearly_always_shortest():
     @jax.jit
     def chase(windows, position, goal):
         def view(place):
-            rows = place[:, 0][:, None] + jnp.arange(-7, 8)[None]
-            return windows[cases[:, 0][:, None], rows, place[:, 1][:, None]]
+            rows = place[:, 0][None] + jnp.arange(-7, 8)[:, None]
+            return windows[cases[:, 0][None], rows, place[:, 1][None]]
 
         def walk(place, _):
             place = place + jnp.asarray(MOVES)[step_to(view(place), goal - place)]
@@ -96,7 +89,7 @@ def distance(terrain: np.ndarray, start: np.ndarray, goal: np.ndarray, limit: in
 
 def test_views_are_windows_of_the_map():
     terrain = np.random.default_rng(0).integers(0, 16, (64, 64)).astype(np.uint8)
-    view = np.asarray(jax.jit(lambda t, p: views(passable_windows(t), p))(terrain, np.array([[20, 30]])))[0]
+    view = np.asarray(jax.jit(lambda t, p: views(passable_windows(t), p))(terrain, np.array([[20, 30]])))[:, 0]
     bits = (view[:, None] >> np.arange(15)) & 1
     np.testing.assert_array_equal(bits == 1, PASSABLE[terrain[13:28, 23:38]])
 
@@ -108,7 +101,7 @@ def test_wandering_takes_the_first_open_tile_from_a_random_start():
     middle[2, 7] = 1 << 6 | 1 << 8  # west and east
     middle[3, 6] = middle[3, 8] = 1 << 7
     bits = np.array([3, 0, 0, 3, 1], np.uint32)
-    assert jax.jit(wandering)(bits, middle).tolist() == [0, 1, 2, 0, 4]
+    assert jax.jit(wandering)(bits, middle.T).tolist() == [0, 1, 2, 0, 4]
 
 
 def some_npcs(kind, position, **fields):

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import jax
 import jax.numpy as jnp
 
-from minimax_lib.envs.nmmo.flood import NOWHERE, SIDE, at_middle, first_steps, greedy_step
+from minimax_lib.envs.nmmo.flood import NOWHERE, SIDE, at_middle, first_of, first_steps, greedy_step
 from minimax_lib.envs.nmmo.ground import passable
 from minimax_lib.envs.nmmo.resources import beside
 from minimax_lib.envs.nmmo.square import Square
@@ -18,9 +18,9 @@ ACTION_OF = [next(k for k, d in enumerate(DIRECTIONS.tolist()) if d == step) for
 
 
 def words_of(tiles: jax.Array) -> jax.Array:
-    """u16[P, 15], views (bool[P, 15, 15]) as bits."""
+    """u16[15, P], views (bool[P, 15, 15]) as bits."""
     bit = jnp.left_shift(jnp.uint16(1), jnp.arange(SIDE, dtype=jnp.uint16))
-    return jnp.where(tiles, bit[None, None, :], jnp.uint16(0)).sum(axis=-1, dtype=jnp.uint16)
+    return jnp.where(tiles, bit[None, None, :], jnp.uint16(0)).sum(axis=-1, dtype=jnp.uint16).T
 
 
 def forager_moves(tiles: jax.Array, players: Players, square: Square) -> jax.Array:
@@ -34,10 +34,10 @@ def forager_moves(tiles: jax.Array, players: Players, square: Square) -> jax.Arr
     shore = words_of(walkable & jax.vmap(beside)(tiles == WATER))
     food = words_of(tiles == FOLIAGE)
     eats = (players.food <= HUNGRY) & (players.food <= players.water)
-    goals = jnp.where(eats[:, None], food, shore)
+    goals = jnp.where(eats[None], food, shore)
     found = first_steps(view, goals)
     to_middle = greedy_step(view, square.middle - players.position)
-    direction = jnp.where(found.any(axis=1), found.argmax(axis=1), to_middle)
+    direction = jnp.where(found.any(axis=0), first_of(found), to_middle)
     direction = jnp.where(at_middle(goals), NOWHERE, direction)
     return jnp.asarray([*ACTION_OF, STAY], jnp.int32)[direction]
 
