@@ -18,6 +18,7 @@ from minimax_lib.envs.nmmo.masks import move_mask, target_mask
 from minimax_lib.envs.nmmo.neighbours import neighbours
 from minimax_lib.envs.nmmo.presets import PRESETS, Preset
 from minimax_lib.envs.nmmo.resources import Resources, placed
+from minimax_lib.envs.nmmo.spawning import CANDIDATES, N_BITS
 from minimax_lib.envs.nmmo.square import Square, spawn_places
 from minimax_lib.envs.nmmo.state import (
     NOBODY,
@@ -221,7 +222,8 @@ class NMMO(MultiAgentEnvironment):
             near=jnp.full((n, self.n_neighbours), NOBODY, jnp.int16),
         )
         if self.n_npcs:
-            state = with_npcs(k_npcs, state, self.rules)
+            bits = jax.random.bits(k_npcs, (CANDIDATES, N_BITS), jnp.uint32)
+            state = with_npcs(bits, state, self.rules)
         state = self._looked_round(state)
         facts = facts_of(state.players, self.combat)
         return state, agents_opening(self.observe(state), progress=state.score.best, facts=facts)
