@@ -111,6 +111,7 @@ setup(
             "trained/*/*/archive/*.npz",
             "envs/lasertag/*.json",
             "envs/maze/*.json",
+            "envs/nmmo/*.json",
             "pictures/*.css",
             "pictures/*.html",
             "pictures/*.js",

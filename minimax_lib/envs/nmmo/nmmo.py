@@ -1,0 +1,302 @@
+"""`NMMO`: many agents who live, harvest and fight in a procedural world."""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any, get_args
+
+import jax
+import jax.numpy as jnp
+
+from minimax_lib.envs.cells.settings import check_bool, check_int
+from minimax_lib.envs.multi_agent import AgentTimeStep, MultiAgentEnvironment, agents_opening, agents_transition
+from minimax_lib.envs.nmmo import observation
+from minimax_lib.envs.nmmo.bot import forager_moves, with_nothing_else
+from minimax_lib.envs.nmmo.facts import facts_of, map_facts
+from minimax_lib.envs.nmmo.ground import passable_windows
+from minimax_lib.envs.nmmo.masks import move_mask, target_mask
+from minimax_lib.envs.nmmo.neighbours import neighbours
+from minimax_lib.envs.nmmo.presets import PRESETS, Preset
+from minimax_lib.envs.nmmo.resources import Resources, placed
+from minimax_lib.envs.nmmo.spawning import CANDIDATES, N_BITS
+from minimax_lib.envs.nmmo.square import Square, spawn_places
+from minimax_lib.envs.nmmo.state import (
+    NOBODY,
+    EnvState,
+    Ground,
+    Level,
+    empty_queue,
+    newborn,
+    no_npcs,
+    unscored,
+)
+from minimax_lib.envs.nmmo.survival import Survival
+from minimax_lib.envs.nmmo.tables import DIRECTIONS, N_STYLES
+from minimax_lib.envs.nmmo.tasks import TaskList, scored, task_list, values
+from minimax_lib.envs.nmmo.terrain import TILES_PER_OCTAVE, sample_terrain
+from minimax_lib.envs.nmmo.tick import Rules, advance, with_npcs
+from minimax_lib.envs.spaces import ACTION_MASK, Box, Dict, Discrete, Space
+from minimax_lib.registry import unknown_name
+
+# A setting that nobody has set: `__post_init__` puts in what the preset says. So its type is that of the setting.
+BY_PRESET: Any = None
+MOST_ENTITIES = 32767  # neighbours are stored in 16 bits
+
+
+@dataclasses.dataclass(frozen=True)
+class NMMO(MultiAgentEnvironment):
+    """Neural MMO 2 (Suarez et al. 2023) without goods: survival, harvest, NPCs, combat, levels and tasks.
+
+    Agents are hungry and thirsty. They eat foliage, drink beside water, learn eight skills by harvesting and fighting,
+    and are paid for the progress of their own task. A life ends with death. Items, the market and gold between players
+    are not there: harvests give experience, and tasks that need goods stay undone.
+    """
+
+    preset: Preset = "medium"
+    """The world whose settings hold where none is given: medium, small (the reference's two), mini (no NPCs, no
+    fights) or mini_npc."""
+    n_players: int = BY_PRESET
+    """P, the agents."""
+    n_npcs: int = BY_PRESET
+    """N, the most NPCs at a time. 0 switches them off."""
+    centre: int = BY_PRESET
+    """Side of the part of the map that can be walked, in tiles, a multiple of 16."""
+    combat: bool = BY_PRESET
+    """Whether there are attacks."""
+    max_steps: int = BY_PRESET
+    """The horizon: ticks after which a world ends."""
+    n_neighbours: int = BY_PRESET
+    """K, the entities that an agent is told of, itself included."""
+    clusters: int = BY_PRESET
+    """Clusters of ore, trees and crystals on a map, each."""
+    single_resources: int = BY_PRESET
+    """Herbs on a map, and as many fish."""
+    npc_level_max: int = BY_PRESET
+    """Level of the strongest NPCs plus 1, but at least 1."""
+    sharpness_low: float = BY_PRESET
+    """The least base-10 logarithm of a map's sharpness, which is random up to 0. Small values give clear borders."""
+    task_set: str = "survive"
+    """The list of tasks: survive (until the horizon), or stages (fifty, of Sullivan et al. 2025)."""
+    death_reward: float = -1.0
+    """Reward of the tick in which an agent dies, in place of its task's progress."""
+    spawn_immunity: int = 20
+    """Age in ticks from which players can be attacked by players."""
+    starvation: int = 10
+    """Health lost in a tick without food."""
+    dehydration: int = 10
+    """Health lost in a tick without water."""
+    resilient: float = 0.0
+    """Share of agents who lose half as much to hunger and thirst: a help for training."""
+    may_hold_fire: bool = False
+    """An agent with somebody in reach may leave off attacking. The reference forces the attack."""
+    stop_below: int = 0
+    """A world ends when at most so many agents live. Dead agents cost as much as living ones."""
+    horizon_jitter: float = 0.0
+    """A world's horizon is random: at least (1 - this) of `max_steps`. So worlds do not all have the same age."""
+
+    resets_at_once = 1
+
+    def __post_init__(self) -> None:
+        if self.preset not in get_args(Preset):
+            raise unknown_name("preset", self.preset, get_args(Preset))
+        for name, value in PRESETS[self.preset].items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
+        check_int("n_players", self.n_players, 1, MOST_ENTITIES)
+        check_int("n_npcs", self.n_npcs, 0, MOST_ENTITIES - self.n_players)
+        check_int("centre", self.centre, 2 * TILES_PER_OCTAVE, 1024)
+        if self.centre % (2 * TILES_PER_OCTAVE):
+            raise ValueError(f"centre={self.centre}: it must be a multiple of {2 * TILES_PER_OCTAVE}")
+        if self.n_players > 4 * self.centre:
+            raise ValueError(f"n_players={self.n_players}: there are {4 * self.centre} places to spawn on the edge")
+        for name, least in (("max_steps", 1), ("n_neighbours", 1), ("clusters", 1), ("single_resources", 1)):
+            check_int(name, getattr(self, name), least)
+        check_int("npc_level_max", self.npc_level_max, 1, 10)
+        for name in ("starvation", "dehydration", "stop_below"):
+            check_int(name, getattr(self, name), 0)
+        check_int("spawn_immunity", self.spawn_immunity, 0, 255)  # ages are seen up to here
+        for name in ("combat", "may_hold_fire"):
+            check_bool(name, getattr(self, name))
+        for name in ("resilient", "horizon_jitter"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name}={getattr(self, name)!r}: it must be between 0 and 1")
+        if self.sharpness_low > 0:
+            raise ValueError(f"sharpness_low={self.sharpness_low}: it must be at most 0")
+        if self.stop_below >= self.n_players:
+            raise ValueError(f"stop_below={self.stop_below}: it must be below n_players={self.n_players}")
+        if self.n_npcs and not self.combat:
+            raise ValueError(f"n_npcs={self.n_npcs}: NPCs need combat=True")
+        task_list(self.task_set, self.max_steps)
+
+    @property
+    def n_agents(self) -> int:
+        return self.n_players
+
+    @property
+    def square(self) -> Square:
+        """The sizes of a map."""
+        return Square(self.centre)
+
+    @property
+    def rules(self) -> Rules:
+        """What the systems need to know."""
+        return Rules(
+            square=self.square,
+            survival=Survival(self.starvation, self.dehydration),
+            combat=self.combat,
+            spawn_immunity=self.spawn_immunity,
+            npc_level_max=self.npc_level_max,
+        )
+
+    @property
+    def tasks(self) -> TaskList:
+        """The tasks by number."""
+        return task_list(self.task_set, self.max_steps)
+
+    @property
+    def n_tasks(self) -> int:
+        return len(self.tasks)
+
+    @property
+    def action_space(self) -> Dict:
+        """A step; with combat also a neighbour to attack (the last value: none) and the style."""
+        heads: tuple[tuple[str, Space], ...] = (("move", Discrete(len(DIRECTIONS))),)
+        if self.combat:
+            heads += (("target", Discrete(self.n_neighbours + 1)), ("style", Discrete(N_STYLES)))
+        return Dict(heads)
+
+    @property
+    def observation_space(self) -> Dict:
+        """See `observation`. A dead agent sees zeros."""
+        masks: tuple[tuple[str, Space], ...] = (("move", Box(0, 1, (len(DIRECTIONS),), "bool")),)
+        if self.combat:
+            masks += (("target", Box(0, 1, (self.n_neighbours + 1,), "bool")),)
+        return Dict(
+            (
+                ("tiles", Box(0, 15, (observation.VIEW, observation.VIEW, 1), "uint8")),
+                ("entities", Box(0, 255, (self.n_neighbours, observation.N_COLUMNS), "uint8")),
+                ("self", Box(-1.0, 1.0, (observation.N_SELF,))),
+                ("task", Box(0.0, 1.0, (observation.N_TASK,))),
+                (ACTION_MASK, Dict(masks)),
+            )
+        )
+
+    def sample_level(self, key: jax.Array) -> Level:
+        """A random map with random places to spawn and a random task for each agent. Slow: some 10^7 operations."""
+        k_sharp, k_terrain, k_place, k_spawn, k_tasks = jax.random.split(key, 5)
+        logarithm = jax.random.uniform(k_sharp, (), jnp.float32, self.sharpness_low, 0.0) if self.sharpness_low else 0.0
+        sharpness = jnp.asarray(10.0**logarithm, jnp.float32)
+        counts = Resources(self.clusters, self.single_resources, (self.centre // 6) ** 2)
+        terrain = sample_terrain(k_terrain, self.square, sharpness)
+        return Level(
+            terrain=placed(k_place, self.square, terrain, counts),
+            spawn=spawn_places(k_spawn, self.square, self.n_players),
+            tasks=jax.random.randint(k_tasks, (self.n_players,), 0, self.n_tasks, jnp.int32),
+            sharpness=sharpness,
+        )
+
+    def with_tasks(self, level: Level, tasks: jax.Array) -> Level:
+        """See `Environment.with_tasks`."""
+        return level.replace(tasks=tasks)
+
+    def task_name(self, number: int) -> str:
+        """What a task is called in files."""
+        return self.tasks.name(number)
+
+    def reset(self, key: jax.Array, level: Level) -> tuple[EnvState, AgentTimeStep]:
+        """The start of a world on `level`: everybody on the edge, and the first NPCs."""
+        k_resilient, k_horizon, k_npcs = jax.random.split(key, 3)
+        n, shape = self.n_players, level.terrain.shape
+        resilient = jax.random.uniform(k_resilient, (n,)) < self.resilient
+        cut = jnp.floor(self.max_steps * self.horizon_jitter * jax.random.uniform(k_horizon)).astype(jnp.int32)
+        windows = passable_windows(level.terrain) if self.n_npcs else jnp.zeros((0, 0), jnp.uint16)
+        state = EnvState(
+            level=level,
+            tick=jnp.zeros((), jnp.int32),
+            horizon=jnp.maximum(self.max_steps - cut, 1),
+            players=newborn(level.spawn, resilient),
+            npcs=no_npcs(self.n_npcs),
+            queue=empty_queue(self.n_npcs),
+            ground=Ground(ready_at=jnp.zeros(shape, jnp.int16), windows=windows),
+            score=unscored(n),
+            near=jnp.full((n, self.n_neighbours), NOBODY, jnp.int16),
+        )
+        if self.n_npcs:
+            bits = jax.random.bits(k_npcs, (CANDIDATES, N_BITS), jnp.uint32)
+            state = with_npcs(bits, state, self.rules)
+        state = self._looked_round(state)
+        facts = facts_of(state.players, self.combat)
+        return state, agents_opening(self.observe(state), progress=state.score.best, facts=facts)
+
+    def step(self, key: jax.Array, state: EnvState, action: Mapping[str, jax.Array]) -> tuple[EnvState, AgentTimeStep]:
+        """The world after a tick in which every agent does its `action` (i32[P] each)."""
+        playing = state.players.alive
+        move = jnp.asarray(DIRECTIONS)[action["move"]]
+        state = advance(key, state, move, self.attacks(state, action), self.rules)
+        value = values(self.tasks, state.level.tasks, state.players, state.tick)
+        score, reward = scored(state.score, value, playing)
+        state = self._looked_round(state.replace(score=score))
+        alive = state.players.alive
+        died = playing & ~alive
+        over = (state.tick >= state.horizon) | (alive.sum() <= self.stop_below)
+        return state, agents_transition(
+            self.observe(state),
+            jnp.where(died, self.death_reward, reward),
+            playing=playing,
+            terminated=died,
+            truncated=alive & over,
+            over=over,
+            progress=jnp.where(score.completed, 1.0, score.best),
+            facts=facts_of(state.players, self.combat),
+        )
+
+    def attacks(self, state: EnvState, action: Mapping[str, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        """(i32[P] the entity that each agent attacks, -1: none; i32[P] the style). It means what the agent saw."""
+        if not self.combat:
+            nobody = jnp.full(self.n_players, NOBODY, jnp.int32)
+            return nobody, jnp.zeros_like(nobody)
+        none = jnp.full((self.n_players, 1), NOBODY, jnp.int16)
+        listed = jnp.concatenate([state.near, none], axis=1)
+        target = jnp.take_along_axis(listed, action["target"][:, None], axis=1)[:, 0]
+        return target.astype(jnp.int32), action["style"]
+
+    def _looked_round(self, state: EnvState) -> EnvState:
+        """The state with what everybody is told of now."""
+        position = jnp.concatenate([state.players.position, state.npcs.position])
+        alive = jnp.concatenate([state.players.alive, state.npcs.alive])
+        return state.replace(near=neighbours(position, alive, self.n_players, self.n_neighbours))
+
+    def observe(self, state: EnvState) -> dict[str, Any]:
+        """What all agents see in `state`."""
+        entities = observation.entities(state)
+        masks = {"move": move_mask(state)}
+        if self.combat:
+            masks["target"] = target_mask(entities, state.near, self.spawn_immunity, self.may_hold_fire)
+        seen = {
+            "tiles": observation.tiles(state),
+            "entities": entities,
+            "self": observation.itself(state, self.square, self.spawn_immunity),
+            "task": observation.task_row(state, self.tasks),
+            ACTION_MASK: masks,
+        }
+        return jax.tree.map(functools.partial(_of_living, state.players.alive), seen)
+
+    def bot(self, key: jax.Array, state: EnvState, seat: jax.Array) -> dict[str, jax.Array]:
+        """The action of the forager (`bot.forager_moves`) for one agent. It attacks only where that is forced."""
+        tiles = observation.tiles(state)[..., 0]
+        move = forager_moves(tiles, state.players, self.square)
+        masks = {}
+        if self.combat:
+            entities = observation.entities(state)
+            masks["target"] = target_mask(entities, state.near, self.spawn_immunity, self.may_hold_fire)
+        action = with_nothing_else(move, [name for name, _ in self.action_space.items], masks)
+        return jax.tree.map(lambda x: x[seat], action)
+
+    def level_metrics(self, level: Level) -> dict[str, jax.Array]:
+        """See `facts.map_facts`."""
+        return map_facts(level, self.square)
+
+
+def _of_living(alive: jax.Array, seen: jax.Array) -> jax.Array:
+    """[P, ...], with zeros for the dead."""
+    return jnp.where(alive.reshape(-1, *(1,) * (seen.ndim - 1)), seen, jnp.zeros((), seen.dtype))
