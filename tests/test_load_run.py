@@ -420,3 +420,21 @@ def test_files_that_hold_no_parameters_are_refused(tmp_path):
     np.savez(tmp_path / "others.npz", a=np.zeros(1))
     with pytest.raises(ValueError, match="holds no parameters"):
         minimax_lib.load_params(tmp_path / "others.npz")
+
+
+def test_a_run_is_found_again_from_another_folder_and_missed_when_it_has_gone(run, tmp_path, monkeypatch):
+    """The path is kept whole, and tables of a folder that is not there are not empty."""
+    copy = tmp_path / "copy"
+    shutil.copytree(run.path, copy)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    loaded = minimax_lib.load_run("copy")
+    for path in ("copy/config.yaml", "~/copy"):
+        assert minimax_lib.load_run(path).path == loaded.path == copy
+    monkeypatch.chdir("/")
+    assert loaded.checkpoints
+    assert loaded.metrics
+    copy.rename(tmp_path / "moved")
+    for read in ("checkpoints", "archive", "metrics", "evals", "origins"):
+        with pytest.raises(ValueError, match="copy' is no folder any more: load the run again from where it is now"):
+            getattr(loaded, read)

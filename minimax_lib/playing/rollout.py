@@ -76,6 +76,11 @@ class Start(struct.PyTreeNode):
     carry: Any  # [A, R, ...], the agents' memory
 
 
+def parts_of(start: Start) -> tuple:
+    """Its members, the state of the environment first: `Start(*parts_of(start))` is the same again."""
+    return start.state, start.obs, start.first, start.carry
+
+
 def begin(key: jax.Array, env: Rows, agent: Agent, levels: Level) -> Start:
     """The start after a reset of all rows on `levels` [B, ...], with empty memories. `queued` adds queues to it."""
     state, ts = env.reset(key, levels)
@@ -130,7 +135,8 @@ def go_on(
     `env` restarts nothing (`NoRestart`), the steps after an episode's end are not `valid`.
     """
 
-    def one_step(now: Start, keys: jax.Array) -> tuple[Start, Recorded]:
+    def one_step(loop: tuple, keys: jax.Array) -> tuple[tuple, Recorded]:
+        now = Start(*loop)
         number = env.numbers(now.state)
         later, acted, after = step(keys, env, agent, params, now)
         cut = truncation_value = None
@@ -138,10 +144,11 @@ def go_on(
             cut = after.truncated & ~after.terminated
             closing = agent.value(params, after.last_obs, later.carry, jnp.zeros_like(now.first))
             truncation_value = jnp.where(cut, closing, 0.0)
-        return later, recorded(now, acted, after, number, cut, truncation_value)
+        return parts_of(later), recorded(now, acted, after, number, cut, truncation_value)
 
     keys = jax.vmap(jax.random.split)(jax.random.split(key, n_steps))
-    final, steps = scan_restocked(env, one_step, start, keys)
+    loop, steps = scan_restocked(env, one_step, parts_of(start), keys)
+    final = Start(*loop)
     last_value = agent.value(params, final.obs, final.carry, final.first)
     rows = start.first.shape
     assert_shape("the steps of a rollout", (n_steps, *rows), steps.reward, steps.done, steps.value, steps.log_prob)
@@ -243,19 +250,19 @@ def transitions(recorded: Recorded, opening: jax.Array, restarts: bool) -> Trans
     )
 
 
-def scan_restocked(env: Rows, one_step: Any, start: Start, keys: jax.Array) -> tuple[Start, Any]:
-    """`lax.scan(one_step, start, keys)` over keys [T, ...], in which the state of `env` is kept full of levels.
+def scan_restocked(env: Rows, one_step: Any, loop: tuple, keys: jax.Array) -> tuple[tuple, Any]:
+    """`lax.scan(one_step, loop, keys)` over keys [T, ...], where `loop[0]` is a state of `env` kept full of levels.
 
-    `one_step` calls `step`. Without a stock of levels, this is a plain scan. With one, it is a scan over segments: the
-    stock is filled up between them, so that the inner loop has no branch.
+    `one_step` calls `env.step_stocked`. Without a stock of levels, this is a plain scan. With one, it is a scan over
+    segments: the stock is filled up between them, so that the inner loop has no branch.
     """
     n_steps, unroll = len(keys), steps_at_once(4)
     if not env.restock_every:
-        return jax.lax.scan(one_step, start, keys, unroll=unroll)
+        return jax.lax.scan(one_step, loop, keys, unroll=unroll)
     length = math.gcd(n_steps, env.restock_every)
 
-    def segment(now: Start, keys: jax.Array) -> tuple[Start, Any]:
-        return jax.lax.scan(one_step, now.replace(state=env.restock(now.state)), keys, unroll=unroll)
+    def segment(loop: tuple, keys: jax.Array) -> tuple[tuple, Any]:
+        return jax.lax.scan(one_step, (env.restock(loop[0]), *loop[1:]), keys, unroll=unroll)
 
-    final, steps = jax.lax.scan(segment, start, keys.reshape(-1, length, *keys.shape[1:]))
-    return final, jax.tree.map(lambda x: x.reshape(n_steps, *x.shape[2:]), steps)
+    loop, steps = jax.lax.scan(segment, loop, keys.reshape(-1, length, *keys.shape[1:]))
+    return loop, jax.tree.map(lambda x: x.reshape(n_steps, *x.shape[2:]), steps)

@@ -62,8 +62,7 @@ def load_run(
     one line where there is no such run, or not that checkpoint, seed or student of it.
     """
     check_settings()
-    # Kept whole: the run is read again later, when the working directory may be another.
-    path = located_run(Path(path).expanduser()).absolute()
+    path = located_run(Path(path).expanduser())
     path = path.parent if path.name == "config.yaml" and path.is_file() else path
     if plugins is None:
         _check_no_plugins(path)
@@ -73,9 +72,11 @@ def load_run(
     from minimax_lib.store.checkpoint import CheckpointError  # slow: not before the checks
 
     try:
-        return opened_run(run).of(seed, student)
+        found = opened_run(run).of(seed, student)
     except CheckpointError as error:
         raise ValueError(str(error)) from None
+    # The run is read again later, when the working directory may be another.
+    return dataclasses.replace(found, run=dataclasses.replace(run, folder=RunFolder(path.absolute())))
 
 
 def opened_run(run: Run) -> "LoadedRun":
