@@ -1,4 +1,4 @@
-"""Levels that people bring: as text, in files, through every door, and what is said of those that are none."""
+"""Levels that people bring: as text, in files, by call, and what is said of those that are none."""
 
 import dataclasses
 import io

@@ -159,7 +159,7 @@ class LoadedRun:
 
     @property
     def _folder(self) -> RunFolder:
-        """The folder, which is there. ValueError where it has gone: its tables are not empty."""
+        """The folder. ValueError where it has gone: then its tables are not empty, but missing."""
         if not self.path.is_dir():
             raise ValueError(f"{str(self.path)!r} is no folder any more: load the run again from where it is now")
         return self.run.folder
