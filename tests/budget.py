@@ -61,3 +61,11 @@ def excess(file: str, before: Cost, after: Cost) -> str | None:
         f"tests/test_{file}.py compiled {programs} programs (it may: {may.programs}) and took {seconds:.0f} seconds of "
         f"the processor (it may: {may.seconds:.0f}); CONTRIBUTING.md says how to stay inside"
     )
+
+
+def table(costs: dict[str, tuple[int, float]], n: int = 15) -> list[str]:
+    """Lines about the `n` files that took longest, and about all. `costs` are programs and seconds of each file."""
+    longest = sorted(costs.items(), key=lambda item: -item[1][1])[:n]
+    total = tuple(map(sum, zip(*costs.values(), strict=True)))
+    rows = [(f"tests/test_{file}.py", cost) for file, cost in longest] + [(f"all {len(costs)} files", total)]
+    return [f"{seconds:7.0f} s  {programs:5} programs  {name}" for name, (programs, seconds) in rows]

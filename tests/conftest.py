@@ -103,15 +103,39 @@ def pytest_xdist_make_scheduler(config, log):
     return ByFile(config, log)
 
 
+costs = {}  # of each file: programs, processor seconds
+
+
 @pytest.fixture(autouse=True, scope="module")
 def stays_in_budget(request):
     """A file that compiles more programs than it may, or takes longer, fails (`budget.py`)."""
     before = budget.used()
     yield
+    name, after = request.path.stem.removeprefix("test_"), budget.used()
+    costs[name] = (after.programs - before.programs, after.seconds - before.seconds)
     items = [item for item in request.session.items if item.path == request.path]
-    over = budget.excess(request.path.stem.removeprefix("test_"), before, budget.used())
+    over = budget.excess(name, before, after)
     if over and not any(item.get_closest_marker("deep") for item in items):
         pytest.fail(over, pytrace=False)
+
+
+def pytest_sessionfinish(session):
+    """A worker hands its costs to the process that reports."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["costs"] = costs
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node, error):
+    costs.update(getattr(node, "workeroutput", {}).get("costs", {}))
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Which files cost most: where to begin when the tests have become slow."""
+    if len(costs) > 1:
+        terminalreporter.section("most expensive files")
+        for line in budget.table(costs):
+            terminalreporter.write_line(line)
 
 
 @pytest.fixture(autouse=True, scope="module")
