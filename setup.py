@@ -19,12 +19,10 @@ INSTALL = [
     "scipy>=1.15",  # interquartile mean and bootstrap intervals
     "pillow>=10.0",  # pictures of levels
     "filelock>=3.13",  # one process at a time owns a run folder
-]
-GYMNAX = "gymnax>=1.0,<2.0"  # 1.0 tells an end from a time limit
-PLOTS = [
-    "matplotlib>=3.9",
+    "matplotlib>=3.9",  # figures: minimax-plot, minimax-report
     "jinja2>=3.1",  # the templates of the page that minimax-report writes
 ]
+GYMNAX = "gymnax>=1.0,<2.0"  # 1.0 tells an end from a time limit
 VIDEO = "imageio-ffmpeg>=0.6"  # brings its own ffmpeg
 OPTUNA = "optuna>=5.0,<6.0"
 WANDB = "wandb>=0.31,<1.0"
@@ -48,13 +46,12 @@ EXTRAS = {
         GYMNASIUM,
         OPTUNA,
         PETTINGZOO,
-        *PLOTS,
         VIDEO,
         WANDB,
         *NOTEBOOKS,
         *LINT,
     ],
-    "plots": PLOTS,  # minimax-plot, minimax-report, and the plots of benchmarks
+    "plots": [],  # part of the installation now; commands that name it still work
     "envs": ["minigrid>=3.0", "gymnasium>=1.0"],  # the real MiniGrid, to compare with
     "gymnax": [GYMNAX],  # its environments (--env Gymnax), and ours with its calls (minimax_lib.portable.export)
     # Our environments as Gymnasium's (minimax_lib.portable.export), and task curricula in a Gymnasium training.

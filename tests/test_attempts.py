@@ -218,9 +218,7 @@ def test_a_state_of_the_version_before_is_read_without_its_attempts():
 
 def team(host: Host, empties: bool, per_agent: bool = False, present: int = 3) -> Any:
     """Agent i of three plays i + 2 steps, if it is `present`."""
-    pettingzoo = pytest.importorskip(
-        "pettingzoo", reason="pettingzoo is not installed: pip install minimax-ued[pettingzoo]"
-    )
+    pettingzoo = pytest.importorskip("pettingzoo", reason="pettingzoo is not installed")
     from minimax_lib.portable.task_pettingzoo import TaskParallelEnv
 
     class Team(pettingzoo.ParallelEnv):
@@ -276,9 +274,7 @@ def test_agents_that_a_reset_stops_are_not_reported():
 
 
 def test_what_no_parallel_environment_is_is_refused():
-    pettingzoo = pytest.importorskip(
-        "pettingzoo", reason="pettingzoo is not installed: pip install minimax-ued[pettingzoo]"
-    )
+    pettingzoo = pytest.importorskip("pettingzoo", reason="pettingzoo is not installed")
     from minimax_lib.portable.task_pettingzoo import TaskParallelEnv
 
     class Turns(pettingzoo.AECEnv):

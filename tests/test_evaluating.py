@@ -331,7 +331,7 @@ def test_a_file_of_another_curriculum_is_named(task_ray, tmp_path):
 
 
 def test_stable_baselines_evaluates_beside_its_training():
-    pytest.importorskip("stable_baselines3", reason="stable-baselines3 is not installed: pip install minimax-ued[sb3]")
+    pytest.importorskip("stable_baselines3", reason="stable-baselines3 is not installed")
     from stable_baselines3 import DQN, PPO
     from stable_baselines3.common.callbacks import CallbackList, EvalCallback
     from stable_baselines3.common.evaluation import evaluate_policy

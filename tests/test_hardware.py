@@ -9,10 +9,12 @@ import pytest
 from toy_program import toy_config, toy_program
 
 import minimax_lib
+from minimax_lib import extras
 from minimax_lib.evaluation.held_out import Evaluation
 from minimax_lib.experiment import hardware
 from minimax_lib.experiment.hardware import hardware_line, missed_accelerator, processor
 from minimax_lib.experiment.run import ExperimentRunner
+from minimax_lib.extras import how_to_install
 from minimax_lib.models.settings import LSTM
 from minimax_lib.store import origin
 from minimax_lib.store.folder import RunFolder
@@ -65,7 +67,7 @@ def test_a_gpu_without_its_plugin_is_told_what_to_install(there, monkeypatch):
     machine(monkeypatch, **there)
     hint = missed_accelerator("cpu", None)
     assert hint.startswith("there seems to be an NVIDIA GPU; jax is installed without it: pip install ")
-    assert '"minimax-ued[cuda13]"' in hint
+    assert how_to_install("cuda13") in hint
     assert missed_accelerator("gpu", None) is None
 
 
@@ -74,7 +76,7 @@ def test_other_reasons_for_the_cpu(monkeypatch):
     assert "could not start it" in missed_accelerator("cpu", None)
     assert "JAX_PLATFORMS=cpu keeps jax from using it" in missed_accelerator("cpu", "cpu")
     machine(monkeypatch, files=("/dev/accel0",))
-    assert missed_accelerator("cpu", None).endswith('pip install "minimax-ued[tpu]"')
+    assert missed_accelerator("cpu", None).endswith(how_to_install("tpu"))
     machine(monkeypatch)
     assert missed_accelerator("cpu", None) is None
 
@@ -132,3 +134,21 @@ def test_only_a_checkout_has_a_commit(tmp_path, monkeypatch):
     origin.commit.cache_clear()
     monkeypatch.setattr(origin, "CHECKOUT", Path(minimax_lib.__file__).parent.parent)
     assert bool(origin.commit()) == (origin.CHECKOUT / ".git").exists()
+
+
+@pytest.mark.parametrize(
+    ("checkout", "here", "command"),
+    [
+        (True, True, 'pip install -e ".[tpu]"'),
+        (True, False, 'pip install -e "{checkout}[tpu]"'),
+        (False, False, 'pip install "minimax-ued[tpu]"'),
+    ],
+)
+def test_the_command_that_installs_an_extra_works_where_it_is_typed(checkout, here, command, tmp_path, monkeypatch):
+    """In a checkout it names the checkout: no index has the package."""
+    monkeypatch.setattr(extras, "CHECKOUT", tmp_path / "project")
+    (tmp_path / "project").mkdir()
+    if checkout:
+        (tmp_path / "project" / "setup.py").touch()
+    monkeypatch.chdir(tmp_path / "project" if here else tmp_path)
+    assert how_to_install("tpu") == command.format(checkout=tmp_path / "project")

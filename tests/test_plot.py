@@ -727,15 +727,6 @@ def test_a_table_whose_keys_are_no_numbers_is_refused(cell, capsys):
     assert capsys.readouterr().err == f"error: a/metrics.csv has {cell!r} in column 'seed': it must be a number\n"
 
 
-def test_without_matplotlib_one_line_names_the_extra(monkeypatch, capsys):
-    make_run("a")
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert main(["a"]) == 2
-    assert capsys.readouterr().err == (
-        'error: matplotlib is not installed, which draws the figures: pip install "minimax-ued[plots]"\n'
-    )
-
-
 @pytest.mark.deep
 def test_a_request_is_refused_without_loading_what_draws():
     slow = ("matplotlib", "orbax", "scipy.stats", "distrax")

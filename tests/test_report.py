@@ -4,7 +4,6 @@ import base64
 import csv
 import dataclasses
 import hashlib
-import importlib.util
 import io
 import json
 import re
@@ -295,16 +294,6 @@ def test_hostile_names_are_escaped_in_every_part():
     assert hostile.block(f"episode-{EVIL}-0")["changes"] == EVIL
     # No block of numbers can end early.
     assert not any(set("<>&") & set(text) for text in hostile.scripts[:-1])
-
-
-def test_without_jinja2_one_line_names_the_extra(monkeypatch, capsys):
-    make_run("runs/a")
-    find = importlib.util.find_spec
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "jinja2" else find(name))
-    assert main(["runs/a"]) == 2
-    assert capsys.readouterr().err == (
-        'error: jinja2 is not installed, which makes the page: pip install "minimax-ued[plots]"\n'
-    )
 
 
 @pytest.mark.parametrize(

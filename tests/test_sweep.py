@@ -29,6 +29,7 @@ from minimax_lib.config.sweep import Between, ScoreSettings, SweepKeys, read_swe
 from minimax_lib.config.sweep_command import Command, parse
 from minimax_lib.config.train import load_yaml
 from minimax_lib.config.tree import flat, setting_hints
+from minimax_lib.extras import how_to_install
 from minimax_lib.sweeps import work
 from minimax_lib.sweeps.runs import check_of, short_names
 from minimax_lib.sweeps.study import FINISHED, SweepStudy, combinations_of
@@ -592,7 +593,7 @@ def test_without_optuna_one_line_says_what_to_install(capsys, monkeypatch):
     )
     assert sweep(vary=LRS) == 2
     assert capsys.readouterr().err == (
-        'error: optuna is not installed, which chooses the trials: pip install "minimax-ued[sweep]"\n'
+        f"error: minimax-sweep needs optuna, which is not installed: {how_to_install('sweep')}\n"
     )
     # The help, and all that is imported with the command, do without it.
     code = "import sys; sys.modules['optuna'] = None; from minimax_lib.commands.sweep import main; main(['--help'])"
@@ -704,6 +705,7 @@ def test_a_trial_under_way_says_when_it_was_last_heard_of(capsys):
 DRIVER = f"""
 import os, signal, sys, threading, time
 from pathlib import Path
+from minimax_lib.extras import how_to_install
 from minimax_lib.sweeps import work
 from minimax_lib.commands.sweep import main
 work.POLL = 0.02

@@ -483,7 +483,7 @@ def test_environments_that_are_one_object_are_reset_to_their_tasks():
 
 
 def sb3_envs(host: Host, kind: str = "DummyVecEnv", **settings: Any) -> Any:
-    pytest.importorskip("stable_baselines3", reason="stable-baselines3 is not installed: pip install minimax-ued[sb3]")
+    pytest.importorskip("stable_baselines3", reason="stable-baselines3 is not installed")
     from stable_baselines3.common import vec_env
 
     from minimax_lib.portable.task_sb3 import TaskVecEnv
@@ -560,9 +560,7 @@ def test_stable_baselines_scores_are_of_its_own_advantages():
 
 def teams(per_agent: bool, host: Host) -> Any:
     """Two agents walk side by side; the first to solve its task leaves."""
-    pettingzoo = pytest.importorskip(
-        "pettingzoo", reason="pettingzoo is not installed: pip install minimax-ued[pettingzoo]"
-    )
+    pettingzoo = pytest.importorskip("pettingzoo", reason="pettingzoo is not installed")
 
     from minimax_lib.portable.task_pettingzoo import TaskParallelEnv
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-ray = pytest.importorskip("ray", reason='ray is not installed: pip install "minimax-ued[ray]"')
+ray = pytest.importorskip("ray", reason='ray is not installed: pip install -e ".[ray]"')
 gymnasium = pytest.importorskip("gymnasium")
 
 from minimax_lib.portable.host import Host  # noqa: E402

@@ -97,7 +97,7 @@ class FakeImage:
 def fake(monkeypatch):
     fake = FakeWandb()
     monkeypatch.setitem(sys.modules, "wandb", fake)
-    monkeypatch.setattr("minimax_lib.experiment.run.check_installed", lambda: None)
+    monkeypatch.setattr("minimax_lib.experiment.run.check_wandb", lambda: None)
     monkeypatch.setattr(
         writer, "last_step", lambda folder, own: max((step for step, _ in fake.logged.get(own, [])), default=-1)
     )
@@ -220,7 +220,7 @@ def test_a_folder_called_wandb_is_not_the_package(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.path", [str(tmp_path)])
     monkeypatch.delitem(sys.modules, "wandb", raising=False)
     with pytest.raises(ValueError, match="is not installed"):
-        writer.check_installed()
+        writer.check_wandb()
 
 
 # ------------------------------------------------------------------------------------------------- what it is given

@@ -1,6 +1,6 @@
 """ACCEL makes the rooms of the real MiniGrid in a training loop of one's own: PPO in one file, as CleanRL writes it.
 
-    pip install "minimax-ued[envs]"
+    pip install -e ".[envs]"
     python docs/examples/levels_minigrid_ppo.py --curriculum accel
 
 The lines that a curriculum over levels adds to such a script are marked with `# LEVELS`. Levels are made and mutated by

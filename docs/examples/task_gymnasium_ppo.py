@@ -1,6 +1,6 @@
 """PLR chooses the levels of the real MiniGrid in a training loop of one's own: PPO in one file, as CleanRL writes it.
 
-    pip install "minimax-ued[envs]"
+    pip install -e ".[envs]"
     python docs/examples/task_gymnasium_ppo.py --core plr
 
 The lines that a task curriculum adds to such a script are marked with `# TASKS`. A task is one of 800 mazes: half of

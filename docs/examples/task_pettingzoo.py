@@ -1,6 +1,6 @@
 """A task curriculum in a loop over a parallel environment of PettingZoo: the pistons that carry a ball to the left.
 
-    pip install "minimax-ued[pettingzoo]" "pettingzoo[butterfly]"
+    pip install -e ".[pettingzoo]" "pettingzoo[butterfly]"
     python docs/examples/task_pettingzoo.py --core tscl
 
 The lines that a task curriculum adds to such a loop are marked with `# TASKS`. A task is one of eight seeds, and so the

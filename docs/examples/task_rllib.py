@@ -1,6 +1,6 @@
 """A task curriculum in RLlib: CartPole, whose pole starts from a range that grows when the agent has mastered it.
 
-    pip install "minimax-ued[ray]" torch
+    pip install -e ".[ray]" torch
     python docs/examples/task_rllib.py
 
 The lines that a task curriculum adds to such a script are marked with `# TASKS`. A task is a range [low, high] from

@@ -1,6 +1,6 @@
 """A task curriculum in a script of Stable-Baselines3: PPO on levels of the real MiniGrid.
 
-    pip install "minimax-ued[envs,sb3]"
+    pip install -e ".[envs,sb3]"
     python docs/examples/task_sb3.py --core plr
 
 The lines that a task curriculum adds to such a script are marked with `# TASKS`. A task is one of 150 seeds of the

@@ -1,6 +1,5 @@
 """The command `minimax-plot`: figures of runs, for papers, and their numbers."""
 
-import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -36,16 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def prepared(words: Sequence[str]) -> Prepared:
     """(what is asked for, the runs in groups, the figures and why others cannot be drawn); ValueError in one line."""
     settings = parse(words)
-    check_installed("matplotlib", "draws the figures")
     groups = find_groups(without_sweeps(settings.run), settings.patterns, settings.by)
     check_names(settings, groups)
     return settings, groups, list(drawable(settings, groups))
-
-
-def check_installed(module: str, what: str) -> None:
-    """ValueError, with what to install, without a `module` of the extra; `what` says what the module does."""
-    if importlib.util.find_spec(module) is None:
-        raise ValueError(f'{module} is not installed, which {what}: pip install "minimax-ued[plots]"')
 
 
 def check_names(settings: PlotSettings, groups: Sequence[Group]) -> None:

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from minimax_lib.commands.plot import check_installed
 from minimax_lib.commands.status import carried_out, say, without_sweeps
 from minimax_lib.config.files import read_yaml
 from minimax_lib.config.report import ReportSettings, parse
@@ -33,8 +32,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def prepared(words: Sequence[str]) -> tuple[ReportSettings, Sequence[Group]]:
     """(what is asked for, the runs in groups); ValueError in one line."""
     settings = parse(words)
-    check_installed("matplotlib", "draws the figures")
-    check_installed("jinja2", "makes the page")
     if settings.plugins:
         from minimax_lib.config.train import import_plugins  # imports JAX, which reports of tables do without
 

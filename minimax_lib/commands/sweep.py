@@ -1,6 +1,5 @@
 """The command `minimax-sweep`: trains the runs that a file of lists and ranges asks for, and compares them."""
 
-import importlib.util
 import os
 import re
 import shlex
@@ -17,6 +16,7 @@ from minimax_lib.commands.status import refuse
 from minimax_lib.config.sweep import read_sweep
 from minimax_lib.config.sweep_command import Command, parse
 from minimax_lib.experiment.interrupts import exit_status
+from minimax_lib.extras import check_installed
 from minimax_lib.messages import one_line, printable, shown
 from minimax_lib.sweeps.runs import NOTES, check_of
 
@@ -87,8 +87,7 @@ def leave_accelerator_alone() -> None:
 def study_of(name: str, flags: dict[str, object]) -> "SweepStudy":
     """The trials of the sweep in the file `name`, all of them possible; ValueError in one line if one is not."""
     sweep = read_sweep(name, flags)
-    if importlib.util.find_spec("optuna") is None:
-        raise ValueError('optuna is not installed, which chooses the trials: pip install "minimax-ued[sweep]"')
+    check_installed("optuna", "sweep", "minimax-sweep")
     from minimax_lib.sweeps.study import SweepStudy
 
     try:

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 
+from minimax_lib.extras import how_to_install
 from minimax_lib.runners.hosts import n_cores
 
 # What jax's own default precision makes of the product of two float32 matrices.
@@ -76,16 +77,16 @@ def missed_accelerator(platform: str, asked_for: str | None) -> str | None:
         return None
     if exists(NVIDIA_FILES) or shutil.which("nvidia-smi"):
         what, installed = "an NVIDIA GPU", is_installed("jax_cuda12_plugin") or is_installed("jax_cuda13_plugin")
-        extra = '"minimax-ued[cuda13]" (for a driver older than 580: "minimax-ued[cuda12]")'
+        command = f"{how_to_install('cuda13')} (for a driver older than 580: {how_to_install('cuda12')})"
     elif exists(TPU_FILES):
-        what, installed, extra = "a TPU", is_installed("libtpu"), '"minimax-ued[tpu]"'
+        what, installed, command = "a TPU", is_installed("libtpu"), how_to_install("tpu")
     else:
         return None
     if asked_for:
         return f"there seems to be {what}; JAX_PLATFORMS={asked_for} keeps jax from using it"
     if installed:
         return f"there seems to be {what}; jax has what it needs for it, and could not start it (see jax's warnings)"
-    return f"there seems to be {what}; jax is installed without it: pip install {extra}"
+    return f"there seems to be {what}; jax is installed without it: {command}"
 
 
 def exists(paths: tuple[str, ...]) -> bool:

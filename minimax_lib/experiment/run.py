@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import importlib.util
 import os
 import signal
 import sys
@@ -26,7 +25,8 @@ from minimax_lib.experiment.loop import HeldOutEvaluation, ResumePoint, RunStopp
 from minimax_lib.experiment.progress import Progress
 from minimax_lib.experiment.writers.base import Writer
 from minimax_lib.experiment.writers.tensorboard import TensorBoardWriter
-from minimax_lib.experiment.writers.wandb import WandbWriter, check_installed
+from minimax_lib.experiment.writers.wandb import WandbWriter, check_wandb
+from minimax_lib.extras import check_installed
 from minimax_lib.messages import one_line, printable, shown
 from minimax_lib.runners import hosts
 from minimax_lib.runners.build import make_agent, make_program, mesh_of
@@ -53,12 +53,10 @@ class ExperimentRunner:
 
     def __init__(self, config: Config, program: Program | None = None, eval_runner: EvalRunner | None = None):
         """`program` and `eval_runner` replace those of the configuration."""
-        if config.tensorboard and importlib.util.find_spec("tensorboardX") is None:
-            raise ValueError(
-                'tensorboard is on and tensorboardX is not installed: pip install "minimax-ued[tensorboard]"'
-            )
+        if config.tensorboard:
+            check_installed("tensorboardX", "tensorboard", "tensorboard")
         if config.wandb.on:
-            check_installed()
+            check_wandb()
         self.config = config
         self.settings = to_dict(dataclasses.replace(config, **MOMENTARY))  # as they are recorded
         self.folder = RunFolder(config.run_folder)

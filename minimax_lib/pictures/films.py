@@ -14,6 +14,7 @@ from PIL import Image
 from minimax_lib.envs.base import Environment
 from minimax_lib.envs.drawing import arranged, shrunk
 from minimax_lib.envs.registry import make_held_out
+from minimax_lib.extras import how_to_install
 from minimax_lib.messages import shown
 from minimax_lib.store.loaded import Episode
 
@@ -31,7 +32,7 @@ def check_film(file: Path) -> None:
         try:
             import imageio_ffmpeg  # noqa: F401
         except ImportError:
-            raise ValueError('an .mp4 needs imageio: pip install "minimax-ued[video]", or choose .gif') from None
+            raise ValueError(f"an .mp4 needs imageio: {how_to_install('video')}, or choose .gif") from None
 
 
 def tasks_to_show(env: Environment, tasks: Sequence[str], **options: str) -> tuple[str, ...]:

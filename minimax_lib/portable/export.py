@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import jax
 
 from minimax_lib.envs.base import Environment, Level
-from minimax_lib.envs.foreign.libraries import require
 from minimax_lib.envs.multi_agent import MultiAgentEnvironment
+from minimax_lib.extras import check_installed
 
 if TYPE_CHECKING:
     from minimax_lib.portable.gymnasium_env import GymnasiumEnv
@@ -31,7 +31,7 @@ def gymnasium_env(
 
     `reset(options={"level": level})` chooses the level. ValueError where gymnasium is not installed.
     """
-    require("gymnasium", "gymnasium")
+    check_installed("gymnasium", "gymnasium", "this export")
     from minimax_lib.portable.gymnasium_env import GymnasiumEnv
 
     return GymnasiumEnv(env, sample_level, render_mode)
@@ -44,7 +44,7 @@ def gymnasium_vector_env(
 
     Levels are those of `gymnasium_env`. `autoreset_mode` is one of Gymnasium's: SameStep, NextStep, Disabled.
     """
-    require("gymnasium", "gymnasium")
+    check_installed("gymnasium", "gymnasium", "this export")
     from minimax_lib.portable.gymnasium_vector import GymnasiumVectorEnv
 
     return GymnasiumVectorEnv(env, num_envs, sample_level, autoreset_mode)
@@ -56,7 +56,7 @@ def gymnax_env(env: Environment, sample_level: LevelSource | None = None) -> "Gy
     With `sample_level`, every reset draws its level instead, and the level of the parameters is not looked at.
     ValueError where gymnax is not installed.
     """
-    require("gymnax", "gymnax")
+    check_installed("gymnax", "gymnax", "this export")
     from minimax_lib.portable.gymnax_env import GymnaxEnv
 
     return GymnaxEnv(env, sample_level)
@@ -69,7 +69,7 @@ def parallel_env(
 
     `reset(options={"level": level})` chooses the level. ValueError where pettingzoo is not installed.
     """
-    require("pettingzoo", "pettingzoo")
+    check_installed("pettingzoo", "pettingzoo", "this export")
     from minimax_lib.portable.parallel_env import MultiAgentParallelEnv
 
     return MultiAgentParallelEnv(env, sample_level, render_mode)

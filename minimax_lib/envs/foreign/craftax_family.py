@@ -10,8 +10,9 @@ from flax import struct
 
 from minimax_lib.envs.base import Environment, TimeStep, opening, transition
 from minimax_lib.envs.family import Family
-from minimax_lib.envs.foreign.libraries import require, with_types_of
+from minimax_lib.envs.foreign.libraries import with_types_of
 from minimax_lib.envs.spaces import Box, Discrete, Space
+from minimax_lib.extras import check_installed
 from minimax_lib.registry import unknown_name
 
 NEVER = 2**30  # steps
@@ -108,7 +109,7 @@ class Craftax(Environment):
 @functools.cache
 def made(map_size: int) -> Any:
     """Craftax's environment without automatic reset: one object for each size. ValueError if it is not installed."""
-    require("craftax", "craftax")
+    check_installed("craftax", "craftax", "env")
     # Imported here, since the import makes arrays. (The module with pictures, which takes minutes at first, is
     # another.)
     with jax.ensure_compile_time_eval():
@@ -121,7 +122,7 @@ def made(map_size: int) -> Any:
 @functools.cache
 def achievements() -> tuple[str, ...]:
     """The names of the achievements, in Craftax's order."""
-    require("craftax", "craftax")
+    check_installed("craftax", "craftax", "env")
     with jax.ensure_compile_time_eval():
         from craftax.craftax_classic.constants import Achievement
 

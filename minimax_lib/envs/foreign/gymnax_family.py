@@ -11,9 +11,9 @@ import jax.numpy as jnp
 from minimax_lib.envs.base import Level
 from minimax_lib.envs.family import Editing, Family
 from minimax_lib.envs.foreign.functional import Functional, FunctionalLevel, Theirs
-from minimax_lib.envs.foreign.libraries import require
 from minimax_lib.envs.foreign.parameters import Range, ranges_of
 from minimax_lib.envs.held_out import TRAINING_DISTRIBUTION, is_of_training, training_sampler
+from minimax_lib.extras import check_installed
 from minimax_lib.registry import unknown_name
 
 DEFAULT = "Default"  # the held-out task with the environment's own parameters
@@ -58,7 +58,7 @@ class Gymnax(Functional):
 
 @functools.cache
 def _made(name: str) -> Theirs:
-    require("gymnax", "gymnax")
+    check_installed("gymnax", "gymnax", "env")
     import gymnax  # imported here, since it takes seconds and starts the devices
 
     if name not in gymnax.registered_envs:

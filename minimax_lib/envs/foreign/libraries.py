@@ -1,16 +1,9 @@
-"""Help for environments of other libraries: is the library installed, and do the types of states stay the same?"""
+"""Help for environments of other libraries: the types of states stay the same."""
 
-import importlib.util
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-
-
-def require(module: str, extra: str) -> None:
-    """ValueError if `module` is not installed. Call it where the module is used: settings can be read without it."""
-    if importlib.util.find_spec(module) is None:
-        raise ValueError(f'env needs {module}, which is not installed: pip install "minimax-ued[{extra}]"')
 
 
 def with_types_of(tree: Any, like: Any) -> Any:

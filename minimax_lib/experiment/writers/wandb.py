@@ -19,6 +19,7 @@ import numpy as np
 
 from minimax_lib.config.wandb import Wandb
 from minimax_lib.experiment.writers.base import Row, curves_of
+from minimax_lib.extras import how_to_install
 from minimax_lib.messages import one_line
 from minimax_lib.store.files import copy_aside, write_atomically
 from minimax_lib.store.folder import RunFolder
@@ -251,12 +252,12 @@ class WandbWriter:
         return f"what it lacks is kept in {self._folder.path / 'wandb'}, and `wandb sync` sends it"
 
 
-def check_installed() -> None:
+def check_wandb() -> None:
     """ValueError, with what to install, without the package."""
     found = importlib.util.find_spec("wandb")
     # W&B makes folders called `wandb`. One in the current folder would be found too, as a package without a file.
     if found is None or found.origin is None:
-        raise ValueError('wandb is on and the package wandb is not installed: pip install "minimax-ued[wandb]"')
+        raise ValueError(f"wandb is on and the package wandb is not installed: {how_to_install('wandb')}")
 
 
 def last_step(folder: Path, wandb_id: str) -> int:
