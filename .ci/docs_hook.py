@@ -2,8 +2,7 @@
 
 The pages are written to be read in a checkout, so that some of their links lead out of docs/: to benchmarks, to the
 README, to source files. Here each such file becomes a page of the site, and the link leads there. So does each
-notebook, with the outputs that it holds. A page also takes in a section of the README where it says
-`<!-- README: Heading -->`.
+notebook, with the outputs that it holds.
 """
 
 import base64
@@ -23,7 +22,6 @@ OUTSIDE = "repository"  # the folder of the site for files that are not in docs/
 CODE = {".py": "python", ".yaml": "yaml", ".cff": "yaml", ".json": "json", ".css": "css", "": "text"}
 LINK = re.compile(r"(\]\()([^()\s]+)(\))")
 VERBATIM = re.compile(r"(^ *```.*?^ *```$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)  # links in there are no links
-SECTION = re.compile(r"<!-- README: (.+?) -->")
 IN_NAV = ("benchmarks/results/README.md", "CHANGELOG.md", "CONTRIBUTING.md")
 LARGEST = 200_000  # bytes of a file that is shown on a page
 NOTEBOOK = ".ipynb"
@@ -58,19 +56,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """The page with its links as they are on the site, and with the README's sections that it asks for."""
+    """The page with its links as they are on the site."""
     uri = page.file.src_uri
-    text = rewritten(markdown, texts.get(uri, f"docs/{uri}"), uri)
-    return SECTION.sub(lambda match: rewritten(section(match[1]), "README.md", uri), text)
-
-
-def section(heading: str) -> str:
-    """What stands under a heading of the README."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
-    if found is None:
-        raise ValueError(f"the README has no section {heading!r}")
-    return found[1].strip()
+    return rewritten(markdown, texts.get(uri, f"docs/{uri}"), uri)
 
 
 def pages_of(notebook: File, config: MkDocsConfig) -> Iterator[File]:

@@ -119,8 +119,8 @@ def program(n_seeds: int) -> Any:
 
 
 def toy(config: Config, *_: Any) -> ExperimentRunner:
-    """What trains two updates of the configuration, with nothing of it on a device. What was built for it is unused."""
-    short = dataclasses.replace(config, n_updates=2, log_every=1, checkpoint_every=1, archive_every=0, report=False)
+    """What trains four updates of the configuration, with nothing of it on a device. What was built for it is unused."""
+    short = dataclasses.replace(config, n_updates=4, log_every=2, checkpoint_every=2, archive_every=0, report=False)
     return ExperimentRunner(short, program(config.n_seeds), EVALUATION)
 
 
@@ -185,9 +185,10 @@ def commands_of(page: Path) -> list[list[str]]:
     return [words for words in found if words[0] == "minimax-train" or words not in earlier]
 
 
-def test_the_trainings_of_the_readme_run(reader, tmp_path, monkeypatch, capsys):
+def test_the_trainings_of_the_first_pages_run(reader, tmp_path, monkeypatch, capsys):
     """All other commands and pages are deep; `test_docs.py` parses them for everybody."""
-    trainings = [words for words in commands_of(ROOT / "README.md") if ours(words)[0] == "minimax-train"]
+    found = [*commands_of(ROOT / "README.md"), *commands_of(DOCS / "index.md")]
+    trainings = [words for words in found if ours(words)[0] == "minimax-train"]
     assert len(trainings) >= 5
     run_commands(trainings, reader, tmp_path, monkeypatch, capsys)
 

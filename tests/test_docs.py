@@ -426,9 +426,18 @@ def compiled(text: str, *wanted: str) -> dict[str, Any]:
 
 
 def test_the_python_of_the_readme_runs(tmp_path):
-    names = traced(ROOT / "README.md", tmp_path)
+    training, curriculum, foreign = [text for _, text in python_blocks(ROOT / "README.md")]
+    names: dict[str, Any] = {}
+    jax.eval_shape(lambda: exec(compile(training, "README.md", "exec"), names))
     assert names["state"].clock.shape == ()
     assert names["metrics"].keys() >= {"loss", "return"}
+    own = curriculum[curriculum.index("@dataclasses") :].strip()
+    file = (DOCS / "examples" / "hard_levels.py").read_text(encoding="utf-8")
+    assert own in re.sub(r'(class HardLevels.*\n) .*"""\n\n', r"\1", file)
+    assert foreign.strip().count("\n") < 11, "the README says eleven lines"
+    exec(compile(foreign, "README.md", "exec"), names)
+    names["envs"].reset(seed=0)
+    assert names["envs"].step(names["envs"].action_space.sample())[1].shape == (8,)
 
 
 def test_the_python_of_the_page_on_environments_runs(tmp_path, monkeypatch):
