@@ -119,7 +119,7 @@ def program(n_seeds: int) -> Any:
 
 
 def toy(config: Config, *_: Any) -> ExperimentRunner:
-    """What trains four updates of the configuration, with nothing of it on a device. What was built for it is unused."""
+    """Trains four updates of the configuration, with nothing of it on a device. What was built for it is unused."""
     short = dataclasses.replace(config, n_updates=4, log_every=2, checkpoint_every=2, archive_every=0, report=False)
     return ExperimentRunner(short, program(config.n_seeds), EVALUATION)
 

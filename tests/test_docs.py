@@ -167,6 +167,25 @@ def test_a_command_of_a_page_parses(name, folder, capsys):
         parse_command(command, words)
 
 
+SHORT = ("maze/quickstart", "runs/quickstart/config.yaml", "runs/my-accel/config.yaml", "drift.yaml", "lr.yaml")
+ENDS_SOON = ("--n-updates", "--list", "--help", "--dry-run", "--table", "--slurm", "--compare")
+
+
+@pytest.mark.parametrize("page", [*GUIDES, *sorted((DOCS / "examples").glob("*.py"))], ids=named)
+def test_a_training_ends_in_minutes_or_its_page_says_how_long_it_takes(page):
+    """A reader types what stands there. So it has few updates, or a time stands beside it or in the sentence above."""
+    lines = re.sub(r" \\\n +", " ", text_of(page)).splitlines()
+    for i, line in enumerate(lines):
+        words = line.partition("#")[0].split()
+        names = {"train.py", "minimax-train", "minimax-sweep"}
+        if not names & set(words[:3]) or "..." in words or line.startswith(("$", "|", "error", "#!")):
+            continue
+        begin = max((j for j in range(i) if lines[j].startswith("```")), default=i)
+        said = " ".join([line, *lines[max(0, begin - 4) : begin]])
+        timed = re.search(r"\b(seconds?|minutes?|hours?|days|weeks)\b", said)
+        assert timed or {*SHORT, *ENDS_SOON} & set(words), f"{page.name} does not say how long this takes: {line}"
+
+
 def test_the_commands_are_found():
     assert len(COMMANDS) > 40
     assert {command for command, _ in COMMANDS.values()} >= {"minimax-train", "minimax-evaluate", "minimax-sweep"}

@@ -1,6 +1,6 @@
 """A task curriculum of one's own, which docs/tasks.md explains.
 
-python train.py --plugins docs.examples.forgotten_tasks --runner tasks --runner.core forgotten
+python train.py --plugins docs.examples.forgotten_tasks --runner tasks --runner.core forgotten --n-updates 100
 """
 
 import dataclasses

@@ -1,6 +1,6 @@
 """A curriculum in one file: levels that go wrong stay for the next batch.
 
-python train.py --plugins docs.examples.hard_levels --runner hard_levels --runner.share 0.25
+python train.py --plugins docs.examples.hard_levels --runner hard_levels --runner.share 0.25 --n-updates 100
 """
 
 import dataclasses
