@@ -23,6 +23,7 @@ from minimax_lib.agents.ppo import PPO
 from minimax_lib.commands import train
 from minimax_lib.config import Config, load_yaml, save_yaml
 from minimax_lib.evaluation.held_out import Evaluation
+from minimax_lib.evaluation.tables import Scores
 from minimax_lib.experiment.loop import HeldOutEvaluation, RunStopped, finished
 from minimax_lib.experiment.progress import Progress, Standing, duration
 from minimax_lib.experiment.run import ExperimentRunner, free_settings
@@ -152,12 +153,25 @@ def test_without_evaluation(tmp_path):
     assert not (config.run_folder / "eval.csv").exists()
 
 
-def test_the_report_compares_the_first_with_the_last_parameters(tmp_path, monkeypatch):
+def test_the_report_compares_the_first_with_the_last_parameters(tmp_path, monkeypatch, capsys):
+    """Its numbers are kept as `minimax-evaluate` keeps them. The run is called finished when all of it is done."""
     reports = []
-    monkeypatch.setattr("minimax_lib.experiment.run.final_report", lambda *args: reports.append(args))
+    scores = Scores(("A", "B"), (0,), {"solved_rate": np.array([[0.5, 1]]), "return": np.array([[0.25, 0.75]])})
+
+    def report(*given):
+        reports.append(given)
+        print("the table")
+        return scores, scores
+
+    monkeypatch.setattr("minimax_lib.experiment.run.final_report", report)
     config = toy_config(tmp_path, n_updates=2, report=True)
     state = experiment(config).train()
-    ((given, _, untrained, trained, folder, _),) = reports
+    printed = capsys.readouterr().out
+    assert printed.index("the table") < printed.index("is finished: 2 updates")
+    (path,) = (config.run_folder / "evaluations").iterdir()
+    found = {(row["task"], row["solved_rate"], row["return"], row["n_episodes"]) for row in read_table(path)[1]}
+    assert found == {("A", "0.5", "0.25", "50"), ("B", "1.0", "0.75", "50")}
+    ((given, _, untrained, trained, folder, *_),) = reports
     assert (given, folder) == (config, config.run_folder)
     np.testing.assert_array_equal(untrained["w"], toy_program(config).init(config.seed).students.params["w"])
     np.testing.assert_array_equal(trained["w"], state.students.params["w"])
@@ -598,7 +612,7 @@ def test_curves_for_tensorboard(tmp_path):
 
 def test_tensorboard_without_its_package_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r'pip install "minimax-ued\[tensorboard\]"'):
+    with pytest.raises(ValueError, match=r'needs tensorboardX, which is not installed: pip install .*\[tensorboard\]"'):
         experiment(toy_config(tmp_path, tensorboard=True))
 
 
@@ -607,7 +621,7 @@ def test_tensorboard_without_its_package_is_refused(tmp_path, monkeypatch):
 
 def test_the_progress_line():
     standing = Standing(1200, 30000, 34567.8, 3723.4, 0.4567, 0.615)
-    assert str(standing) == "update 1,200/30,000  34,568 steps/s  1:02:03 left  return 0.457  solved rate 62%"
+    assert str(standing) == "update 1,200/30,000  34,568 steps/s  1:02:03 left  return 0.457  solved 62%"
     assert str(Standing(0, 5)) == "update 0/5"
     assert [duration(seconds) for seconds in (0.4, 59.6, 3600)] == ["0:00", "1:00", "1:00:00"]
 
@@ -633,3 +647,21 @@ def test_the_live_line_in_a_terminal():
     assert "update 7/99" in out.getvalue()
     assert "evaluating" in out.getvalue()
     assert "a line that stays" in out.getvalue()
+
+
+def test_the_live_line_fits_into_eighty_characters_and_counts_the_seconds(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("minimax_lib.experiment.progress.time.monotonic", lambda: now[0])
+    progress = Progress(Console(file=io.StringIO(), width=80, force_terminal=True))
+    progress.doing("compiling the training and the evaluation")
+    now[0] = 83.0
+    assert str(progress._line()).endswith("compiling the training and the evaluation  1:23")
+    standing = Standing(29_999, 30_000, 1_234_567.8, 372_340.4, -0.4567, 0.615)
+    progress.stands(standing)
+    for activity in ("training", "evaluating", "saving"):
+        progress.doing(activity)
+        line = str(progress._line())
+        assert len(line) <= 80
+        assert "update 29,999/30,000" in line
+    assert "103:25:40 left" in line
+    assert standing.within(30) == "update 29,999/30,000"

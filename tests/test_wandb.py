@@ -318,7 +318,7 @@ def test_pictures_come_with_the_step_under_way_and_once(tmp_path, fake):
 
 @pytest.mark.deep
 def test_the_picture_of_the_report_is_given(tmp_path, fake, monkeypatch):
-    def report(config, agent, untrained, trained, folder, console):
+    def report(config, agent, untrained, trained, folder, *_):
         from PIL import Image
 
         (folder / "levels").mkdir()

@@ -1,7 +1,7 @@
 """The report at the end of training: a comparison with the untrained agent, and a picture of a few episodes."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +26,21 @@ PICTURE_SEED = 20230716
 
 
 def final_report(
-    config: Any, runner: EvalRunner, initial_params: Any, params: Any, folder: Path, console: Console
+    config: Any,
+    runner: EvalRunner,
+    initial_params: Any,
+    params: Any,
+    folder: Path,
+    console: Console,
+    doing: Callable[[str], None] = lambda activity: None,
 ) -> tuple[Scores, Scores]:
     """The scores of the untrained and of the trained agent, on the training distribution and the benchmark.
 
     The scores are printed as a table. The picture `levels/agent.png` in `folder` shows the first seed's trained agent
     on a few levels of `runner`, the one that evaluated the run. Both parameters belong to populations, [S, A, ...]:
-    only the first student is evaluated.
+    only the first student is evaluated. `doing` is told what takes long, before it begins.
     """
+    doing("comparing with the untrained agent")
     seeds = range(config.seed, config.seed + config.n_seeds)
     # On the host, where nothing is compiled for each shape.
     first = [jax.tree.map(lambda x: np.asarray(x)[:, 0], each) for each in (initial_params, params)]
@@ -41,6 +48,7 @@ def final_report(
     untrained, trained = compare(settings.build(config.env, runner.agent), seeds, *first)
     how = f"{REPORTED_EPISODES} {'greedy' if settings.greedy else 'sampled'} episodes on each"
     console.print(comparison_table(f"Solved rate, {how} task", untrained, trained))
+    doing("drawing the agent")
     shown = jax.tree.map(lambda x: x[0], first[1])
     console.print(draw_episodes(runner, shown, folder / "levels" / "agent.png", n_seeds=config.n_seeds))
     return untrained, trained

@@ -19,7 +19,7 @@ from minimax_lib.envs.base import Level
 from minimax_lib.evaluation.held_out import EvalResult, EvalRunner, evaluation_keys
 from minimax_lib.experiment.interrupts import StopRequest, exit_status
 from minimax_lib.experiment.level_pictures import LevelPictures
-from minimax_lib.experiment.progress import Progress, Standing
+from minimax_lib.experiment.progress import TRAINING, Progress, Standing
 from minimax_lib.experiment.writers.base import Row, Writer
 from minimax_lib.loops import LEAST_EFFORT
 from minimax_lib.runners import hosts
@@ -142,7 +142,7 @@ class Training:
 
     def _compile(self) -> None:
         """Waits until the program is compiled and loaded, so that this time does not count in the first interval."""
-        self.progress.doing("compiling")
+        self.progress.doing("compiling the training and the evaluation" if self.held_out else "compiling the training")
         if self.start.compiling:
             self.start.compiling.result()
         # The state has reached this target already, so nothing is trained.
@@ -153,7 +153,7 @@ class Training:
         before = self.update
         # The target is a multiple of `log_every`, so that intervals end at the same updates in an interrupted run.
         target = min(self.config.n_updates, (before // self.config.log_every + 1) * self.config.log_every)
-        self.progress.doing("training")
+        self.progress.doing(TRAINING)
         began = time.perf_counter()
         # The steps are bounded: the host must log and hear signals even if the curriculum seldom or never trains.
         self.state, report = finished(lambda: self.program.run(self.state, target, 10 * self.config.log_every))
@@ -305,7 +305,6 @@ class Training:
             stop = signal.Signals(number)
             done = f"saved at update {self.update:,} of {self.config.n_updates:,}" if self.update else "nothing to save"
             raise RunStopped(f"{stop.name}: {done}; --resume continues {self.folder.path}", exit_status(stop))
-        self.progress.say(f"{self.folder.path} is finished: {self.update:,} updates")
 
 
 class HeldOutEvaluation:

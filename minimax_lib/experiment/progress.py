@@ -12,6 +12,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 PLAIN_SECONDS = 5.0
+TRAINING = "training"  # the one activity without a time: what the line says of the run is enough
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +36,14 @@ class Standing:
         if math.isfinite(self.training_return):
             parts.append(f"return {self.training_return:.3f}")
         if math.isfinite(self.solved_rate):
-            parts.append(f"solved rate {self.solved_rate:.0%}")
+            parts.append(f"solved {self.solved_rate:.0%}")
+        return "  ".join(parts)
+
+    def within(self, width: int) -> str:
+        """As much of it as fits into `width` characters: what comes last is left out first."""
+        parts = str(self).split("  ")
+        while len(parts) > 1 and len("  ".join(parts)) > width:
+            parts.pop()
         return "  ".join(parts)
 
 
@@ -50,12 +58,14 @@ class Progress:
     """One live line in a terminal. Elsewhere plain lines, at most one in `PLAIN_SECONDS` seconds."""
 
     def __init__(self, console: Console):
-        self._console = console
-        # Outside a terminal, rich would show nothing of a transient line. Plain lines take its place.
-        self._live = Live(console=console, refresh_per_second=8, transient=True) if console.is_terminal else None
-        self._activity = ""
+        self.console = console
+        self._spinner = Spinner("dots")
+        self._activity, self._since = "", 0.0
         self._standing: Standing | None = None
         self._printed_at = -math.inf
+        # Outside a terminal, rich would show nothing of a transient line. Plain lines take its place.
+        live = {"get_renderable": self._line, "refresh_per_second": 8, "transient": True}
+        self._live = Live(console=console, **live) if console.is_terminal else None
 
     def __enter__(self) -> Self:
         if self._live:
@@ -69,10 +79,11 @@ class Progress:
         self._print_plain()
 
     def doing(self, activity: str) -> None:
-        """Shows what the run is doing: compiling, training, evaluating, saving."""
-        self._activity = activity
+        """Shows what the run is doing: compiling, training, evaluating, saving. In a terminal, for how long too."""
+        if activity != self._activity:
+            self._activity, self._since = activity, time.monotonic()
         if self._live:
-            self._show(self._live)
+            self._live.refresh()
         # Plain lines name activities only until the first interval is done. After that, the updates say enough.
         elif self._printed_at < 0:
             self._print(f"{activity} ...")
@@ -81,7 +92,7 @@ class Progress:
         """Shows how far the run is."""
         self._standing = standing
         if self._live:
-            self._show(self._live)
+            self._live.refresh()
         elif time.monotonic() - self._printed_at >= PLAIN_SECONDS:
             self._print_plain()
 
@@ -91,9 +102,16 @@ class Progress:
         self._print_plain()
         self._print(line)
 
-    def _show(self, live: Live) -> None:
-        text = Text(f"{self._activity:<10}  {self._standing or ''}", no_wrap=True, overflow="ellipsis")
-        live.update(Spinner("dots", text))
+    def _line(self) -> Text:
+        """What is done, for how long, and how far the run is: one line, however narrow the terminal."""
+        doing = self._activity
+        if doing != TRAINING:
+            doing += f"  {duration(time.monotonic() - self._since)}"
+        parts = [doing] if doing and (doing != TRAINING or not self._standing) else []
+        if self._standing:
+            parts.append(self._standing.within(self.console.width - len("  ".join([*parts, ""])) - 3))
+        sign = self._spinner.render(self.console.get_time())
+        return Text.assemble(str(sign), " ", "  ".join(parts), no_wrap=True, overflow="ellipsis")
 
     def _print_plain(self) -> None:
         """Prints how far the run is, if there is no live line and it has not been printed yet."""
@@ -104,4 +122,4 @@ class Progress:
 
     def _print(self, line: str) -> None:
         # Lines hold paths and messages. Brackets in them are not markup, and a long line must not be broken.
-        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+        self.console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -15,9 +15,10 @@ from PIL import Image
 from rich.console import Console
 
 from minimax_lib.config import Config, to_dict
+from minimax_lib.config.evaluate import EvaluateSettings
 from minimax_lib.config.tree import flat
 from minimax_lib.evaluation.held_out import EvalRunner
-from minimax_lib.evaluation.report import final_report
+from minimax_lib.evaluation.report import REPORTED, REPORTED_EPISODES, final_report
 from minimax_lib.experiment.failures import XLA_ERRORS, training_failure
 from minimax_lib.experiment.hardware import say_hardware
 from minimax_lib.experiment.interrupts import StopRequest, exit_status
@@ -35,6 +36,7 @@ from minimax_lib.runners.hosts import Hosts
 from minimax_lib.runners.seeds import Program
 from minimax_lib.runners.training import RunnerState
 from minimax_lib.store.checkpoint import CheckpointError, Checkpoints, placed
+from minimax_lib.store.evaluations import csv_text, file_name, write_new
 from minimax_lib.store.folder import RunFolder, RunRefused, completed, differences
 from minimax_lib.store.origin import origin_of, record
 from minimax_lib.store.parameters import named
@@ -107,6 +109,8 @@ class ExperimentRunner:
                         self._report(state, curves)
                     except XLA_ERRORS as error:
                         say_report_failed(error)
+                if trained and hosts.is_first():
+                    print(f"{self.folder.path} is finished: {self.config.n_updates:,} updates", flush=True)
         return state
 
     def _last_words(self) -> str:
@@ -270,13 +274,30 @@ class ExperimentRunner:
         untrained = self.mesh.on_one_device(self.program.init(self.config.seed).students.evaluated)
         if hosts.is_first():
             try:
-                final_report(self.config, self.eval_runner, untrained, trained, self.folder.path, Console())
+                with Progress(Console()) as progress:
+                    self._write_report(untrained, trained, progress)
                 self._show_agent(curves)
             except Exception as error:
                 say_report_failed(error)
         # At shutdown, the others would wait for the first process no longer than `hosts.lost_timeout`. Here they wait
         # until the report is done.
         hosts.wait_for_all()
+
+    def _write_report(self, untrained: Any, trained: Any, progress: Progress) -> None:
+        """Prints the table, and keeps its numbers as `minimax-evaluate` keeps those of the same evaluation."""
+        config, folder = self.config, self.folder.path
+        _, scores = final_report(config, self.eval_runner, untrained, trained, folder, progress.console, progress.doing)
+        how = EvaluateSettings(
+            run=(str(folder),),
+            tasks=REPORTED,
+            n_episodes=REPORTED_EPISODES,
+            greedy=config.eval.greedy,
+            protocol=config.eval.protocol,
+        )
+        results = folder / "evaluations"
+        results.mkdir(exist_ok=True)
+        kept = write_new(results, file_name(how, config.n_updates), csv_text(how, config.n_updates, scores))
+        progress.say(f"its numbers: {kept}")
 
     def _show_agent(self, curves: Sequence[Writer]) -> None:
         """Gives the picture of the report, if there is one, to the writers that take pictures."""
