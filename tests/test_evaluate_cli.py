@@ -706,7 +706,7 @@ def test_pictures_show_the_episodes_that_were_played(tmp_path):
     won = np.asarray(record_episodes(runner, 8, always).stats.returns) > 0
     assert won.any()
     assert not won.all()
-    np.testing.assert_array_equal(np.asarray(Image.open(path))[:, 0, 0], 255 * np.uint8(won))
+    np.testing.assert_array_equal(np.asarray(Image.open(path))[..., 0].reshape(-1), 255 * np.uint8(won))
 
 
 def test_an_environment_without_pictures_is_passed_over(tmp_path):
@@ -719,8 +719,10 @@ def test_the_report_at_the_end_of_training(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("minimax_lib.evaluation.report.REPORTED_EPISODES", 25)
     settings = config()
     before, after = (state_after(settings, update).students.params for update in (10, 20))
-    runner = settings.eval.build(settings.env, make_agent(settings).agent)
-    untrained, trained = final_report(settings, runner, before, after, tmp_path, Console(width=100))
+    agent, told = make_agent(settings).agent, []
+    untrained, trained = final_report(settings, agent, before, after, tmp_path, Console(width=100), told.append)
+    assert told == ["comparing with the untrained agent", "drawing the agent"]
+    assert Image.open(tmp_path / "levels" / "agent.png").size[0] <= 1600
     printed = capsys.readouterr().out
     assert all(
         text in printed
@@ -735,7 +737,6 @@ def test_the_picture_of_mazes_shows_each_level_with_the_way_to_the_episodes_end(
     settings = config()
     runner = Evaluation(tasks=TASKS).build(settings.env, make_agent(settings).agent)
     params = jax.tree.map(lambda x: x[0, 0], state_after(settings, 10).students.params)
-    # Three, as in the report: this program has been compiled.
     recording = jax.device_get(record_episodes(runner, 3, params))
     states, lengths = recording.states.maze, recording.stats.lengths
     assert lengths.min() < lengths.max()

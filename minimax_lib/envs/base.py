@@ -149,6 +149,8 @@ class BaseEnvironment:
     draw_episodes: Ability = None
     """`draw_episodes(states, running, captions, columns)` is a picture u8[H, W, 3] of each of R episodes, in rows of
     `columns`, each with its caption. `states` [T, R, ...] belong to the episodes where `running` (bool[T, R]) holds."""
+    legend: ClassVar[str] = ""
+    """What the shapes and colours of these pictures mean, in one line. The picture of a run's report has it on top."""
     draw_state: Ability = None
     """`draw_state(state)` is one moment of an episode, u8[H, W, 3], and what the agent sees in it. All moments are of
     one size. For moving pictures."""

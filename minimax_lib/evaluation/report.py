@@ -12,7 +12,9 @@ from PIL import Image
 from rich.console import Console
 
 from minimax_lib import axes
+from minimax_lib.agents.base import Agent
 from minimax_lib.envs.base import Level
+from minimax_lib.envs.drawing import shrunk, titled
 from minimax_lib.envs.held_out import TRAINING_DISTRIBUTION
 from minimax_lib.evaluation.held_out import EvalResult, EvalRunner, evaluation_keys
 from minimax_lib.evaluation.tables import Scores, comparison_table, task_scores
@@ -23,11 +25,13 @@ from minimax_lib.trees import mapped
 REPORTED = (TRAINING_DISTRIBUTION, "benchmark")  # tasks of the report at the end of training
 REPORTED_EPISODES = 50
 PICTURE_SEED = 20230716
+WIDEST = 1600  # pixels of the picture: it is looked at on screens
+SIDE_BY_SIDE = 4  # episodes
 
 
 def final_report(
     config: Any,
-    runner: EvalRunner,
+    agent: Agent,
     initial_params: Any,
     params: Any,
     folder: Path,
@@ -37,20 +41,21 @@ def final_report(
     """The scores of the untrained and of the trained agent, on the training distribution and the benchmark.
 
     The scores are printed as a table. The picture `levels/agent.png` in `folder` shows the first seed's trained agent
-    on a few levels of `runner`, the one that evaluated the run. Both parameters belong to populations, [S, A, ...]:
-    only the first student is evaluated. `doing` is told what takes long, before it begins.
+    on the same tasks. Both parameters belong to populations, [S, A, ...]: only the first student is evaluated. `doing` is told what takes long, before it begins.
     """
     doing("comparing with the untrained agent")
     seeds = range(config.seed, config.seed + config.n_seeds)
     # On the host, where nothing is compiled for each shape.
     first = [jax.tree.map(lambda x: np.asarray(x)[:, 0], each) for each in (initial_params, params)]
     settings = dataclasses.replace(config.eval, tasks=REPORTED, n_episodes=REPORTED_EPISODES)
-    untrained, trained = compare(settings.build(config.env, runner.agent), seeds, *first)
+    runner = settings.build(config.env, agent)
+    untrained, trained = compare(runner, seeds, *first)
     how = f"{REPORTED_EPISODES} {'greedy' if settings.greedy else 'sampled'} episodes on each"
     console.print(comparison_table(f"Solved rate, {how} task", untrained, trained))
     doing("drawing the agent")
     shown = jax.tree.map(lambda x: x[0], first[1])
-    console.print(draw_episodes(runner, shown, folder / "levels" / "agent.png", n_seeds=config.n_seeds))
+    path, legend = folder / "levels" / "agent.png", config.env.legend
+    console.print(draw_episodes(runner, shown, path, n_seeds=config.n_seeds, legend=legend))
     return untrained, trained
 
 
@@ -66,21 +71,22 @@ def compare(runner: EvalRunner, seeds: Sequence[int], *several: Any) -> list[Sco
     return [task_scores(runner.names, seeds, play(keys, params, levels)) for params in several]
 
 
-def draw_episodes(runner: EvalRunner, params: Any, path: Path, n_episodes: int = 3, n_seeds: int = 1) -> str:
-    """Draws one agent's first episodes on every task, a column a task. Returns a line that says where, or why not.
+def draw_episodes(
+    runner: EvalRunner, params: Any, path: Path, n_episodes: int = 1, n_seeds: int = 1, legend: str = ""
+) -> str:
+    """Draws one agent's first episodes on every task, `SIDE_BY_SIDE`. Returns a line that says where, or why not.
 
     There are at most as many episodes of a task as `runner` plays. `n_seeds`: see `record_episodes`.
     """
-    env, n_tasks = runner.held_out.env, len(runner.names)
+    env = runner.held_out.env
     if env.draw_episodes is None:
         return f"no picture: {type(env).__name__} has no method to draw its episodes"
     n_episodes = min(n_episodes, runner.n_episodes)
     recording = jax.device_get(record_episodes(runner, n_episodes, params, n_seeds))
-    # The recording's rows are ordered by task. The picture has a column for each task, so its rows go by episode.
-    by_episode = np.arange(n_tasks * n_episodes).reshape(n_tasks, n_episodes).T.reshape(-1).tolist()
-    states, running = jax.tree.map(lambda x: x[:, by_episode], (recording.states, recording.running))
-    captions = [caption(runner.names[row // n_episodes], recording.stats, row) for row in by_episode]
-    picture = env.draw_episodes(states, running, captions, columns=n_tasks)
+    n_rows = len(runner.names) * n_episodes
+    captions = [caption(runner.names[row // n_episodes], recording.stats, row) for row in range(n_rows)]
+    picture = env.draw_episodes(recording.states, recording.running, captions, columns=min(SIDE_BY_SIDE, n_rows))
+    picture = shrunk(titled(picture, legend) if legend else picture, WIDEST)
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(picture).save(path)
     return f"the agent on a few levels: {path}"

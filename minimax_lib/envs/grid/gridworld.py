@@ -131,6 +131,8 @@ class GridWorld(Environment):
         """See `grid.metrics.level_metrics`."""
         return level_metrics(level)
 
+    legend = "the agent (a triangle) as it begins, and the line of its way"
+
     def draw_episodes(self, states: EnvState, running: np.ndarray, captions: Sequence[str], columns: int) -> np.ndarray:
         """See `Environment.draw_episodes`."""
         from minimax_lib.envs.grid.render import draw_episodes  # needs pillow, which only pictures use

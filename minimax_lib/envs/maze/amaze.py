@@ -153,6 +153,8 @@ class AMaze(Environment):
         obs = {"image": image, "direction": facing}
         return {**obs, "agent_pos": pos} if self.obs_agent_pos else obs
 
+    legend = "red: the agent as it begins; yellow: its way; green: the goal"
+
     def draw_episodes(self, states: EnvState, running: np.ndarray, captions: Sequence[str], columns: int) -> np.ndarray:
         """See `Environment.draw_episodes`."""
         from minimax_lib.envs.maze.render import draw_episodes  # needs pillow, which only pictures use

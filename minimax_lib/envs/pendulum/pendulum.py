@@ -166,6 +166,8 @@ class Pendulum(Environment):
         most = jnp.array([getattr(self, name)[1] or 1.0 for name in PARAMETERS], jnp.float32)
         return {"motion": motion, "physics": stacked(state.level) / most}
 
+    legend = "the pole's angle over time: it hangs at the top and bottom edges, and stands upright in the band"
+
     def draw_episodes(
         self, states: PendulumState, running: np.ndarray, captions: Sequence[str], columns: int
     ) -> np.ndarray:
