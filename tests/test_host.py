@@ -35,6 +35,7 @@ from minimax_lib.tasks import (
     Unfinished,
     Uniform,
     UniformOver,
+    make_core,
     results_of,
 )
 from minimax_lib.tasks.spaces import Box, Discrete, Product, multi_discrete
@@ -365,8 +366,22 @@ def test_what_is_wrong_is_said_in_one_line():
     assert entropy.state_dict()["core.scores"][0] == pytest.approx(1)
     with pytest.raises(ValueError, match="TSCL reads no metrics"):
         host.report_metrics({"loss": 1.0})
+    with pytest.raises(ValueError, match=r"unknown task curriculum 'lp': .*did you mean 'learning_progress'"):
+        Host("lp", Discrete(N))
+    with pytest.raises(ValueError, match="the core 'plr' needs a space of tasks that can be counted"):
+        Host("plr")
+    with pytest.raises(ValueError, match="the core is 5: it must be a task curriculum, or the name of one"):
+        Host(5, Discrete(N))
+    with pytest.raises(ValueError, match=r"unknown setting of plr 'temprature': .*did you mean 'temperature'"):
+        make_core("plr", N, temprature=0.1)
     with pytest.raises(ValueError, match="SimulatedAnnealing draws no numbers: give Host the space"):
         Host(SimulatedAnnealing((0.0,), (1.0,), (10,)))
+
+
+def test_a_core_has_the_name_that_it_has_on_the_command_line():
+    assert Host("plr", Discrete(N)).core == make_core("plr", N) == ListedPLR(N)
+    assert Host("tscl", Discrete.of(["a", "b"])).core == TSCL(2)
+    assert make_core("plr", N, temperature=0.7).preference.temperature == 0.7
 
 
 def test_a_box_and_a_product_are_drawn_and_told():

@@ -41,7 +41,8 @@ def final_report(
     """The scores of the untrained and of the trained agent, on the training distribution and the benchmark.
 
     The scores are printed as a table. The picture `levels/agent.png` in `folder` shows the first seed's trained agent
-    on the same tasks. Both parameters belong to populations, [S, A, ...]: only the first student is evaluated. `doing` is told what takes long, before it begins.
+    on the same tasks. Both parameters belong to populations, [S, A, ...]: only the first student is evaluated. `doing`
+    is told what takes long, before it begins.
     """
     doing("comparing with the untrained agent")
     seeds = range(config.seed, config.seed + config.n_seeds)

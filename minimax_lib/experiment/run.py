@@ -286,7 +286,9 @@ class ExperimentRunner:
     def _write_report(self, untrained: Any, trained: Any, progress: Progress) -> None:
         """Prints the table, and keeps its numbers as `minimax-evaluate` keeps those of the same evaluation."""
         config, folder = self.config, self.folder.path
-        _, scores = final_report(config, self.eval_runner.agent, untrained, trained, folder, progress.console, progress.doing)
+        _, scores = final_report(
+            config, self.eval_runner.agent, untrained, trained, folder, progress.console, progress.doing
+        )
         how = EvaluateSettings(
             run=(str(folder),),
             tasks=REPORTED,

@@ -54,6 +54,7 @@ class Host:
         together: bool = False,
     ):
         refuse_copies()
+        core = programs.core_for(core, space)
         self.core, self.seed, self.scoring = core, seed, scoring
         self.reads = programs.reads_of(core)
         self.space = programs.fitting_space(core, space, self.reads.encoding)

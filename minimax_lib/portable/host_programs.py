@@ -10,8 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Literal
 
+from minimax_lib.messages import shown
 from minimax_lib.portable.encodings import blank
 from minimax_lib.tasks.core import Results
+from minimax_lib.tasks.registry import TASK_CURRICULA, core_of
 from minimax_lib.tasks.spaces import Discrete, TaskSpace
 
 
@@ -98,6 +100,19 @@ def _changed_by(function: Callable[..., Any], n_state: int, *arguments: Any) -> 
         for out, unchanged in zip(traced.outvars, same, strict=True)
         if not unchanged
     ]
+
+
+def core_for(core: Any, space: TaskSpace | None) -> Any:
+    """`core`, or the one of this name for the tasks of `space`. ValueError if it is no task curriculum."""
+    if isinstance(core, str):
+        known = TASK_CURRICULA[core]  # a name that is not known is the first thing to say
+        if space is None or space.n is None:
+            raise ValueError(f"the core {core!r} needs a space of tasks that can be counted, as Discrete(200)")
+        return core_of(known(), space.n, (lambda i: str(space.decode(i))) if isinstance(space, Discrete) else str)
+    if not (hasattr(core, "init") and hasattr(core, "sample")):
+        names = ", ".join(TASK_CURRICULA.names())
+        raise ValueError(f"the core is {shown(core)}: it must be a task curriculum, or the name of one ({names})")
+    return core
 
 
 def fitting_space(core: Any, space: TaskSpace | None, encoding: Any) -> TaskSpace:

@@ -22,6 +22,7 @@ from minimax_lib.tasks.omni import Omni
 from minimax_lib.tasks.online import Online
 from minimax_lib.tasks.preference import TRANSFORMS, Preference
 from minimax_lib.tasks.product import ProductCurriculum
+from minimax_lib.tasks.registry import make_core
 from minimax_lib.tasks.sequential import Sequential, Stage
 from minimax_lib.tasks.sfl import SFL
 from minimax_lib.tasks.strata import Strata
@@ -63,6 +64,7 @@ __all__ = [
     "Weighted",
     "draw",
     "episodes_needed",
+    "make_core",
     "parse_condition",
     "results_of",
     "reweighted",

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar, Protocol
 
-from minimax_lib.registry import Registry
+from minimax_lib.registry import Registry, unknown_name
 from minimax_lib.settings import settings_of
 from minimax_lib.tasks.batched import BatchedUniform
 from minimax_lib.tasks.constant import Constant
@@ -205,3 +205,16 @@ TASK_CURRICULA: Registry[Any] = Registry(
     },
     kept_as=task_settings,
 )
+
+
+def make_core(core: str, n_tasks: int, **settings: Any) -> TaskCurriculum:
+    """The task curriculum of this name, as `--runner.core` knows it, for a list of `n_tasks` tasks.
+
+    `settings` are its flags without `runner.core.`; ValueError for a name or a setting that is not known.
+    """
+    kind = TASK_CURRICULA[core]
+    known = [field.name for field in dataclasses.fields(kind) if field.init]
+    for name in settings:
+        if name not in known:
+            raise unknown_name(f"setting of {core}", name, known)
+    return core_of(kind(**settings), n_tasks)
