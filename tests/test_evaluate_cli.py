@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import functools
+import math
 import os
 import re
 import resource
@@ -21,13 +22,13 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from minimax_lib.commands.evaluate import check_comparable, main
+from minimax_lib.commands.evaluate import check_comparable, env_steps_of, main
 from minimax_lib.config import Config, from_dict, save_yaml
 from minimax_lib.config.evaluate import parse
 from minimax_lib.envs.base import Environment, TimeStep
 from minimax_lib.envs.maze.render import draw_levels
 from minimax_lib.envs.spaces import Box, Discrete
-from minimax_lib.evaluation.comparison import Improvement, MethodRuns, tables
+from minimax_lib.evaluation.comparison import Improvement, MethodRuns, rows, tables
 from minimax_lib.evaluation.held_out import EvalRunner, Evaluation, evaluation_keys
 from minimax_lib.evaluation.report import compare, draw_episodes, final_report, record_episodes
 from minimax_lib.evaluation.robustness import RobustResult
@@ -343,6 +344,24 @@ def test_methods_by_hand():
     }
     lone = text_of(next(tables("title", [method("dr", [[1.0, 0.5]])], width=80)))
     assert ["A", "100.0%", "100.0%"] in [line.replace("│", " ").split() for line in lone.splitlines()]
+
+
+def test_a_comparison_says_how_many_environment_steps_each_method_has_taken(tmp_path):
+    """At equal updates, a method that scores levels has taken more of them."""
+    folder = RunFolder(tmp_path)
+    rows_of_run = [{"update": n, "seed": s, "env_steps": 1_000_000 * n + s} for n in (10, 20) for s in (0, 2)]
+    assert math.isnan(env_steps_of(Run(folder, config(), None), 20))
+    folder.metrics.write_text(as_csv(rows_of_run))
+    assert env_steps_of(Run(folder, config(), None), 20) == 20_000_001
+    assert math.isnan(env_steps_of(Run(folder, config(), None), 30))
+    several = [
+        dataclasses.replace(method(name, [[1.0, 0.5]]), env_steps=steps)
+        for name, steps in (("dr", 2e7), ("plr", 6.04e7), ("old", math.nan))
+    ]
+    text = text_of(list(tables("title", several, width=120))[-1], width=120)
+    cells = {line.split("│")[1].strip(): line.split("│")[3].strip() for line in text.splitlines() if "│" in line}
+    assert cells == {"dr": "20.0 M", "plr": "60.4 M", "old": ""}
+    assert [row["env_steps"] for row in rows(several)][:3] == [20_000_000, 60_400_000, ""]
 
 
 def test_runs_whose_tasks_differ_are_refused():

@@ -1,5 +1,6 @@
 """The command `minimax-evaluate` (also `evaluate.py`): evaluates trained runs on held-out tasks or against others."""
 
+import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 from rich.console import Console
 from rich.progress import track
 
@@ -49,6 +51,7 @@ from minimax_lib.store.evaluations import (
 )
 from minimax_lib.store.folder import differences
 from minimax_lib.store.saved import Run, find_run, restore
+from minimax_lib.store.tables import read_table
 from minimax_lib.trees import mapped
 
 Groups = Mapping[str, Sequence[Run]]  # by label: runs that are pooled as seeds
@@ -310,8 +313,17 @@ def side_by_side(groups: Groups, found: Mapping[Path, tuple[int, Scores]]) -> li
             interval = (float(band[0]), float(band[1])) if band else None
             improvement = Improvement(float(improvement_probability(*both)), interval)
         updates = tuple(found[path][0] for path in paths)
-        methods.append(MethodRuns(label, tuple(run.name for run in runs), updates, scores, improvement))
+        taken = np.mean([env_steps_of(run, update) for run, update in zip(runs, updates, strict=True)])
+        methods.append(MethodRuns(label, tuple(run.name for run in runs), updates, scores, improvement, float(taken)))
     return methods
+
+
+def env_steps_of(run: Run, update: int) -> float:
+    """The environment steps of a seed of the run up to this update, the mean over its seeds; NaN if nobody knows."""
+    if not run.folder.metrics.exists():
+        return math.nan
+    rows = [row for row in read_table(run.folder.metrics)[1] if row.get("update") == str(update)]
+    return float(np.mean([float(row.get("env_steps", "nan")) for row in rows])) if rows else math.nan
 
 
 def measure_of(settings: EvaluateSettings, run: Run, runner: EvalRunner, console: Console) -> Measure:

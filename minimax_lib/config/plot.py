@@ -46,8 +46,9 @@ class PlotSettings(Grouped):
     metrics: tuple[str, ...] = ()
     """Learning curves to draw: columns of metrics.csv, and held_out/COLUMN or held_out/TASK/COLUMN of eval.csv.
     Empty: return, solved_rate, held_out/solved_rate."""
-    x: Literal["updates", "env_steps", "seconds"] = "updates"
-    """What curves are drawn against."""
+    x: Literal["updates", "env_steps", "seconds"] = "env_steps"
+    """What curves are drawn against. Methods that score levels take more environment steps for an update than others,
+    so only env_steps compares them fairly."""
     smooth: int = 1
     """Log intervals over which curves of the training are averaged (moving mean, each seed by itself); 1: none."""
     score: str = "solved_rate"

@@ -30,8 +30,9 @@ class ReportSettings(Grouped):
     """The file. One that is there and was not written by minimax-report is kept; the new one gets a number."""
     title: str = ""
     """Title of the report; empty: the methods and how many runs there are."""
-    x: Literal["updates", "env_steps", "seconds"] = "updates"
-    """What curves are drawn against."""
+    x: Literal["updates", "env_steps", "seconds"] = "env_steps"
+    """What curves are drawn against. Methods that score levels take more environment steps for an update than others,
+    so only env_steps compares them fairly."""
     tasks: tuple[str, ...] = ()
     """Held-out tasks, or groups of them, of which the report shows an episode; empty: up to four for validation. More
     tasks take longer, and make the file larger. training_list: the run's own list of levels."""

@@ -1,6 +1,7 @@
 """Methods side by side on the same tasks, or on the same random levels: tables for people, and the numbers as CSV."""
 
 import dataclasses
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -31,6 +32,7 @@ class MethodRuns:
     updates: tuple[int, ...]  # of their checkpoints
     scores: Scores
     improvement: Improvement | None = None  # None for the first method
+    env_steps: float = math.nan  # of a seed up to its checkpoint, with those that only scored levels; NaN: not known
 
     @property
     def rows(self) -> tuple[str, ...]:
@@ -74,7 +76,7 @@ def task_table(title: str, methods: Sequence[MethodRuns]) -> Table:
 
 
 def method_table(methods: Sequence[MethodRuns]) -> Table:
-    """A row a method: the solved rate over all tasks, and how often it is better than the first."""
+    """A row a method: environment steps, the solved rate over all tasks, how often it is better than the first."""
     table = Table(title="All tasks", title_justify="left", caption_justify="left")
     table.add_column("method", overflow="fold")
     if len(methods) > 1:
@@ -82,16 +84,21 @@ def method_table(methods: Sequence[MethodRuns]) -> Table:
             f"better than {methods[0].label}: the probability that one of its seeds solves more of a task than a seed "
             "of the other (ties count half)"
         )
-    columns = ["seeds", "mean", "IQM", "interval, or\neach seed, %"]
+    columns = ["seeds", "steps\nof a seed", "mean", "IQM", "interval, or\neach seed, %"]
     for column in (*columns, *([f"better than\n{methods[0].label}"] if len(methods) > 1 else [])):
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", no_wrap=True)  # the names are folded instead
     for method in methods:
         rates = method.scores["solved_rate"]
         found = summarise(rates)
         spread = spread_cells(rates, found.interval) or [""]
-        cells = [str(found.n_seeds), percent(found.mean), percent(found.iqm), *spread]
+        cells = [str(found.n_seeds), steps_cell(method.env_steps), percent(found.mean), percent(found.iqm), *spread]
         table.add_row(method.label, *cells, *([improvement_cell(method.improvement)] if len(methods) > 1 else []))
     return table
+
+
+def steps_cell(n: float) -> str:
+    """A number of environment steps, in millions."""
+    return "" if math.isnan(n) else f"{n / 1e6:,.1f} M" if n >= 1e5 else f"{n:,.0f}"
 
 
 def seeds_of(method: MethodRuns) -> str:
@@ -137,6 +144,7 @@ def rows(methods: Sequence[MethodRuns]) -> Iterator[dict[str, Any]]:
             found = summarise(_rates(method, task))
             low, high = found.interval or ("", "")
             row = {"task": task, "method": method.label, "n_seeds": found.n_seeds}
+            row |= {"env_steps": "" if math.isnan(method.env_steps) else round(method.env_steps)}
             row |= {"mean": found.mean, "iqm": found.iqm, "low": low, "high": high}
             better = method.improvement if task == ALL_TASKS else None
             p_low, p_high = (better and better.interval) or ("", "")
