@@ -124,7 +124,8 @@ def files_of_the_pages(tmp_path_factory) -> Path:
     """A folder in which the files are that the pages speak of."""
     folder = tmp_path_factory.mktemp("reader")
     (folder / "configs").symlink_to(ROOT / "minimax_lib" / "configs")
-    (folder / "benchmarks").symlink_to(ROOT / "benchmarks")
+    for name in ("benchmarks", "docs"):
+        (folder / name).symlink_to(ROOT / name)
     for page in GUIDES:
         for name in CONFIG.findall(text_of(page)):
             path = folder / "runs" / name / "config.yaml"
@@ -522,9 +523,34 @@ def test_the_python_of_the_page_on_opponents_is_that_of_its_file(monkeypatch):
     exec(compile(check, "opponents.md", "exec"), names)
 
 
+def test_the_python_of_the_tutorials_is_that_of_their_files(tmp_path, monkeypatch):
+    """And every line that a curriculum adds to the script, but for its imports, is explained."""
+    *parts, last = [text for _, text in python_blocks(DOCS / "tutorials.md")]
+    files = {
+        name: (DOCS / "examples" / f"{name}.py").read_text(encoding="utf-8") for name in ("task_gymnasium_ppo", "doors")
+    }
+    own = [text for text in parts if text in files["task_gymnasium_ppo"]]
+    added = [line for line in files["task_gymnasium_ppo"].splitlines() if "  # TASKS" in line and "import" not in line]
+    assert len(added) <= 11
+    assert all(any(line in text for text in own) for line in added)
+    assert [text in files["doors"] for text in parts[len(own) :]] == [True, True]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "FAMILIES", dict(registry.FAMILIES))
+    asked = []
+    monkeypatch.setattr(minimax_lib.testing.envs, "check_environment", lambda *given: asked.append(given))
+    exec(
+        compile(
+            last.replace("jax.vmap(env.sample_level)", "jax.jit(jax.vmap(env.sample_level))"), "tutorials.md", "exec"
+        ),
+        {},
+    )
+    assert Path("doors.png").stat().st_size > 1000
+    assert len(asked) == 1
+
+
 def test_every_page_with_python_is_run_or_compared_with_the_code():
     run = {"README.md", "environments.md", "gridworld.md", "curricula.md", "extending.md", "loading.md", "pictures.md"}
-    run |= {"plotting.md", "portable.md", "tasks.md", "opponents.md", "plr_on_one_page.md"}
+    run |= {"plotting.md", "portable.md", "tasks.md", "opponents.md", "plr_on_one_page.md", "tutorials.md"}
     assert {page.name for page in GUIDES if python_blocks(page)} <= run
 
 
