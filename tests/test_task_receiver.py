@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,13 @@ from test_attempts import MODES, B, N, Paying, Told, play
 import minimax_lib
 from minimax_lib.portable.host import Host
 from minimax_lib.tasks import TSCL, Uniform
-from minimax_lib.tasks.spaces import Discrete
+from minimax_lib.tasks.spaces import Discrete, Product
 
 gymnasium = pytest.importorskip("gymnasium")
 
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv  # noqa: E402
 
+from minimax_lib.portable.check import check_tasks  # noqa: E402
 from minimax_lib.portable.export import gymnasium_env  # noqa: E402
 from minimax_lib.portable.task_receiver import TaskReceiver, as_option  # noqa: E402
 from minimax_lib.portable.task_vector import TaskVectorEnv  # noqa: E402
@@ -188,7 +190,7 @@ from minimax_lib.portable.host import Host
 from minimax_lib.portable.task_receiver import TaskReceiver, as_seed
 from minimax_lib.portable.task_vector import TaskVectorEnv
 from minimax_lib.tasks import TSCL
-from minimax_lib.tasks.spaces import Discrete
+from minimax_lib.tasks.spaces import Discrete, Product
 
 
 class OfJax(gymnasium.Env):
@@ -237,3 +239,39 @@ def test_a_process_that_hangs_in_jax_ends_with_a_line_that_says_what_to_do(conte
         assert done.returncode != 0
         assert "JAX hangs in such a copy: start the environments with AsyncVectorEnv(" in done.stderr
         assert "RuntimeError: the process of an environment has ended" in done.stderr
+
+
+class Deaf(Paying):
+    """It takes no notice of its task."""
+
+    def reset(self, *, seed=None, options=None):
+        return super().reset(options={"task": 0})
+
+
+class Later(Paying):
+    """Its first observation is the same for all tasks."""
+
+    def reset(self, *, seed=None, options=None):
+        return 0 * super().reset(options=options)[0], {}
+
+
+@pytest.mark.parametrize("space", [Discrete(N), Product((Discrete(2), Discrete(3)), ("a", "b"))])
+def test_tasks_that_make_no_difference_are_noticed_before_the_training(space):
+    number = as_option if isinstance(space, Discrete) else lambda task: {"options": {"task": task["a"] + 2 * task["b"]}}
+    for env in (Paying(3), Later(3)):
+        check_tasks(env, space, number)
+    with pytest.raises(
+        ValueError, match=r"\d tasks bring the same observations and rewards in 32 steps: .*reset\(options="
+    ):
+        check_tasks(Deaf(3), space, number)
+
+
+@pytest.mark.parametrize("env", [Paying, Later, Deaf])
+def test_tasks_that_make_no_difference_are_noticed_in_the_training(env):
+    makers = [lambda: TaskReceiver(env(3), None, Discrete(N), as_option)] * 8
+    envs = TaskVectorEnv(SyncVectorEnv(makers), Host(Uniform(N)))
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            envs.reset()
+    assert sum("the same first observation" in str(warning.message) for warning in found) == (env is not Paying)

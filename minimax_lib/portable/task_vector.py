@@ -1,6 +1,7 @@
 """The trainer's side: Gymnasium vector environments whose tasks a `Host` chooses."""
 
 import contextlib
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space, iterate
+from jax.tree import leaves as tree_leaves
 
 from minimax_lib.portable import encodings
 from minimax_lib.portable.evaluation import EvaluationHost
@@ -26,6 +28,7 @@ from minimax_lib.portable.task_receiver import (
     reset_arguments,
 )
 
+ENOUGH = 4  # different tasks whose equal observations are no accident
 Progress = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
@@ -56,6 +59,7 @@ class TaskVectorEnv(VectorWrapper):
         self.rows = RowTasks(host, self.num_envs, "ahead" if within_episodes else chosen.get(self.mode, "at_reset"))
         self._within_episodes = within_episodes
         self._opens = np.zeros(self.num_envs, bool)  # the next step opens an episode
+        self._compares = True  # at the first reset
         if isinstance(envs.unwrapped, AsyncVectorEnv | SyncVectorEnv):  # neither tells its environments their rows
             envs.unwrapped.set_attr("index", list(range(self.num_envs)))
 
@@ -75,6 +79,9 @@ class TaskVectorEnv(VectorWrapper):
             obs, infos = self.env.reset(seed=seed, options=options)
         self.rows.check_all_said(infos, TASK)
         self.rows.check(infos.get(TASK), infos.get(f"_{TASK}"))
+        if self._compares:
+            self._compares = False
+            warn_of_equal_tasks(obs, self.rows.task)
         return obs, infos
 
     def evaluating(self, tasks: Any = None) -> contextlib.AbstractContextManager[None]:
@@ -176,6 +183,18 @@ class TaskResets(VectorWrapper):
     def report_rollout(self, value: Any, last_value: Any, reward: Any = None, logits: Any = None) -> None:
         """See `TaskVectorEnv.report_rollout`."""
         self.rows.report_rollout(value, last_value, reward, logits)
+
+
+def warn_of_equal_tasks(obs: Any, tasks: Any) -> None:
+    """A warning if rows with many different tasks [B, ...] see the same [B, ...]: the tasks may not reach them."""
+    rows = [str(encodings.rows_of(tasks, i)) for i in range(encodings.n_rows(tasks))]
+    leaves = [np.asarray(leaf) for leaf in tree_leaves(obs)]
+    if len(set(rows)) >= ENOUGH and all((leaf == leaf[:1]).all() for leaf in leaves):
+        warnings.warn(
+            f"{len(set(rows))} tasks bring the same first observation: does the environment take notice of them? "
+            "(minimax_lib.portable.check.check_tasks tries it out)",
+            stacklevel=3,
+        )
 
 
 def flagged(infos: Mapping[str, Any], name: str) -> np.ndarray:
