@@ -10,8 +10,6 @@ import pytest
 from minimax_lib.curricula.base import Plan, level_batch
 from minimax_lib.curricula.levels.accel import ACCEL
 from minimax_lib.curricula.levels.designed import PAIRED, Teacher
-from minimax_lib.curricula.levels.dr import DR
-from minimax_lib.curricula.levels.episode_replay import EpisodePLR
 from minimax_lib.curricula.levels.plr import PLR
 from minimax_lib.curricula.levels.sfl import SFL
 from minimax_lib.curricula.scores import SCORES
@@ -240,11 +238,6 @@ def test_every_curriculum_that_restarts_levels(name):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (
-            DR(n_parallel=4, levels_per_row=2),
-            "runner.levels_per_row is 2: it must be 1, since each episode has its own level",
-        ),
-        (EpisodePLR(n_parallel=4, levels_per_row=2), "it must be 1, since each episode has its own level here"),
         (PLR(n_parallel=4, levels_per_row=2, n_evals=2), "it must be 1, since runner.n_evals is 2"),
         (PLR(n_parallel=4, levels_per_row=2, score="parameter_change"), "since the score looks at updates"),
         (SFL(n_parallel=4, levels_per_row=2, n_scored=8, n_kept=2), None),

@@ -81,9 +81,10 @@ def check(config: Config) -> tuple[Config, Program, EvalRunner]:
 
 
 def doubts(config: Config) -> list[str]:
-    """What is possible but hardly meant."""
+    """A line for each setting that is allowed but probably a mistake."""
     found = []
-    given, needed = config.runner.rollouts_per_batch, -(-config.env.max_steps // config.runner.n_steps)
+    given = vars(config.runner).get("rollouts_per_batch")  # None where the method has no such setting
+    needed = -(-config.env.max_steps // config.runner.n_steps)
     if given is not None and given < needed:
         found.append(
             f"runner.rollouts_per_batch is {given}: episodes of more than {given * config.runner.n_steps} steps never "

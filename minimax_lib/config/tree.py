@@ -131,10 +131,22 @@ def build(cls: type, tree: Tree, path: str = "", default: Any = None, registry: 
         settings = cls(**values)
     except ValueError as error:
         raise ValueError(in_full(str(error), path)) from None
-    for name in tree:
-        if name not in hints and name not in RETIRED:
+    for name, value in tree.items():
+        if name not in hints and name not in RETIRED and not _is_constant(cls, name, value, path):
             raise _unknown_setting(name, path, settings, registry)
     return settings
+
+
+def _is_constant(cls: type, name: str, value: Any, path: str) -> bool:
+    """Whether `value` is the constant that `cls` has in place of a setting of its bases, or the default there.
+
+    Files of earlier versions hold it. ValueError if it is of the wrong type.
+    """
+    for base in filter(dataclasses.is_dataclass, cls.__mro__[1:]):
+        hint = setting_hints(base).get(name)
+        if hint is not None:
+            return convert(value, hint, f"{path}{name}") in (getattr(cls, name), defaults_of(base)[name])
+    return False
 
 
 def in_full(message: str, path: str) -> str:

@@ -1,7 +1,7 @@
 """Curricula over levels and opponents at once: any curriculum of levels, and any of opponents, drawn independently."""
 
 import dataclasses
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from minimax_lib.curricula.base import Curriculum, LevelBatch, Plan, Students
 from minimax_lib.curricula.levels.dr import RandomLevels
 from minimax_lib.curricula.levels.generators import GENERATORS
 from minimax_lib.curricula.outcome import Outcome
-from minimax_lib.curricula.settings import RolloutSettings
+from minimax_lib.curricula.settings import RestartedRollouts
 from minimax_lib.envs.base import Environment
 from minimax_lib.envs.restarts import QueuedLevels
 from minimax_lib.opponents import bank as banks
@@ -216,8 +216,10 @@ def check_game(env: Any) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class SelfPlayMethod(RolloutSettings, OpponentBank):
+class SelfPlayMethod(RestartedRollouts, OpponentBank):
     """A game for two: levels from one curriculum, opponents from a bank of the student's own copies."""
+
+    levels_per_row: ClassVar[int] = 1  # type: ignore[misc]  # each row has an opponent, chosen together with its level
 
     levels: Annotated[Any, GENERATORS] = RandomLevels()
     """The curriculum of levels."""

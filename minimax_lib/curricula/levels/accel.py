@@ -19,7 +19,7 @@ from minimax_lib.curricula.levels.generators import GENERATORS
 from minimax_lib.curricula.levels.parallel import Parallel
 from minimax_lib.curricula.levels.plr import PLRCurriculum, PLRSettings, PLRState
 from minimax_lib.curricula.outcome import Outcome
-from minimax_lib.curricula.settings import RolloutSettings
+from minimax_lib.curricula.settings import RestartedRollouts
 from minimax_lib.envs.base import Environment, Level
 from minimax_lib.envs.registry import editing_of
 from minimax_lib.registry import unknown_name
@@ -190,7 +190,7 @@ class ACCELSettings(PLRSettings):
 
 
 @dataclasses.dataclass(frozen=True)
-class ACCEL(RolloutSettings, ACCELSettings):
+class ACCEL(RestartedRollouts, ACCELSettings):
     """ACCEL: replayed levels are mutated, and the children compete for the buffer."""
 
     n_students: int = 1

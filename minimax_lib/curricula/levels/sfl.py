@@ -21,7 +21,7 @@ from minimax_lib.curricula.base import (
     level_batch,
 )
 from minimax_lib.curricula.outcome import Outcome
-from minimax_lib.curricula.settings import RolloutSettings
+from minimax_lib.curricula.settings import RestartedRollouts
 from minimax_lib.envs.base import Environment, Level, sample_levels
 
 
@@ -165,7 +165,7 @@ class SFLSettings:
 
 
 @dataclasses.dataclass(frozen=True)
-class SFL(RolloutSettings, SFLSettings):
+class SFL(RestartedRollouts, SFLSettings):
     """Sampling for learnability: train on the levels that are solved about half of the time."""
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ from minimax_lib import axes
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.curricula.base import Curriculum, LevelBatch, Plan, Students, level_batch
 from minimax_lib.curricula.outcome import Outcome
-from minimax_lib.curricula.settings import RolloutSettings, check_one_agent
+from minimax_lib.curricula.settings import QueuedRollouts, check_one_agent
 from minimax_lib.curricula.tasks.listed import begun_by
 from minimax_lib.envs.base import Environment, Level
 from minimax_lib.envs.restarts import LevelQueue, QueuedLevels
@@ -103,7 +103,7 @@ class BoxTasks(Curriculum):
 
 
 @dataclasses.dataclass(frozen=True)
-class BoxMethod(RolloutSettings):
+class BoxMethod(QueuedRollouts):
     """Levels from a box of parameters, each for one episode; a curriculum decides which part of the box they come from.
 
     For environments whose levels are points of a box: Pendulum, and Gymnax with env.vary.

@@ -10,7 +10,7 @@ import numpy as np
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.curricula.base import Curriculum
 from minimax_lib.curricula.scores import SCORES, Score, check_score
-from minimax_lib.curricula.settings import RolloutSettings
+from minimax_lib.curricula.settings import QueuedRollouts
 from minimax_lib.curricula.tasks.agents import AgentTasks
 from minimax_lib.curricula.tasks.evaluation import LifeEvaluation, TaskEvaluation
 from minimax_lib.curricula.tasks.listed import Tasks, listed_levels
@@ -57,7 +57,7 @@ class TaskSettings(AttemptScoring):
 
 
 @dataclasses.dataclass(frozen=True)
-class TasksMethod(RolloutSettings, TaskSettings):
+class TasksMethod(QueuedRollouts, TaskSettings):
     """A fixed list of levels. At the end of every episode, a task curriculum draws the next one.
 
     Where each agent of the environment has its own task (`with_tasks`), it draws those in place of levels.
