@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tiny_run import tiny_config, tiny_states
 
-from docs.make.metrics import GAMES, RESULTS
+from docs.make.metric_tables import GAMES, RESULTS
 from minimax_lib.commands.evaluate import found_runs, main
 from minimax_lib.config import save_yaml, to_dict
 from minimax_lib.config.evaluate import parse

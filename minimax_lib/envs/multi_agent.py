@@ -56,7 +56,8 @@ def agents_opening(
     none = jnp.zeros(n, bool)
     alive = jnp.ones(n, bool) if playing is None else playing
     reward = jnp.zeros(n, jnp.float32)
-    return agents_transition(obs, reward, alive, none, none, jnp.zeros((), bool), progress, facts, attempt)
+    over = jnp.zeros((), bool)
+    return agents_transition(obs, reward, alive, none, none, over, progress, facts=facts, attempt=attempt)
 
 
 def agents_transition(
@@ -67,10 +68,13 @@ def agents_transition(
     truncated: jax.Array,
     over: jax.Array,
     progress: Any = None,
-    facts: dict[str, Any] | None = None,
-    attempt: Attempt | None = None,
+    **more: Any,
 ) -> AgentTimeStep:
-    """The time step that follows the agents' actions. Without `progress`, see `envs.base.transition`."""
+    """The time step that follows the agents' actions. Without `progress`, see `envs.base.transition`.
+
+    `more` may be `facts`, numbers f32[G] by name, and `attempt`.
+    """
+    facts = more.pop("facts", None) or {}
     return AgentTimeStep(
         obs=obs,
         reward=jnp.asarray(reward, jnp.float32),
@@ -79,8 +83,8 @@ def agents_transition(
         truncated=jnp.asarray(truncated, bool),
         over=jnp.asarray(over, bool),
         progress=None if progress is None else jnp.asarray(progress, jnp.float32),
-        facts={name: jnp.asarray(fact, jnp.float32) for name, fact in (facts or {}).items()},
-        attempt=attempt,
+        facts={name: jnp.asarray(fact, jnp.float32) for name, fact in facts.items()},
+        **more,
     )
 
 

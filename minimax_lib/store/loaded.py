@@ -355,9 +355,8 @@ class LoadedRun:
         return dict(zip(held_out.names, played, strict=True))
 
     def _held_out(self, tasks: Sequence[str]) -> HeldOut:
-        protocol = self.config.eval.protocol
-        tasks = tasks_of_run(tasks, self.config.runner)
-        return make_held_out(self.env, tasks, **({} if protocol is None else {"protocol": protocol}))
+        rules = {} if self.config.eval.protocol is None else {"protocol": self.config.eval.protocol}
+        return make_held_out(self.env, tasks_of_run(tasks, self.config.runner), **rules)
 
     def _played(self, env: Environment, levels: Level, key: jax.Array, greedy: bool) -> list[Episode]:
         """An episode on each of `levels` [R, ...]."""
@@ -367,9 +366,8 @@ class LoadedRun:
 
     def draw(self, levels: Level, captions: Sequence[str] = (), columns: int = 6) -> np.ndarray:
         """u8[H, W, 3]: the levels [n, ...] as episodes open on them; ValueError where the environment draws none."""
-        n = tree_size(levels)
-        levels = jax.tree.map(jnp.asarray, levels)
-        states = jax.device_get(opened(self.env, jax.random.split(jax.random.key(0), n), levels))
+        keys = jax.random.split(jax.random.key(0), tree_size(levels))
+        states = jax.device_get(opened(self.env, keys, jax.tree.map(jnp.asarray, levels)))
         return drawn(self.env, jax.tree.map(lambda x: x[None], states), captions, columns)
 
 
