@@ -17,7 +17,7 @@ from minimax_lib.curricula.levels.accel import ACCEL
 from minimax_lib.curricula.levels.designed import PAIRED, Teacher
 from minimax_lib.curricula.levels.dr import DR, DomainRandomisation
 from minimax_lib.curricula.levels.plr import PLR
-from minimax_lib.curricula.levels.sfl import SFL
+from minimax_lib.curricula.levels.sfl import SFLMethod
 from minimax_lib.curricula.outcome import RolloutOutcome
 from minimax_lib.curricula.scores import SCORES
 from minimax_lib.curricula.settings import RolloutSettings
@@ -256,7 +256,7 @@ METHODS = {
     "dr": DR(n_parallel=16, n_steps=N_STEPS),
     "robust plr": PLR(n_parallel=16, n_steps=N_STEPS, **BUFFER),
     "accel": ACCEL(n_parallel=16, n_steps=N_STEPS, **BUFFER, n_edits=3),
-    "sfl": SFL(n_parallel=16, n_steps=N_STEPS, every=20, n_scored=64, n_kept=16),
+    "sfl": SFLMethod(n_parallel=16, n_steps=N_STEPS, every=20, n_scored=64, n_kept=16),
     "paired": PAIRED(n_parallel=16, n_steps=N_STEPS, teacher=SMALL_TEACHER),
 }
 

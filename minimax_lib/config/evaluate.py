@@ -174,7 +174,7 @@ def show_help() -> NoReturn:
     first = (Flag("--help", "", "Show this text."),)
     # The name of some run, since there are no settings without one. It is no default.
     example = EvaluateSettings(run=("runs/my-run",))
-    (section,) = sections(example, "The evaluation", {"tasks": NOTE_ON_TASKS}, first=first)
-    run = next(flag for flag in section.flags if flag.name == "--run")
+    ((title, flags),) = sections(example, "The evaluation", {"tasks": NOTE_ON_TASKS}, first=first)
+    run = next(flag for flag in flags if flag.name == "--run")
     needed = dataclasses.replace(run, meaning=run.meaning.replace("(default: runs/my-run)", "(must be given)"))
-    show_flags(USAGE, [dataclasses.replace(section, flags=[needed if flag is run else flag for flag in section.flags])])
+    show_flags(USAGE, [(title, [needed if flag is run else flag for flag in flags])])

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar
 
 from minimax_lib.registry import Registry
 from minimax_lib.settings import settings_of
@@ -26,17 +26,6 @@ from minimax_lib.tasks.weighted import Weighted
 
 SCORES: Registry[Any] = Registry("score", {}, elsewhere={"pace": "parameter_change", "pvl": "positive_value_loss"})
 """What a score can be. `curricula.scores` fills it: a score is a function of what students do."""
-
-
-class TaskCurriculumSettings(Protocol):
-    """What the registry holds: a frozen dataclass, whose fields are flags."""
-
-    divides: ClassVar[bool]
-    """Of several devices, each may have a core for a part of the list. Otherwise all have the same, for all of it."""
-
-    def build(self, n_tasks: int) -> TaskCurriculum:
-        """The curriculum of a list of `n_tasks` tasks."""
-        ...
 
 
 def core_of(settings: Any, n_tasks: int, name: Callable[[int], str] = str) -> TaskCurriculum:
@@ -174,6 +163,8 @@ class SequentialSettings:
         return Sequential(n_tasks, stages, self.conditions, self.loop)
 
 
+# An entry is a frozen dataclass, whose fields are flags. Its `build(n_tasks)` returns a `TaskCurriculum`. It may say
+# `divides = True`: each of several devices then has a core for its part of the list. Otherwise all have the same core.
 TASK_CURRICULA: Registry[Any] = Registry(
     "task curriculum",
     {

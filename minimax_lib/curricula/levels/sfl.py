@@ -165,9 +165,12 @@ class SFLSettings:
 
 
 @dataclasses.dataclass(frozen=True)
-class SFL(RestartedRollouts, SFLSettings):
+class SFLMethod(RestartedRollouts, SFLSettings):
     """Sampling for learnability: train on the levels that are solved about half of the time."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_rows(self.levels_per_batch)
+
+
+SFL = SFLMethod  # the name that it had
