@@ -243,8 +243,8 @@ def test_methods_are_put_side_by_side(runs, monkeypatch, capsys):
     words = ("--compare", "a", "b", "c", "--opponents", "random", "--n-episodes", 20, "--out", "all.csv")
     assert evaluate(root, monkeypatch, *words) == 0
     printed = capsys.readouterr().out
-    assert "selfplay: 20 sampled games on each task in each seat" in printed
-    assert "dr: 20 sampled games on each task in each seat" in printed
+    assert "selfplay: 20 sampled games on each held-out task in each seat" in printed
+    assert "dr: 20 sampled games on each held-out task in each seat" in printed
     assert [row["opponent"] for row in read(root / "c/evaluations/matches/update4-against-random.csv")] == [
         *("selfplay",) * 3,
         "random",

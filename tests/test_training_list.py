@@ -108,7 +108,7 @@ def test_levels_of_a_list_are_padded_to_those_of_other_tasks(env, other):
         ("TrainingList0", "a list must have at least 1"),
         (
             "TrainingList8-5",
-            "'TrainingList8-5': the levels of this list have the tasks TrainingList8-0, TrainingList8-1",
+            "'TrainingList8-5': the levels of this list are called TrainingList8-0, TrainingList8-1",
         ),
         ("TrainingLists8", "unknown held-out task 'TrainingLists8'"),
         ("training_list", "the list of levels of a run: here, name its length, as TrainingList4000"),

@@ -54,7 +54,7 @@ TRAINING: tuple[MetricTable, ...] = (
         "episodes),\nthey are means over all episodes that ended in the interval.",
         {
             "return": "mean undiscounted return of the first student; of an unfinished episode, the return so far",
-            "solved_rate": "share of episodes that ended with their task done; an unfinished one is not solved",
+            "solved_rate": "share of episodes whose progress was 1 at the end; an unfinished one is not solved",
             "unfinished": "share of episodes that were cut off by the end of the rollout",
             "episodes": "number of episodes that ended in a step of the runner",
         },
@@ -283,7 +283,7 @@ EVALUATIONS = MetricTable(
         "seed": "seed of the run",
         "task": "held-out task; TrainingDistribution is fresh random levels",
         "return": "mean undiscounted return of the first student's whole episodes",
-        "solved_rate": "share of these episodes that ended with their task done",
+        "solved_rate": "share of these episodes whose progress was 1 at the end",
         "facts/<fact>": "mean of what else the environment reports of an episode, as in `metrics.csv`",
     },
 )
@@ -294,15 +294,15 @@ RESULTS = MetricTable(
     {
         "seed": "seed of the run",
         "task": "held-out task; with `--robust` the share of the levels, as in `worst 1%`",
-        "solved_rate": "share of episodes that ended with their task done (with `--robust` also called the win rate)",
+        "solved_rate": "share of episodes whose progress was 1 at the end (with `--robust` also called the win rate)",
         "return": "mean undiscounted return; not with `--robust`",
         "length": "mean number of steps of an episode; not with `--robust`",
         "facts/<fact>": "mean of what else the environment reports of an episode; not with `--robust`",
         "n_worst": "with `--robust`: number of levels in this share, over which the row is a mean",
         "update": "gradient updates of the checkpoint that was evaluated",
-        "n_episodes": "episodes on each task, or on each level in each of the two evaluations of `--robust`",
+        "n_episodes": "episodes on each held-out task, or on each level in each of the two evaluations of `--robust`",
         "actions": "`sampled` from the policy, or `greedy`",
-        "protocol": "published rules of the tasks, where `--protocol` was given",
+        "protocol": "published rules of the held-out tasks, where `--protocol` was given",
         "evaluation_seed": "`--seed` of the evaluation",
         "student": "which student of a population, from 0",
         "n_levels": "with `--robust`: number of levels in all",
@@ -314,7 +314,7 @@ PRINTED = MetricTable(
     "The end of training and evaluate.py print tables that are in no file.",
     {
         "solved rate": "mean over the seeds of `solved_rate`",
-        "IQM": "interquartile mean of `solved_rate`: mean of the middle half of all seeds and tasks",
+        "IQM": "interquartile mean of `solved_rate`: mean of the middle half of all seeds and held-out tasks",
         "95% bootstrap interval": "of the IQM, by the bootstrap over whole seeds; from 5 seeds on",
         "each seed, %": "`solved_rate` of each seed, where there are too few for an interval",
         "levels": "with `--robust`: as `n_worst`",
@@ -328,7 +328,7 @@ GAMES = MetricTable(
     "evaluations/matches/*.csv",
     "`minimax-evaluate --opponents` writes a row for each seed, opponent and held-out task. The columns of\n"
     "`evaluations/` that say how it was measured are there too. The file of all against all, whose name ends with\n"
-    "`matrix`, has a row for each player, opponent and task, with all seeds of a player together. It is the `--out`\n"
+    "`matrix`, has a row for each player, opponent and map, with all seeds of a player together. It is the `--out`\n"
     "of `--compare`.",
     {
         "seed": "seed of the run; not in a matrix",
@@ -343,7 +343,7 @@ GAMES = MetricTable(
         "draw": "share of games with equal returns",
         "loss": "share of the other games",
         "length": "mean number of steps of a game",
-        "elo": "in a matrix: the player's Elo, from its games on all tasks",
+        "elo": "in a matrix: the player's Elo, from its games on all maps",
         "elo_low": "lower end of its 95% interval, by the bootstrap over games",
         "elo_high": "its upper end",
     },
@@ -351,9 +351,9 @@ GAMES = MetricTable(
 
 COMPARED = MetricTable(
     "comparison.csv",
-    "`minimax-evaluate --compare` writes a row for each task and method, and one for each method over all tasks. With\n"
-    "`--robust` it has a row for each share of the levels instead. The columns of `evaluations/` that say how it was\n"
-    "measured are there too.",
+    "`minimax-evaluate --compare` writes a row for each held-out task and method, and one for each method over all of\n"
+    "them. With `--robust` it has a row for each share of the levels instead. The columns of `evaluations/` that say\n"
+    "how it was measured are there too.",
     {
         "method": "the runner, and the settings in which methods of one runner differ; or what `--label` or `--by` say",
         "n_seeds": "number of seeds, of all runs of the method",
@@ -361,8 +361,8 @@ COMPARED = MetricTable(
         "iqm": "interquartile mean of `solved_rate`",
         "low": "lower end of the 95% bootstrap interval of `iqm`; empty with fewer than 5 seeds",
         "high": "its upper end",
-        "better_than": "the first method, in the rows of all tasks; empty in others",
-        "probability": "that a seed of this method solves more of a task than a seed of the first; ties count half",
+        "better_than": "the first method, in the rows of all held-out tasks; empty in others",
+        "probability": "that a seed solves more than a seed of the first method, mean over held-out tasks; ties: half",
         "probability_low": "lower end of its 95% bootstrap interval; empty with fewer than 5 seeds",
         "probability_high": "its upper end",
         "updates": "number of updates of the checkpoints",
@@ -376,7 +376,7 @@ CURVES = MetricTable(
     "does the same: a W&B run for each seed, whose step is `update`.",
     {
         "<metric>": "a column of `metrics.csv`, under its own name",
-        "<task>/<metric>": "a column of `eval.csv`, behind the name of its task",
+        "<task>/<metric>": "a column of `eval.csv`, behind the name of its held-out task",
         "pictures/<name>": "W&B alone: pictures of `--pictures-every`, and `agent` of the report after training",
     },
 )

@@ -337,7 +337,7 @@ def has_colours() -> bool:
 
 
 def walked(settings: PlaySettings) -> Callable[[], Walk]:
-    """What makes the walk; ValueError where there is no such task, or no way to show the environment."""
+    """What makes the walk; ValueError where there is no such held-out task, or no way to show the environment."""
     held_out = make_held_out(settings.env, settings.task) if settings.task else None
     env = unwrapped(settings.env if held_out is None else held_out.env)
     check_playable(env)
@@ -354,7 +354,7 @@ def walked(settings: PlaySettings) -> Callable[[], Walk]:
 
 
 def watched(settings: PlaySettings) -> Callable[[], Watch]:
-    """What makes the agent's walk; ValueError where there is no such run or task, or no way to show it."""
+    """What makes the agent's walk; ValueError where there is no such run or held-out task, or no way to show it."""
     from minimax_lib.store.loaded import opened_run
     from minimax_lib.store.saved import find_run
 

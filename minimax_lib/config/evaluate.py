@@ -53,21 +53,21 @@ class EvaluateSettings(Grouped):
     """Instead of held-out tasks: files of your own levels, or folders of them. AMaze reads mazes as text (.txt) and as
     arrays of NumPy (.npz)."""
     opponents: tuple[str, ...] = ()
-    """Play a game for two against these, on the tasks and in both seats: random, bot (the environment's script), bank
-    (the copies of the student that the run keeps), folders of runs, their checkpoints, or names of trained agents. With
-    several, all meet all, and there are Elo ratings."""
+    """Play a game for two against these, on the held-out tasks and in both seats: random, bot (the environment's
+    script), bank (the copies of the student that the run keeps), folders of runs, their checkpoints, or names of
+    trained agents. With several, all meet all, and there are Elo ratings."""
     n_episodes: int | None = None
-    """Episodes on each task, for each seed; none: 100, and with --robust 10 on each level. With --opponents, so many in
-    each seat."""
+    """Episodes on each held-out task, for each seed; none: 100, and with --robust 10 on each level. With --opponents,
+    so many in each seat."""
     greedy: bool = False
     protocol: str | None = None
-    """Published rules that the tasks follow, where there are several (AMaze: minimax, dcd); none: their default."""
+    """Published rules of the held-out tasks, where there are several (AMaze: minimax, dcd); none: their default."""
     checkpoint: int | Literal["latest"] = "latest"
     """The checkpoint, by its number of updates."""
     student: int = 0
     robust: bool = False
-    """Instead of the tasks, play random levels that can be solved, and report the solved rate on the worst of them: the
-    levels are ranked by one evaluation and reported from a second (CVaR; Rutherford et al. 2024)."""
+    """Instead of held-out tasks, play random levels that can be solved, and report the solved rate on the worst of
+    them: one evaluation ranks the levels, and a second one gives the rate (CVaR; Rutherford et al. 2024)."""
     n_levels: int = RobustProtocol.n_levels
     """Levels with --robust."""
     most_steps: int = 1_000_000_000
@@ -124,12 +124,12 @@ class EvaluateSettings(Grouped):
 
     @property
     def episodes(self) -> int:
-        """Episodes on each task, or on each level."""
+        """Episodes on each held-out task, or on each level."""
         return self.n_episodes or (EPISODES_ON_LEVELS if self.robust else EPISODES_ON_TASKS)
 
     @property
     def suite(self) -> Evaluation:
-        """The evaluation on tasks."""
+        """The evaluation on held-out tasks."""
         levels = tuple(f"{path}/" if Path(path).is_dir() else path for path in self.levels)
         return Evaluation(
             tasks=levels or self.tasks, n_episodes=self.episodes, greedy=self.greedy, protocol=self.protocol

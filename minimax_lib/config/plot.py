@@ -20,7 +20,7 @@ FIGURES = {
     "curves": "learning curves",
     "complexity": "level metrics of what was trained on",
     "held_out": "bars by held-out task",
-    "aggregates": "mean, median, IQM and optimality gap over tasks",
+    "aggregates": "mean, median, IQM and optimality gap over held-out tasks",
     "improvement": "probability of improvement between methods",
     "profiles": "performance profiles",
     "opponents": "wins against opponents that minimax-evaluate --opponents has played",
@@ -53,7 +53,7 @@ class PlotSettings(Grouped):
     score: str = "solved_rate"
     """Column of evaluations that is compared: solved_rate, return, or another one."""
     optimum: float = 1.0
-    """The score above which a task counts as done, for the optimality gap."""
+    """The score above which a held-out task counts as done, for the optimality gap."""
     tasks: tuple[str, ...] = ()
     """Held-out tasks to look at; empty: all but TrainingDistribution and lists of training."""
     held_out: str = "auto"

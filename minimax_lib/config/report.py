@@ -34,7 +34,7 @@ class ReportSettings(Grouped):
     """What curves are drawn against."""
     tasks: tuple[str, ...] = ()
     """Held-out tasks, or groups of them, of which the report shows an episode; empty: up to four for validation. More
-    tasks take longer, and make the file larger. training_list: the run's own list of levels."""
+    of them take longer, and make the file larger. training_list: the run's own list of levels."""
     greedy: bool = False
     n_levels: int = 12
     """Levels in a gallery: the best of the level buffer, or designs of the teacher; 0: no galleries."""

@@ -73,7 +73,7 @@ class ScoreSettings:
     """Held-out tasks, or groups of them. Each trial must be evaluated on them (its setting eval.tasks). training_list:
     the trial's own list of levels."""
     measure: Literal["solved_rate", "return"] = "solved_rate"
-    """What is averaged over the tasks."""
+    """The number that is averaged over the held-out tasks."""
     evaluation: Literal["last", "best"] = "last"
     """Which evaluation of the run counts: the last, or the one with the highest mean over seeds. The best of many is
     too high by chance: compare trials by it that were evaluated equally often."""

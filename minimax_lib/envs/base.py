@@ -255,9 +255,9 @@ class HeldOut(Protocol):
 
     @property
     def env(self) -> Environment:
-        """What the tasks are played in; mostly the environment of training itself."""
+        """The environment in which they are played; mostly that of training itself."""
         ...
 
     def sample(self, key: jax.Array, n_episodes: int) -> Level:
-        """Levels [len(names), n_episodes, ...], one draw an episode (fixed tasks repeat the same level)."""
+        """Levels [len(names), n_episodes, ...], one draw for each episode (a fixed one repeats its level)."""
         ...

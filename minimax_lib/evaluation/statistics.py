@@ -22,11 +22,11 @@ Statistic = Callable[..., np.ndarray]  # statistic(values, axis=...)
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """The mean and the interquartile mean of all seeds and tasks, with an interval."""
+    """The mean and the interquartile mean of all seeds and held-out tasks, with an interval."""
 
     n_seeds: int
     mean: float
-    iqm: float  # mean of the middle half of all seeds x tasks
+    iqm: float  # mean of the middle half of all seeds x held-out tasks
     interval: tuple[float, float] | None  # `bootstrap_interval` of `iqm`; None with fewer than MIN_SEEDS seeds
 
 

@@ -234,7 +234,7 @@ def held_out_part(groups: Sequence[Group]) -> "Markup":
 
 
 def held_out_table(groups: Sequence[Group], scores: ComparedScores) -> "Markup":
-    """A row a task and one for all tasks: mean, IQM, interval or seeds, and return, of each group."""
+    """A row for each held-out task and one for all: mean, IQM, interval or seeds, and return, of each group."""
     try:
         returns = evaluated(groups, "return").groups
     except ValueError:  # not measured

@@ -36,7 +36,7 @@ class GroupScores:
 
 @dataclasses.dataclass(frozen=True)
 class ComparedScores:
-    """The scores of all groups on the same tasks, and where they are from."""
+    """The scores of all groups on the same held-out tasks, and where they are from."""
 
     groups: tuple[GroupScores, ...]
     measure: str

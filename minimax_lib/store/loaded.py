@@ -328,7 +328,7 @@ class LoadedRun:
         elif isinstance(level, str):
             held_out = self._held_out((level,))
             if len(held_out.names) > 1:
-                raise ValueError(f"level is {level!r}, a group of {len(held_out.names)} tasks: name one of them")
+                raise ValueError(f"level is {level!r}, a group of {len(held_out.names)}: name one of them")
             env, sampled = held_out.env, held_out.sample(k_level, 1)
             level = jax.tree.map(lambda x: x[0, 0], sampled)
         else:
