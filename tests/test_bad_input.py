@@ -156,7 +156,7 @@ def test_a_pipe_and_a_device_are_not_read(capsys):
 
 
 def test_the_bounds_leave_room_for_settings():
-    # Values that stand for each other are no fault, and a file may have long comments.
+    # Values that stand for each other are not faults, and a file may have long comments.
     Path("good.yaml").write_text(
         f"# {'x' * (MOST_BYTES - 200)}\nppo: &ppo {{lr: 1e-3}}\nrunner: {{teacher: {{ppo: *ppo}}}}\n"
     )

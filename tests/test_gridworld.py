@@ -539,7 +539,7 @@ def test_text_and_minigrids_arrays_come_back_as_they_went():
         (lambda: from_text(["> Kq G"]), "unknown cell 'Kq': .*did you mean"),
         (lambda: from_text(["> Kr:Kb G"]), "the cell 'Kr:Kb' holds something: only a box can"),
         (lambda: from_text(["> Br:Db G"]), "the cell 'Br:Db' holds something: only a box can"),
-        (lambda: from_text(["> ."]), "the text is no level of the task 'reach' .* reach needs a goal"),
+        (lambda: from_text(["> ."]), "the text is not a level of the task 'reach' .* reach needs a goal"),
         (lambda: from_text(["> G"], "pick"), r"unknown task 'pick': choose from .* \(did you mean 'pickup'\?\)"),
         (lambda: from_minigrid(np.zeros((2, 3, 3), np.uint8)), r"the cell at \[x, y\] = \[0, 0\] is object 0"),
         (lambda: make_env("GridWorld", family="empty_rom"), r"unknown family of levels 'empty_rom': .*did you mean"),

@@ -436,5 +436,5 @@ def test_a_run_is_found_again_from_another_folder_and_missed_when_it_has_gone(ru
     assert loaded.metrics
     copy.rename(tmp_path / "moved")
     for read in ("checkpoints", "archive", "metrics", "evals", "origins"):
-        with pytest.raises(ValueError, match="copy' is no folder any more: load the run again from where it is now"):
+        with pytest.raises(ValueError, match="copy' is not a folder any more: load the run again from where it is now"):
             getattr(loaded, read)

@@ -90,7 +90,7 @@ def test_in_python_too():
         ),
         (
             "--env Gymnax --runner paired --runner.teacher.design.n-walls 3",
-            "^runner.teacher.design.n_walls is no setting",
+            "^runner.teacher.design.n_walls is not a setting",
         ),
         (
             "--env Pendulum --runner paired --runner.teacher.design AMaze",

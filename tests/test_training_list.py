@@ -74,7 +74,7 @@ def test_a_list_is_a_task_for_each_difficulty():
     alone = make_held_out(Line(2.0), ["TrainingDistribution", "TrainingList8-2"])
     assert alone.names == ("TrainingDistribution", "TrainingList8-2")
     np.testing.assert_array_equal(alone.sample(KEY, 60).number[1], numbers[1])  # whatever is evaluated beside it
-    assert make_held_out(Line(0.5), ["TrainingList8"]).names == ("TrainingList8",)  # these are no labels
+    assert make_held_out(Line(0.5), ["TrainingList8"]).names == ("TrainingList8",)  # these are not labels
     assert make_held_out(Line(), ["TrainingList1"]).names == ("TrainingList1",)
 
 

@@ -39,7 +39,7 @@ POSITION = MetricTable(
     "The first columns of `metrics.csv`. It has a row for each log interval and seed.",
     {
         "update": "gradient updates of each student so far",
-        "clock": "steps of the runner so far; a step that only scores levels is no update",
+        "clock": "steps of the runner so far; a step that only scores levels is not an update",
         "seed": "seed of the run",
         "env_steps": "environment steps of this seed so far, those that only score too; each agent alive takes one",
         "seconds": "seconds of training since the run began, summed over its processes",

@@ -323,7 +323,9 @@ def check_terminal() -> None:
     """ValueError where there is nobody to press keys, or nothing to draw on."""
     for name, stream in (("input", sys.stdin), ("output", sys.stdout)):
         if stream is None or not stream.isatty():
-            raise ValueError(f"standard {name} is no terminal, which minimax-play needs: minimax-draw writes pictures")
+            raise ValueError(
+                f"standard {name} is not a terminal, which minimax-play needs: minimax-draw writes pictures"
+            )
     try:
         import termios  # noqa: F401
     except ImportError:

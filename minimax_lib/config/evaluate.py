@@ -25,7 +25,7 @@ USAGE = """Evaluates trained runs on held-out tasks: a table, and a CSV file in 
 * minimax-evaluate --run runs/x --opponents random bank      games for two: wins, draws and losses"""
 NOTE_ON_TASKS = "`minimax-train --list tasks` shows what there is for each environment."
 
-RANDOM, BOT, BANK = "random", "bot", "bank"  # opponents that are no runs
+RANDOM, BOT, BANK = "random", "bot", "bank"  # opponents that are not runs
 EPISODES_ON_TASKS, EPISODES_ON_LEVELS = 100, RobustProtocol.n_episodes
 
 # Settings that one of the two kinds of evaluation has no use for.
@@ -172,7 +172,7 @@ def _refuse_ignored(settings: EvaluateSettings, given: Tree) -> None:
 def show_help() -> NoReturn:
     """Prints every flag with its meaning and its default, and exits."""
     first = (Flag("--help", "", "Show this text."),)
-    # The name of some run, since there are no settings without one. It is no default.
+    # The name of some run, since there are no settings without one. It is not a default.
     example = EvaluateSettings(run=("runs/my-run",))
     ((title, flags),) = sections(example, "The evaluation", {"tasks": NOTE_ON_TASKS}, first=first)
     run = next(flag for flag in flags if flag.name == "--run")

@@ -280,7 +280,7 @@ def _unknown_setting(name: str, path: str, settings: Any, registry: Registry[Any
     if registry and owners:
         group, chosen = path.removesuffix("."), registry.name_of(type(settings))
         return ValueError(
-            f"{path}{name} is no setting of {chosen}; it belongs to {', '.join(owners)}: choose one with --{group}"
+            f"{path}{name} is not a setting of {chosen}; it belongs to {', '.join(owners)}: choose one with --{group}"
         )
     siblings = [f"{path}{sibling}" for sibling in setting_hints(type(settings))]
     known = [*siblings, *flat(to_tree(settings), path)]

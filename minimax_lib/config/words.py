@@ -71,7 +71,7 @@ def _refuse_repetition(flags: Sequence[tuple[str, Words]]) -> None:
 
 def _without_negation(name: str, values: Words) -> tuple[str, Words]:
     group, dot, last = name.rpartition(".")
-    # With a value it is no negation: a setting may itself have a name that begins with no_.
+    # With a value it is not a negation: a setting may itself have a name that begins with no_.
     if values or not last.startswith("no_"):
         return name, values
     return group + dot + last.removeprefix("no_"), Words(("false",))

@@ -84,7 +84,7 @@ class RolloutOutcome:
         return score(seen)
 
     def steps(self, score: Score | None) -> Steps:
-        """See `Outcome`. ValueError for a score that is no mean over steps."""
+        """See `Outcome`. ValueError for a score that is not a mean over steps."""
         steps = self.runs.steps
         quantity = jnp.full_like(steps.reward, jnp.nan)
         if score is not None:

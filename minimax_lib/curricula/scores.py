@@ -314,7 +314,7 @@ def register_score(name: str, score: Score | Callable[[Experience], jax.Array], 
                 raise unknown_name(f"field of the score {name!r}", need, known)
         made = Score(score, **needs)
     _check_fields(name, made)
-    # A module that is imported again under another name makes an equal score, which is no conflict.
+    # A module that is imported again under another name makes an equal score, which is not a conflict.
     return SCORES[name] if name in SCORES and SCORES[name] == made else SCORES.register(name, made)
 
 

@@ -130,7 +130,7 @@ class QueuedRollouts(RolloutSettings):
     rollouts_per_batch: ClassVar[int] = 1  # type: ignore[misc]
 
 
-@functools.cache  # one class for one class: registering the same settings twice is no conflict
+@functools.cache  # one class for one class: registering the same settings twice is not a conflict
 def with_rollouts(settings: type) -> type:
     """A class with the fields of `settings` and those of `RolloutSettings`: a choice of --runner."""
     if issubclass(settings, RolloutSettings):

@@ -216,7 +216,7 @@ class Environment(BaseEnvironment):
 
 
 def check_derives(cls: type) -> None:
-    """ValueError where `cls` is no environment: it could not say which abilities it has."""
+    """ValueError where `cls` is not an environment: it could not say which abilities it has."""
     if not issubclass(cls, BaseEnvironment):
         raise ValueError(
             f"{cls.__name__} must derive from minimax_lib.envs.base.Environment (or multi_agent.MultiAgentEnvironment)"

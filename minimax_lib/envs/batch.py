@@ -100,7 +100,7 @@ class BatchEnv:
     """Steps `env` for A students on B levels, each level `n_evals` times: [A, R] with R = B * n_evals.
 
     Row b * n_evals + e is evaluation e of level b. All students get the same levels. Internally the rows are
-    one flat batch. ValueError where the environment's `resets_at_once` is no number of rows.
+    one flat batch. ValueError where the environment's `resets_at_once` is not a number of rows.
     """
 
     env: Environment

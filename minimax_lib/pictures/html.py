@@ -160,7 +160,7 @@ def write_page(path: Path, text: str) -> Path:
     line of a page is a fingerprint of the rest.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    content = text.encode(errors="replace")  # a run's texts may hold what is no letter
+    content = text.encode(errors="replace")  # a run's texts may hold what is not a letter
     content += f"<!-- minimax-report {hashlib.sha256(content).hexdigest()} -->\n".encode()
     for number in itertools.count(1):
         place = path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")

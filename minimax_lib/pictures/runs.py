@@ -103,7 +103,7 @@ def settings_of(folder: RunFolder) -> dict[str, Any]:
 
 
 def check_is_run(path: Path, agents: Iterable[str] = ()) -> None:
-    """ValueError in one line, with what to name instead (or one of `agents`), where `path` is no folder of a run."""
+    """ValueError in one line, with what to name instead (or one of `agents`), where `path` is not a folder of a run."""
     if path.is_file():
         is_in_run = RunFolder(path.parent).config.exists()
         hint = f"say {path.parent}" if is_in_run else f"{path.parent}/*/ names folders alone"
@@ -169,7 +169,7 @@ def find_groups(
 
     A run that a pattern finds has its name as label. The others are grouped by the settings `by`, or by method. `read`
     opens a folder.
-    ValueError in one line for what is no run, is asked for twice, or would pool a seed with itself.
+    ValueError in one line for what is not a run, is asked for twice, or would pool a seed with itself.
     """
     paths: dict[Path, Path] = {}  # resolved -> as given
     for folder in map(Path, folders):

@@ -161,7 +161,7 @@ class LoadedRun:
     def _folder(self) -> RunFolder:
         """The folder. ValueError where it has gone: then its tables are not empty, but missing."""
         if not self.path.is_dir():
-            raise ValueError(f"{str(self.path)!r} is no folder any more: load the run again from where it is now")
+            raise ValueError(f"{str(self.path)!r} is not a folder any more: load the run again from where it is now")
         return self.run.folder
 
     @property
@@ -388,7 +388,7 @@ def _columns(path: Path) -> dict[str, np.ndarray]:
 
 
 def _column(cells: list[str]) -> np.ndarray:
-    """Numbers, NaN where a cell is empty; text if some cell is no number."""
+    """Numbers, NaN where a cell is empty; text if some cell is not a number."""
     try:
         return np.array([float(cell or "nan") for cell in cells])
     except ValueError:

@@ -9,7 +9,7 @@ from flax import struct
 class Results(struct.PyTreeNode):
     """What became of M attempts, in the order in which they ended (by step, then by row).
 
-    An entry that is not `valid` is no ended attempt. It may still have a score: that of the beginning of an attempt
+    An entry that is not `valid` is not an ended attempt. It may still have a score: that of the beginning of an attempt
     which goes on.
     """
 

@@ -133,7 +133,7 @@ class Sequential:
         nowhere = jnp.full(results.valid.shape, -1, jnp.int32)
         progress, stage_of = in_order(one, (state.progress, nowhere), results.valid)
         states, taken = list(state.stages), jnp.zeros(results.valid.shape, bool)
-        # An entry that is no ended attempt may have a score. It belongs to the stage that is current at the end.
+        # An entry that is not an ended attempt may have a score. It belongs to the stage that is current at the end.
         stage_of = jnp.where(results.valid, stage_of, progress.stage)
         for i, stage in enumerate(self.stages):
             own = _places(stage, self.n_tasks)[results.task]

@@ -115,7 +115,7 @@ class BoxMethod(QueuedRollouts):
     def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
         if not env.level_box:
             raise ValueError(
-                f"runner is box, and the levels of {type(env).__name__} are no points of a box: it must be an "
+                f"runner is box, and the levels of {type(env).__name__} are not points of a box: it must be an "
                 "environment with ranges of parameters, as Pendulum, or Gymnax with --env.vary gravity=5:15"
             )
         check_one_agent("box", env)

@@ -23,7 +23,7 @@ def check_bool(name: str, value: object) -> None:
 
 
 def check_view_size(value: object) -> None:
-    """ValueError if the setting is no side of a view: odd, and from 3 to 31."""
+    """ValueError if the setting is not a side of a view: odd, and from 3 to 31."""
     check_int("view_size", value, 3)
     assert isinstance(value, int)
     if value % 2 == 0:

@@ -89,7 +89,7 @@ def among(actions: int, action: jax.Array) -> jax.Array:
 
 
 def check_actions(actions: Sequence[str]) -> None:
-    """ValueError for a name that is no action, for one that is given twice, and for none at all."""
+    """ValueError for a name that is not an action, for one that is given twice, and for none at all."""
     if not actions:
         raise ValueError(f"actions=(): name at least one of {', '.join(ACTIONS)}")
     for i, action in enumerate(actions):
