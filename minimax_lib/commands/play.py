@@ -47,12 +47,12 @@ class Game(Protocol):
         ...
 
     def tick(self) -> None:
-        """Goes on by itself, `wait` seconds after the last time."""
+        """Goes on without a key, `wait` seconds after the last time."""
         ...
 
     @property
     def wait(self) -> float | None:
-        """Seconds until it goes on by itself; None if it waits for a key."""
+        """Seconds until it goes on; None if it waits for a key."""
         ...
 
     @property
@@ -308,7 +308,7 @@ def prepared(words: Sequence[str]) -> tuple[PlaySettings, Callable[[], Game]]:
 
 
 def play(request: tuple[PlaySettings, Callable[[], Game]]) -> int:
-    """Makes the game and shows it until somebody leaves; the exit status."""
+    """Makes the game and shows it until the user leaves; the exit status."""
     settings, make = request
     keep_compiled_programs(settings.compilation_cache)
     print("a moment ...", end="\r", flush=True)
@@ -320,7 +320,7 @@ def play(request: tuple[PlaySettings, Callable[[], Game]]) -> int:
 
 
 def check_terminal() -> None:
-    """ValueError where there is nobody to press keys, or nothing to draw on."""
+    """ValueError where there is no keyboard, or no screen to draw on."""
     for name, stream in (("input", sys.stdin), ("output", sys.stdout)):
         if stream is None or not stream.isatty():
             raise ValueError(

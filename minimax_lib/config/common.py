@@ -16,8 +16,8 @@ class Explained:
     """The meaning of settings that several commands have, for their help."""
 
     plugins: tuple[str, ...] | None
-    """Modules to import first, which register what the runs use; what a run's folder names is never imported by itself.
-    None: a run with plugins is refused."""
+    """Modules to import first, which register what the runs use. Modules that a run's folder names are imported only if
+    they are named here. None: a run with plugins is refused."""
     compilation_cache: str
     """Folder that keeps compiled programs: auto (your cache folder, or $JAX_COMPILATION_CACHE_DIR), none, or a path."""
     greedy: bool

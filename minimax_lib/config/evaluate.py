@@ -76,7 +76,7 @@ class EvaluateSettings(Grouped):
     seed: int = 0
     """Seed of the evaluation."""
     out: str = "comparison.csv"
-    """File for the numbers of --compare. One that is there is kept; the new one gets a number."""
+    """File for the numbers of --compare. An existing file is kept; the new one gets a number."""
     plugins: tuple[str, ...] | None = None
     compilation_cache: str = "auto"
 
@@ -152,7 +152,7 @@ def parse(words: Sequence[str]) -> EvaluateSettings:
 
 
 def _refuse_ignored(settings: EvaluateSettings, given: Tree) -> None:
-    """ValueError for a flag that is given, and that this kind of evaluation does not look at."""
+    """ValueError for a flag that is given although this kind of evaluation ignores it."""
     if "opponents" in given and not settings.opponents:
         raise ValueError(f"opponents is empty: it must be {RANDOM}, {BOT}, {BANK} or folders of runs")
     only_robust = [(name, "is for --robust only: add that, or leave it out") for name in ONLY_ROBUST]

@@ -39,7 +39,7 @@ class PlotSettings(Grouped):
     figures: tuple[str, ...] = tuple(FIGURES)
     """What to draw."""
     out: str = "plots"
-    """Folder for the figures. A file that is there and was not written by minimax-plot is kept; the new one gets a
+    """Folder for the figures. An existing file that minimax-plot did not write is kept; the new one gets a
     number."""
     format: tuple[str, ...] = ("png",)
     """Formats of the pictures: png, pdf, svg."""
@@ -49,7 +49,7 @@ class PlotSettings(Grouped):
     x: Literal["updates", "env_steps", "seconds"] = "updates"
     """What curves are drawn against."""
     smooth: int = 1
-    """Log intervals over which curves of the training are averaged (moving mean, each seed by itself); 1: none."""
+    """Log intervals over which curves of the training are averaged (moving mean, each seed alone); 1: none."""
     score: str = "solved_rate"
     """Column of evaluations that is compared: solved_rate, return, or another one."""
     optimum: float = 1.0

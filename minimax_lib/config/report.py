@@ -27,7 +27,7 @@ class ReportSettings(Grouped):
     """Which runs, and what the report shows of them."""
 
     out: str = "report.html"
-    """The file. One that is there and was not written by minimax-report is kept; the new one gets a number."""
+    """The file. An existing file that minimax-report did not write is kept; the new one gets a number."""
     title: str = ""
     """Title of the report; empty: the methods and how many runs there are."""
     x: Literal["updates", "env_steps", "seconds"] = "updates"

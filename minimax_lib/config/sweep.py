@@ -76,7 +76,7 @@ class ScoreSettings:
     """The number that is averaged over the held-out tasks."""
     evaluation: Literal["last", "best"] = "last"
     """Which evaluation of the run counts: the last, or the one with the highest mean over seeds. The best of many is
-    too high by chance: compare trials by it that were evaluated equally often."""
+    too high by chance: compare only trials that were evaluated equally often."""
 
     def __post_init__(self) -> None:
         if not self.tasks:
@@ -258,7 +258,8 @@ def labelled(value: Any) -> dict[str, str]:
 def base_of(name: str, fixed: Tree) -> Tree:
     """What the configuration called `name` says, without where its runs go; `fixed` are the settings of all trials.
 
-    The report at the end of a run is off, unless either says otherwise: in a sweep nobody sees it, and it is compiled.
+    The report at the end of a run is off, unless either says otherwise: in a sweep it is not seen, and it costs a
+    compilation.
     """
     path = located(name)
     said = merged([(path, read_yaml(path))], fixed)

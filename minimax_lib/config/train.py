@@ -87,7 +87,7 @@ class Config:
     wandb: Wandb = dataclasses.field(default_factory=Wandb)
     """Curves and pictures in Weights & Biases; needs the extra `wandb`."""
     plugins: tuple[str, ...] = ()
-    """Modules to import first, which register environments, models, runners of your own. On --resume, by flag only."""
+    """Modules to import first, which register your environments, models and runners. On --resume, by flag only."""
     compilation_cache: str = "auto"
     """Folder that keeps compiled programs: auto (your cache folder, or $JAX_COMPILATION_CACHE_DIR), none, or a path.
     On --resume, by flag only."""
@@ -192,7 +192,7 @@ def load_yaml(path: str | Path) -> Config:
 
 def import_plugins(modules: tuple[str, ...]) -> None:
     """Imports the modules, from the current folder too; ValueError for one that is not there or does not work."""
-    # The installed command does not look in the current folder by itself. At the end of the path, a file there cannot
+    # The installed command does not look in the current folder. At the end of the path, a file there cannot
     # take the place of a package.
     if modules and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())

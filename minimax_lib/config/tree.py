@@ -242,7 +242,7 @@ def _checked_choice(
     if isinstance(value, str):
         return _build_value(value, Annotated[Any, registry], path, default)
     known = next((other for other in registries if type(value) in map(other.__getitem__, other.names())), None)
-    # Settings of a class that nobody has registered are taken in Python: they only have no name.
+    # Settings of a class that is not registered are taken in Python: they only have no name.
     if known not in (None, registry) or not dataclasses.is_dataclass(value):
         what = f", settings of a {known.kind}" if known else ""
         raise ValueError(

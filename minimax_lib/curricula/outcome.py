@@ -156,7 +156,7 @@ class RolloutOutcome:
 
     def _optimum(self) -> jax.Array:
         if self.optimal_returns is None:
-            raise ValueError("a score looks at the best return of a level, and nobody here knows it")
+            raise ValueError("a score looks at the best return of a level, which is not known here")
         return self.optimal_returns(self.agent.gamma)
 
     def _change(self) -> jax.Array:

@@ -98,7 +98,7 @@ def maximised_negative_advantage(x: Experience) -> jax.Array:
     counts = (finishes if x.valid is None else finishes & x.valid).astype(jnp.float32)
     total = by_level((-x.clipped * counts).sum(axis=0), x.n_evals).sum(axis=-1)
     mean = total / jnp.maximum(by_level(counts.sum(axis=0), x.n_evals).sum(axis=-1), 1.0)
-    # Without this, the levels that nobody can solve would be the highest: there the value is too high until the end.
+    # Without this, unsolvable levels would be the highest: there the value is too high until the end.
     solved = jnp.where(x.episodes.solved > 0, mean, 0.0)
     return finished(x, mean_of(x.episodes.count > 0, solved))
 
@@ -247,7 +247,7 @@ SHIPPED: dict[str, Score] = {
     "mna": Score(
         maximised_negative_advantage,
         needs_clipped=True,
-        meaning="minus the advantage, clipped as it grows; 0 on levels that nobody has solved",
+        meaning="minus the advantage, clipped as it grows; 0 on levels that were never solved",
     ),
     # Monette et al. 2025 (NCC)
     "exact_regret": Score(
@@ -256,10 +256,10 @@ SHIPPED: dict[str, Score] = {
         mixes_scales=True,
         meaning="best discounted return of the level - that of the students, at least 0; AMaze only",
     ),
-    # Of no paper. It is high on levels that nobody can solve.
+    # Of no paper. It is high on levels that cannot be solved.
     "negative_advantage": per_step(
         lambda x: jnp.maximum(-x.advantage, 0.0),
-        meaning="max(-advantage, 0); highest on levels that nobody can solve: choose mna",
+        meaning="max(-advantage, 0); highest on levels that cannot be solved: choose mna",
     ),
     # Dennis et al. 2020 (PAIRED), Jiang et al. 2023 (minimax)
     "return": Score(mean_return, meaning="mean return of the students"),

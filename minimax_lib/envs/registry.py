@@ -155,7 +155,7 @@ def teacher_of(env: Environment) -> Any:
 
 
 def editing_of(env: Environment) -> Editing:
-    """How the levels of `env` are edited; ValueError where nobody has registered it."""
+    """How the levels of `env` are edited; ValueError where that is not registered."""
     editing = _editing_of(env)
     if editing is None:
         known = ", ".join(cls.__name__ for cls, family in FAMILIES.items() if family.editing)  # type: ignore[attr-defined]

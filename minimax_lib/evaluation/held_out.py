@@ -123,7 +123,7 @@ class EvalRunner:
 
     @functools.cached_property
     def draw(self) -> jax.stages.Wrapped:
-        """The levels [S, M * E, ...] of the evaluations with `keys` [S]. Compiled once for all who share this runner.
+        """The levels [S, M * E, ...] of the evaluations with `keys` [S]. Compiled once for all callers of this runner.
 
         Drawing consists of many small operations, different ones for each task. As a part of the program that plays, it
         took three quarters of its compile time. Here it is compiled with little effort.

@@ -43,7 +43,7 @@ def hardware_line(n_devices: int, model: Any) -> str:
         parts.append(f"host {host}")
     if jax.process_count() > 1:
         parts.append(f"{jax.process_count()} processes")
-    # A model of somebody else's may have no such setting.
+    # The model of a plugin may have no such setting.
     if getattr(model, "dtype", None):
         parts.append(f"network in {model.dtype}")
     precision = getattr(jax.config, "jax_default_matmul_precision", None)

@@ -367,7 +367,7 @@ all_finite = jax.jit(finite, static_argnums=1, compiler_options=LEAST_EFFORT)
 
 def begun(work: Callable[[], T]) -> "Future[T]":
     """The future result of `work`, which runs in its own thread."""
-    # `shutdown` does not wait here. The thread ends by itself when the work is done.
+    # `shutdown` does not wait here. The thread ends when the work is done.
     worker = ThreadPoolExecutor(max_workers=1)
     try:
         return worker.submit(work)

@@ -1,4 +1,4 @@
-"""Who plays in a meeting: students from checkpoints, copies from banks, rules; and who meets whom."""
+"""The players of a meeting (students from checkpoints, copies from banks, rules), and the pairs that meet."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ class Member:
 
 
 def members_of(meeting: Meeting, console: Console) -> list[Member]:
-    """Everybody who plays. Reads the checkpoints; CheckpointError where that is impossible."""
+    """All players. Reads the checkpoints; CheckpointError where that is impossible."""
     settings = meeting.settings
     players: dict[str, Player] = {}
 
@@ -126,7 +126,7 @@ def at(tree: Any, *place: int) -> Any:
 
 
 def pairs_of(members: Sequence[Member]) -> list[Pair]:
-    """Who meets whom: everybody those of other groups, and a copy its own student alone."""
+    """The pairs that meet: players of different groups, and each copy with its own student."""
 
     def meet(one: Member, other: Member) -> bool:
         if other.copy is None and one.copy is None:

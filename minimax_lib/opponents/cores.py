@@ -44,7 +44,7 @@ class FromBank(Weighted):
     live_share = 0.0
 
     def init(self, key: jax.Array) -> Record:
-        """The record of a new bank, for who has none."""
+        """The record of a new bank."""
         return first_record(self.n_tasks)
 
     def preference(self, record: Record) -> jax.Array:

@@ -268,7 +268,7 @@ def _short(heading: str) -> str:
 
 
 def best_score(groups: Sequence[Group]) -> str:
-    """The solved rate of each group on held-out tasks, for the line under the title; empty if nobody knows."""
+    """The solved rate of each group on held-out tasks, for the line under the title; empty if not known."""
     try:
         scores = evaluated(groups)
     except ValueError:

@@ -22,7 +22,7 @@ from minimax_lib.store.folder import RunFolder, completed, no_such_run
 from minimax_lib.store.origin import Origin, begun_by_this_version, read_origins
 from minimax_lib.store.tables import read_table
 
-KEYS = ("update", "clock", "seed", "env_steps", "seconds", "steps_per_second")  # columns that are no metric
+KEYS = ("update", "clock", "seed", "env_steps", "seconds", "steps_per_second")  # columns that are not metrics
 METHOD = ("env", "model", "runner", "ppo", "n_updates")  # settings that make a method; runs of one are its seeds
 NOT_SET = "not set"
 
@@ -206,7 +206,7 @@ def _matching(pattern: str, given: Sequence[Path]) -> list[Path]:
         # What else lies beside the runs is none of them.
         if (path / "config.yaml").exists():
             found.setdefault(path.resolve(), path)
-    # The whole name of a trained agent. As a pattern, * would find agents that nobody thinks of.
+    # The whole name of a trained agent. As a pattern, * would find agents that are not meant.
     if not found and pattern in shipped_agents():
         return [shipped_agents()[pattern]]
     return list(found.values())

@@ -1,4 +1,4 @@
-"""What a trained agent does: actions in a loop of somebody else's, and whole episodes."""
+"""What a trained agent does: actions in the user's own loop, and whole episodes."""
 
 import dataclasses
 import functools

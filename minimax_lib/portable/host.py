@@ -38,9 +38,9 @@ class Host:
     asked for together, nor on `draw_ahead`, the most that are drawn at once. Results wait until there are `flush` of
     them, or until a draw that they could change. All is computed on the CPU.
 
-    With `together`, the tasks that are drawn at once are drawn from one state, as in the compiled loop those of a
-    rollout. Some curricula read how long ago each task was begun. They are cheaper so, but ages stand still meanwhile,
-    and the sequence depends on `draw_ahead`.
+    With `together`, the tasks that are drawn at once are drawn from one state, as the compiled loop draws those of a
+    rollout. This is cheaper for curricula that read how long ago each task was begun. But ages stand still between
+    these draws, and the sequence depends on `draw_ahead`.
     """
 
     def __init__(
@@ -277,7 +277,7 @@ class Host:
     def state_dict(self) -> dict[str, np.ndarray]:
         """All that a later draw depends on, as NumPy arrays by name: for `numpy.savez(file, **host.state_dict())`.
 
-        Attempts under way are no part of it: nobody can go on with them elsewhere.
+        Attempts under way are not part of it: they cannot go on elsewhere.
         """
         counts = {"drawn": np.array(self.n_drawn), "waiting": np.array(self._n_waiting)}
         arrays = flat("core", self._begun()) | flat("waiting", self._waiting) | flat("n", counts)

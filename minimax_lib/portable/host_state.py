@@ -14,7 +14,7 @@ import numpy as np
 from minimax_lib.messages import one_line, printable
 
 VERSION = 2
-# Version 1 had no checksums. It also saved the attempts under way, which nobody can go on with.
+# Version 1 had no checksums. It also saved the attempts under way, which cannot go on.
 LEFT_OUT = {1: ("tally.", "books[", "steps["), VERSION: ()}
 HEADING = ("version", "settings", "checksums")
 

@@ -163,7 +163,7 @@ def _not_found(hosts: Hosts, error: Exception) -> str:
     unset = {"coordinator": not hosts.coordinator, "n_processes": hosts.n_processes is None}
     unset["process"] = hosts.process is None
     names = [f"--hosts.{name.replace('_', '-')}" for name, is_unset in unset.items() if is_unset]
-    hint = f" (give {', '.join(names)}: JAX does not find it by itself here)" if names else ""
+    hint = f" (give {', '.join(names)}: JAX does not find it here)" if names else ""
     return f"the processes of the run do not come together: {one_line(error)}{hint}"
 
 

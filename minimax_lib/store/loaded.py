@@ -57,9 +57,9 @@ def load_run(
     in a folder of that name comes first. Of an agent, as of an archived update (`LoadedRun.archive`) there are the
     parameters alone.
 
-    `plugins` are modules to import first. What the folder names is never imported by itself: a run with plugins is
-    refused unless `plugins` is given, and `plugins=()` goes on without. Nothing in the folder is changed. ValueError in
-    one line where there is no such run, or not that checkpoint, seed or student of it.
+    `plugins` are modules to import first. Modules that the folder names are imported only if they are named here: a run
+    with plugins is refused unless `plugins` is given, and `plugins=()` goes on without. Nothing in the folder is
+    changed. ValueError in one line where there is no such run, or not that checkpoint, seed or student of it.
     """
     check_settings()
     path = located_run(Path(path).expanduser())
@@ -318,8 +318,8 @@ class LoadedRun:
     def play(self, level: Level | str | None = None, key: jax.Array | None = None, greedy: bool = False) -> Episode:
         """An episode of the agent on `level`: one of the environment, the name of a held-out task, or a random one.
 
-        The same `key` gives the same episode; without one it is `jax.random.key(0)`. In a game for two, a task says who
-        sits in the other seat. On any other level it is a random player, and the seats are drawn.
+        The same `key` gives the same episode; without one it is `jax.random.key(0)`. In a game for two, a
+        held-out task brings the player of the other seat. On other levels a random player sits there, in a random seat.
         """
         k_level, k_play = jax.random.split(jax.random.key(0) if key is None else key)
         env = self._env_for_one()

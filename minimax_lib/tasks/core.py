@@ -39,7 +39,7 @@ class TaskCurriculum(Protocol):
 
     @property
     def reads_scores(self) -> bool:
-        """Whether `update` reads the scores of attempts. If it does not, nobody computes them."""
+        """Whether `update` reads the scores of attempts. If it does not, they are not computed."""
         ...
 
     def init(self, key: jax.Array) -> Any:

@@ -12,7 +12,7 @@ from minimax_lib.registry import unknown_name
 from minimax_lib.tasks.names import number_of, numbers_by_name
 
 Missing = Literal["refuse", "boring"]
-# (name of a task, rates f[N]) -> N times whether that task is still interesting to somebody who can do the named one
+# (name of a task, rates f[N]) -> N times whether that task is still interesting to an agent that can do the named one
 Rule = Callable[[str, np.ndarray], Sequence[bool] | None]
 
 

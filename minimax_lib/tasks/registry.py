@@ -63,7 +63,7 @@ class OnlineSettings(_Online):
     """How rates are taken from training instead of evaluations. A mixin, named before the curriculum's own settings."""
 
     unseen: Unseen = "keep"
-    """What a task counts as that was not tried since the last update. keep: as before. zero: never solved, as in
+    """The rate of a task that was not tried since the last update. keep: as before. zero: never solved, as in
     Syllabus."""
 
     def build(self, n_tasks: int) -> TaskCurriculum:
@@ -90,7 +90,7 @@ class OmniSettings:
     """A JSON file {"0": {"1": true, ...}, ...}: whether task 1 is still interesting to a student that can do task 0.
     If the environment has names for its tasks, they may stand in place of the numbers. Empty: nothing is boring."""
     missing: Missing = "refuse"
-    """What an entry means that is missing in a row. refuse: the file is wrong. boring: that task is boring."""
+    """Meaning of a missing entry in a row. refuse: the file is wrong. boring: that task is boring."""
     boring: float = 0.001
     """The weights of boring tasks are multiplied by it."""
 
@@ -124,7 +124,7 @@ class StratifiedSettings:
     inner: "Annotated[Any, TASK_CURRICULA]" = LearningProgressSettings()
     """The curriculum that gives the weights: any but plr and sequential."""
     metric: Metric = "success"
-    """What the best task of a stratum has most of: success, weight (score), or learnability."""
+    """The best task of a stratum has the highest success, weight (score) or learnability."""
     others: float = 0.001
     """The weights of the other tasks are multiplied by it."""
 

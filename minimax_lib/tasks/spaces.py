@@ -48,7 +48,7 @@ class TaskSpace(Protocol):
 
 
 class _Listed:
-    """What the spaces have in common whose tasks are numbered."""
+    """The common part of spaces whose tasks are numbered."""
 
     n: int
 

@@ -51,7 +51,8 @@ class Joining:
     def joined(self, clock: jax.Array, bank: Bank, student: Any) -> Bank:
         """The bank after a copy of `student` has joined it, where one is due."""
         due, slot = self.is_due(clock), banks.KEEP[self.keep](bank.record)
-        # One slot is written in any case, with what it holds if nobody is due. A branch would have to copy all of them.
+        # One slot is written in any case, with what it holds if no copy is due. A branch would have to copy all of
+        # them.
         params = jax.tree.map(lambda x, new: x.at[slot].set(jnp.where(due, new, x[slot])), bank.params, student)
         added = banks.add(Bank((), bank.record), (), self.keep)
         return Bank(params, tree_where(due, added.record, bank.record))
@@ -170,10 +171,10 @@ class OpponentBank:
     every: int = 100
     """Batches from one copy of the student to the next: steps of the runner's clock, also those that only score."""
     window: int = banks.WINDOW
-    """Latest games against each copy that the rate of wins is taken of."""
+    """Latest games against each copy from which its rate of wins is taken."""
     keep: Keep = "oldest"
-    """Whose place a new copy takes in a full bank. oldest: that of the oldest copy. spread: one is taken such that the
-    ages of the others stay roughly geometric; the first copy stays."""
+    """The copy that leaves a full bank when one joins. oldest: the oldest one. spread: one of them, so that the ages of
+    the others stay roughly geometric; the first copy stays."""
     greedy_opponents: bool = False
     """Opponents take their most likely action. Otherwise they sample, as the student does."""
 

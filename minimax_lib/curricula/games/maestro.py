@@ -88,7 +88,7 @@ class Maestro(Curriculum):
             old = getattr(state.buffers, name)
             return old.at[slot].set(jnp.where(due, getattr(none, name), old[slot]))
 
-        # The levels themselves may stay: nobody looks into a slot that is not filled.
+        # The levels themselves may stay: an empty slot is never read.
         return state.buffers.replace(**{name: emptied(name) for name in BOOKS})
 
     @property
@@ -139,7 +139,7 @@ class MaestroMethod(RestartedRollouts, OpponentBank):
     plr: PLRSettings = PLRSettings(capacity=500, min_fill=0.2)
     """How levels are replayed from a co-player's buffer."""
     uniform: float = 0.1
-    """Chance of any co-player alike. Otherwise it is the one in whose buffer is the highest score."""
+    """Chance that any co-player is drawn. Otherwise, it is the one whose buffer has the highest score."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -234,7 +234,7 @@ class _Contest(struct.PyTreeNode):
     """A full buffer, and the terms of its weights.
 
     The terms are carried from one iteration to the next, and only added up where the sums are compared. If a compiler
-    computed a product twice, it might round it in two ways: by itself, and as part of a fused multiply-add. Then no
+    computed a product twice, it might round it in two ways: alone, and as part of a fused multiply-add. Then no
     slot would have the lowest weight.
     """
 

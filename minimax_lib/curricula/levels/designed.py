@@ -156,7 +156,7 @@ class PAIRED(RestartedRollouts):
     n_students: int = 2
     """Students that play every level side by side."""
     teacher: Teacher = Teacher()
-    """Who designs the levels."""
+    """The teacher, which designs the levels."""
 
     def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
         return self.teacher.build(env, agent, n_rows, self.n_rollouts(env.max_steps))

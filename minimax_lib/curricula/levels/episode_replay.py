@@ -34,7 +34,7 @@ class EpisodeReplayState(struct.PyTreeNode):
     """What is remembered from one rollout to the next."""
 
     buffer: LevelBuffer
-    current: Level  # [R, ...], the levels that the rows are on: one of them may have left the buffer meanwhile
+    current: Level  # [R, ...], the levels that the rows are on: one of them may have left the buffer since
     slots: jax.Array  # i32[R], the buffer's slots that hold them; -1 if none does
     unfinished: Unfinished
 

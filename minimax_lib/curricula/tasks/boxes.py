@@ -81,7 +81,7 @@ class BoxTasks(Curriculum):
         self, key: jax.Array, clock: jax.Array, state: BoxTasksState, batch: LevelBatch, outcome: Outcome
     ) -> tuple[BoxTasksState, dict[str, jax.Array]]:
         drawn, steps = batch.context, outcome.steps(None)
-        nothing = jnp.zeros_like(steps.quantity)  # nobody reads scores, and NaN would stay in what is remembered
+        nothing = jnp.zeros_like(steps.quantity)  # scores are not read, and NaN would stay in what is remembered
         own, unfinished = results_of(steps.replace(quantity=nothing), state.unfinished, "stitch")
         begun, last = begun_by(batch.queue.numbers, steps.done)
         told = (drawn.task[begun], steps.done, own.replace(task=drawn.task[own.task]))

@@ -34,7 +34,7 @@ class TaskSettings(AttemptScoring):
     """Levels of the list. Level i is drawn with seed i, and is the same in every run. With the cores plr, tscl and
     uniform, each of several devices has a part of the list."""
     share: str = ""
-    """A level metric of whole numbers, such as difficulty. What weight the levels of each value have is reported."""
+    """A level metric of whole numbers, such as difficulty. The weight of the levels of each value is reported."""
     evaluate_every: int = 25
     """Updates between two evaluations of the tasks. Only for a core that decides by how often each task is solved."""
     evaluate_episodes: int = 4

@@ -23,7 +23,7 @@ Action = Literal[
 ]
 ACTIONS: tuple[Action, ...] = get_args(Action)
 RANDOM = "random"  # the layout of random levels
-# What the settings are that nobody has set. lanctot: the game of OpenSpiel's `laser_tag`, seen partially.
+# Values of settings that are not given. lanctot: the game of OpenSpiel's `laser_tag`, seen partially.
 PRESETS: dict[str, dict[str, Any]] = {
     "maestro": {
         "layout": RANDOM,
