@@ -204,7 +204,7 @@ def import_plugins(modules: tuple[str, ...]) -> None:
             importlib.import_module(module)
         except ImportError as error:
             raise ValueError(f"plugin {shown(module)} cannot be imported: {_reason(error)}") from None
-        # Somebody else's code, which may fail in any way; it may even end the process, as a script does.
+        # The user's code, which may fail in any way. It may even end the process, as a script does.
         except (Exception, SystemExit) as error:
             what = f"{type(error).__name__}{_place(error)}: {_reason(error)}"
             raise ValueError(f"plugin {shown(module)} cannot be imported: {what}") from None
@@ -216,6 +216,6 @@ def _reason(error: BaseException) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """Where in somebody's code an error was raised; empty if its message says so."""
+    """The place in a plugin where an error was raised; empty if its message says so."""
     frames = traceback.extract_tb(error.__traceback__)
     return "" if isinstance(error, SyntaxError) else f" in line {frames[-1].lineno} of {frames[-1].filename}"

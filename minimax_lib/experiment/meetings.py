@@ -83,7 +83,7 @@ def affordable(meeting: Meeting, members: Sequence[Member], say: Any) -> list[Pa
 
 
 def fares_printed(meeting: Meeting, label: str, members: Sequence[Member], table: CrossTable) -> Any:
-    """The table of one method against everybody."""
+    """The table of one method against all others."""
     settings = meeting.settings
     how = f"{settings.episodes} {'greedy' if settings.greedy else 'sampled'} games on each held-out task in each seat"
     mine = [i for i, member in enumerate(members) if member.group == label]

@@ -48,7 +48,7 @@ class FromBank(Weighted):
         return first_record(self.n_tasks)
 
     def preference(self, record: Record) -> jax.Array:
-        """f32[K], what the weights are in proportion to, none negative. Those of empty slots do not count."""
+        """f32[K], to which the weights are in proportion; none negative. Those of empty slots do not count."""
         raise NotImplementedError
 
     def weights(self, state: Record) -> jax.Array:

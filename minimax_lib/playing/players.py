@@ -66,7 +66,7 @@ class Trained:
 
 @dataclasses.dataclass(frozen=True)
 class RandomPlayer:
-    """All actions alike; of those that are allowed, where the observation says which are."""
+    """All allowed actions with the same chance."""
 
     env: MultiAgentEnvironment
 

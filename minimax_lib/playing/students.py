@@ -65,7 +65,7 @@ def facing(env: Rows, start: Start, duel: Any) -> Start:
 
 @dataclasses.dataclass(frozen=True)
 class CurrentStudents:
-    """`curricula.base.Students` with these parameters, who play a rollout of `n_steps` on any levels."""
+    """`curricula.base.Students` with these parameters. They play a rollout of `n_steps` on any levels."""
 
     env: Rows
     agent: AgentPop

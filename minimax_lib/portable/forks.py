@@ -30,7 +30,7 @@ def refuse_copies() -> None:
 
 
 def _after_fork() -> None:
-    """In the copy: code of others may use JAX there, so a thread watches whether it hangs."""
+    """In the copy: other code may use JAX there, so a thread watches whether it hangs."""
     global _is_copy
     _is_copy = xla_bridge.backends_are_initialized()
     if _is_copy:

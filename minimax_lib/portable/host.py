@@ -1,4 +1,4 @@
-"""A task curriculum for anybody's training.
+"""A task curriculum for other people's training.
 
 host = Host(core, seed=0)
 tasks = host.draw(n)                             what to play next
@@ -81,7 +81,7 @@ class Host:
 
     @property
     def device(self) -> Any:
-        """What computes all of this."""
+        """The device that computes all of this."""
         return programs.cpu()
 
     @property
@@ -115,11 +115,11 @@ class Host:
         return joined(parts)
 
     def decode(self, tasks: Any) -> list[Any]:
-        """What an environment takes, of encodings [n, ...]."""
+        """The tasks that an environment takes, of encodings [n, ...]."""
         return [self.space.decode(rows_of(tasks, i)) for i in range(n_rows(tasks))]
 
     def evaluation(self, tasks: Any = None, seed: int = 0) -> EvaluationHost:
-        """What takes the place of this Host in an adaptor whose environments only evaluate: see `EvaluationHost`."""
+        """The `EvaluationHost` that takes the place of this Host in an adaptor whose environments only evaluate."""
         return EvaluationHost(self.space, tasks, seed)
 
     def report(
@@ -258,11 +258,11 @@ class Host:
         return None if found is None else np.asarray(found)
 
     def metrics(self) -> dict[str, float]:
-        """What the core reports, for the trainer's log."""
+        """The core's metrics, for the trainer's log."""
         return {name: float(x) for name, x in programs.report(self.core, self._now()).items()}
 
     def missing(self) -> str | None:
-        """In one line, what the core reads and was never told; none if that is nothing."""
+        """In one line, what the core reads and was never told; None if there is nothing."""
         reads = {
             "results": (self.reads.results, "results (call report)"),
             "scores": (self.core.reads_scores, "scores (call report_rollout, report_scores, or report with `score`)"),
@@ -347,7 +347,7 @@ class Host:
             self._waiting, self._n_waiting = programs.blank_waiting(self.reads, n_rows(self._waiting["task"])), 0
 
     def _n_quiet(self) -> int:
-        """As many results may wait, and no draw is another one."""
+        """The number of results that may wait without a change to any draw."""
         if not isinstance(self.core, Settles):
             return 0
         if self._quiet is None:
@@ -360,7 +360,7 @@ class Host:
         self._after: Any = None  # the state when the whole block is taken, where it is known
 
     def _draw_block(self, wanted: int) -> None:
-        """Draws as many as will be of use."""
+        """Draws as many tasks as will be of use."""
         self._state = self._begun()
         # If results change the draws, those drawn ahead would never be taken.
         n = min(self._draw_ahead, wanted) if self._unsettled else self._draw_ahead

@@ -123,7 +123,7 @@ def _connect(hosts: Hosts) -> None:
                 hosts.coordinator or None,
                 hosts.n_processes,
                 hosts.process,
-                # Longer than anybody waits here. At its timeout JAX ends the process without a way back to Python.
+                # Longer than any wait here. At its timeout JAX ends the process without a way back to Python.
                 initialization_timeout=hosts.start_timeout + 3600,
                 heartbeat_timeout_seconds=hosts.lost_timeout,
                 shutdown_timeout_seconds=hosts.lost_timeout,

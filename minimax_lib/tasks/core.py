@@ -1,4 +1,4 @@
-"""What a task curriculum is, and what it is told."""
+"""Task curricula, and the results that they are told."""
 
 from typing import Any, Protocol, runtime_checkable
 
@@ -71,7 +71,7 @@ class TaskCurriculum(Protocol):
 class Evaluated(TaskCurriculum, Protocol):
     """A task curriculum that is told from time to time how often each task is solved.
 
-    Somebody must evaluate the tasks, the first time before anything is learnt.
+    The training must evaluate the tasks, the first time before anything is learnt.
     """
 
     @property

@@ -67,7 +67,7 @@ class Omni(Filter):
         return self._sorted_out(state.replace(**matrix))
 
     def _sorted_out(self, state: OmniState) -> OmniState:
-        """With what is boring now."""
+        """The state with the tasks that are boring now."""
 
         def visit(loop: tuple[jax.Array, jax.Array], i: jax.Array) -> tuple[tuple[jax.Array, jax.Array], None]:
             chosen, boring = loop

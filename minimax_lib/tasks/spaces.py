@@ -43,7 +43,7 @@ class TaskSpace(Protocol):
         ...
 
     def name(self, encoding: Any) -> str:
-        """For logs."""
+        """The task in words, for logs."""
         ...
 
 
