@@ -745,7 +745,7 @@ def test_every_registered_family_says_its_frame(name):
         (lambda: GamutEasy(key_order="v2"), "unknown key_order 'v2': choose from v1, v0"),
         (lambda: GamutEasy(side=4), "side=4: it must be a whole number of at least 5"),
         (lambda: DoorKey(4), "size=4: it must be a whole number of at least 5"),
-        (lambda: LavaCrossing(8), "size=8 is even: it must be odd, as 9"),
+        (lambda: LavaCrossing(8), "size=8 is even: it must be odd, such as 9"),
         (lambda: LavaCrossing(9, 7), "n_crossings=7: it must be at most 6"),
         (lambda: Fetch(5, 9), "n_objects=9: it must be at most 8"),
         (lambda: KeyCorridor(0), "n_rows=0: it must be a whole number of at least 1"),

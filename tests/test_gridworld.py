@@ -545,7 +545,7 @@ def test_text_and_minigrids_arrays_come_back_as_they_went():
         (lambda: make_env("GridWorld", family="empty_rom"), r"unknown family of levels 'empty_rom': .*did you mean"),
         (lambda: GridWorld(observation="ful"), r"unknown observation 'ful': .*did you mean 'full'"),
         (lambda: GridWorld(family=3), "family=3: it must be a family of levels"),
-        (lambda: GridWorld(view_size=4), "view_size=4 is even: it must be odd, as 5"),
+        (lambda: GridWorld(view_size=4), "view_size=4 is even: it must be odd, such as 5"),
         (lambda: GridWorld(see_carrying=1), "see_carrying=1: it must be True or False"),
         (lambda: EmptyRoom(height=3, width=3), "agent and goal need at least 2 cells inside the border"),
     ],

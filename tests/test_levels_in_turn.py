@@ -258,7 +258,7 @@ def test_what_cannot_work_is_refused(settings, message):
         ({"levels_per_row": 0}, "runner.levels_per_row is 0: it must be at least 1"),
         (
             {"n_parallel": 4, "levels_per_row": 2, "n_scored": 12, "n_kept": 2},
-            r"multiple of 8 \(runner.n_parallel \* .*\), as 16",
+            r"multiple of 8 \(runner.n_parallel \* .*\), such as 16",
         ),
     ],
 )

@@ -111,7 +111,7 @@ def test_levels_of_a_list_are_padded_to_those_of_other_tasks(env, other):
             "'TrainingList8-5': the levels of this list are called TrainingList8-0, TrainingList8-1",
         ),
         ("TrainingLists8", "unknown held-out task 'TrainingLists8'"),
-        ("training_list", "the list of levels of a run: here, name its length, as TrainingList4000"),
+        ("training_list", "the list of levels of a run: here, name its length, such as TrainingList4000"),
     ],
 )
 def test_other_names_are_refused(name, message):

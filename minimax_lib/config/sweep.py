@@ -116,7 +116,7 @@ class SweepKeys:
         for name in ("log_dir", "name"):
             check_path(name, getattr(self, name))
         if not self.log_dir:
-            raise ValueError("log_dir is '': it must be a folder, as runs/sweeps (the current one is .)")
+            raise ValueError("log_dir is '': it must be a folder, such as runs/sweeps (the current one is .)")
         if self.name != Path(self.name).name or self.name == "..":
             raise ValueError(f"name is {shown(self.name)}: it must be the name of a folder, without the way to it")
 
@@ -212,7 +212,7 @@ def _mapping(value: Any, key: str) -> dict[Any, Any]:
         raise ValueError(f"{key} is {shown(value)}: it must hold settings, as in {key}: {{ppo.lr: ...}}")
     for name in value:
         if not isinstance(name, str):
-            raise ValueError(f"{key} has a setting called {shown(name)}: it must be text, as ppo.lr")
+            raise ValueError(f"{key} has a setting called {shown(name)}: it must be text, such as ppo.lr")
     return value
 
 
@@ -247,7 +247,7 @@ def labelled(value: Any) -> dict[str, str]:
     fits = isinstance(given, dict) and given and len(given) == (len(value) if isinstance(value, list) else len(given))
     if not fits or not all(isinstance(part, str) for pair in given.items() for part in pair) or "" in given.values():
         raise ValueError(
-            f"config is {shown(value)}: it must be a name, as maze/dr, or several (label: name), each once"
+            f"config is {shown(value)}: it must be a name, such as maze/dr, or several (label: name), each once"
         )
     for label in given:
         if not is_plain(label) or set(label) & set("/ ,"):

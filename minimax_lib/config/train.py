@@ -124,7 +124,7 @@ class Config:
             check_path(name, getattr(self, name))
         # An empty path would be the current folder, and is more likely a variable that is not set.
         if not self.log_dir:
-            raise ValueError("log_dir is '': it must be a folder, as runs (the current one is .)")
+            raise ValueError("log_dir is '': it must be a folder, such as runs (the current one is .)")
         check_cache(self.compilation_cache)
         if self.name != Path(self.name).name or self.name == "..":
             raise ValueError(f"name is {shown(self.name)}: it must be the name of a folder, without the way to it")

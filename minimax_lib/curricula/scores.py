@@ -353,7 +353,7 @@ def check_score(which: str, name: str, action_space: Space, n_students: int, n_v
     if score.needs_discrete and not isinstance(action_space, Discrete):
         raise ValueError(
             f"{which} is {name!r}, which needs Discrete actions, but the environment's are "
-            f"{type(action_space).__name__}: choose a score of values or returns, as positive_value_loss"
+            f"{type(action_space).__name__}: choose a score of values or returns, such as positive_value_loss"
         )
     if n_students < score.n_students:
         bound = f"{'' if score.most_students else 'at least '}{score.n_students}"

@@ -24,7 +24,7 @@ def check_one_agent(runner: str, env: Any) -> None:
     if env.multi_agent:
         raise ValueError(
             f"runner is {runner!r}, and {type(env).__name__} has {env.n_agents} agents: it knows one agent in an "
-            "environment; choose another, as dr, plr or tasks"
+            "environment; choose another, such as dr, plr or tasks"
         )
 
 

@@ -64,7 +64,7 @@ class Against(Environment):
             raise ValueError(f"{type(self.game).__name__} has {self.game.n_agents} agents: Against is for games of 2")
         object.__setattr__(self, "bots", tuple(self.bots))
         if not self.bots:
-            raise ValueError("bots=(): name at least one, as random_bot")
+            raise ValueError("bots=(): name at least one, such as random_bot")
 
     @property
     def scene(self) -> Callable[[AgainstState], Scene] | None:  # type: ignore[override]

@@ -86,7 +86,8 @@ def tasks_called(family: Family, env: Environment, name: str) -> tuple[str, ...]
     """The held-out tasks that `name` stands for in `env`: those of the group of that name, or the one so called."""
     if name == OF_RUN:
         raise ValueError(
-            f"the held-out task {name!r} is the list of levels of a run: here, name its length, as {list_called(4000)}"
+            f"the held-out task {name!r} is the list of levels of a run: here, name its length, "
+            f"such as {list_called(4000)}"
         )
     if is_list(name):
         return tasks_on_list(env, name)

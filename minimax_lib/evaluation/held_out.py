@@ -73,7 +73,7 @@ def tasks_of_run(tasks: Sequence[str], runner: Any) -> tuple[str, ...]:
     if OF_RUN in tasks and not runner.n_listed:
         raise ValueError(
             f"the held-out task {OF_RUN!r} is the list of levels of --runner tasks or --runner.generator finite, and "
-            f"this run has none: leave it out, or name a list by its length, as {list_called(4000)}"
+            f"this run has none: leave it out, or name a list by its length, such as {list_called(4000)}"
         )
     return tuple(list_called(runner.n_listed) if task == OF_RUN else task for task in tasks)
 

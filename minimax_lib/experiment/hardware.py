@@ -52,11 +52,11 @@ def hardware_line(n_devices: int, model: Any) -> str:
 
 
 def processor() -> str:
-    """The name of this machine's processor, or at least its kind, as x86_64."""
+    """The name of this machine's processor, or at least its kind, such as x86_64."""
     name = ""
     if CPU_FILE.exists():
         lines = CPU_FILE.read_text(encoding="utf-8", errors="replace").splitlines()
-        # Linux names the model of some processors, as x86, and not of others, as ARM.
+        # Linux names the model of some processors, such as x86, and not of others, such as ARM.
         name = next((line.partition(":")[2] for line in lines if line.startswith("model name")), "")
     elif system.system() == "Darwin":
         asked = subprocess.run(

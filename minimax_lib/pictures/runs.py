@@ -225,7 +225,7 @@ def check_seeds(group: Group) -> None:
 
 
 def labelled_by(runs: Sequence[RunTables], by: Sequence[str]) -> dict[str, list[RunTables]]:
-    """The runs by their values of the settings `by` (dotted names), as `replay_prob=0.5, lr=0.0001`."""
+    """The runs by their values of the settings `by` (dotted names), such as `replay_prob=0.5, lr=0.0001`."""
     known = list(dict.fromkeys(name for run in runs for name in run.settings))
     names = []
     for name in by:

@@ -58,7 +58,7 @@ def needs_students() -> ValueError:
     """The refusal of a curriculum that asks for them."""
     return ValueError(
         "the curriculum plays with the student before it proposes levels, which only compiled training can do: "
-        "choose another, as plr or accel"
+        "choose another, such as plr or accel"
     )
 
 

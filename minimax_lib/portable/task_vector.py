@@ -78,7 +78,7 @@ class TaskVectorEnv(VectorWrapper):
         return obs, infos
 
     def evaluating(self, tasks: Any = None) -> contextlib.AbstractContextManager[None]:
-        """`with envs.evaluating():` its episodes are no part of the training. The host gives no task and gets no result.
+        """`with envs.evaluating():` its episodes are not part of the training. The host gives no task and gets nothing.
 
         The tasks are those of an `EvaluationHost`. Attempts under way are given up, so call `reset` at the beginning,
         and once more before the training goes on.

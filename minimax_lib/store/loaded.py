@@ -53,9 +53,9 @@ def load_run(
 ) -> "LoadedRun":
     """The run in the folder `path`, with the parameters of one seed (by default the first) and student of it.
 
-    `path` may also be its config.yaml, or the name of a trained agent that ships with the package, as maze/sfl. A run
-    in a folder of that name comes first. Of an agent, as of an archived update (`LoadedRun.archive`) there are the
-    parameters alone.
+    `path` may also be its config.yaml, or the name of a trained agent that ships with the package, such as maze/sfl. A
+    run in a folder of that name comes first. Of an agent, as of an archived update (`LoadedRun.archive`), there are
+    the parameters alone.
 
     `plugins` are modules to import first. Modules that the folder names are imported only if they are named here: a run
     with plugins is refused unless `plugins` is given, and `plugins=()` goes on without. Nothing in the folder is

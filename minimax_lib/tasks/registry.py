@@ -139,7 +139,9 @@ class StratifiedSettings:
             raise ValueError(str(error).replace("runner.core.", "runner.core.inner.")) from error
         if not isinstance(inner, Weighted):
             name = TASK_CURRICULA.name_of(type(self.inner))
-            raise ValueError(f"runner.core.inner is {name}: it must draw from its weights alone, as learning_progress")
+            raise ValueError(
+                f"runner.core.inner is {name}: it must draw from its weights alone, such as learning_progress"
+            )
         return Strata(inner, strata, self.metric, self.others)
 
 

@@ -212,7 +212,7 @@ def check_game(env: Any) -> None:
     if not env.multi_agent or env.n_agents != 2:
         n = env.n_agents
         raise ValueError(
-            f"{type(env).__name__} has {n} agent{'s' * (n != 1)}: opponents need a game for 2, as LaserTag"
+            f"{type(env).__name__} has {n} agent{'s' * (n != 1)}: opponents need a game for 2, such as LaserTag"
         )
 
 

@@ -225,7 +225,7 @@ def check_generator(name: str, generator: Curriculum, n_rows: int, parallel: boo
     if parallel and jax.tree.leaves(jax.eval_shape(generator.init, jax.random.key(0))):
         raise ValueError(
             f"runner.generator is {name!r} with runner.parallel, which draws several batches of new levels in a step: "
-            "choose a generator without memory, as random"
+            "choose a generator without memory, such as random"
         )
 
 

@@ -156,7 +156,7 @@ class SFLSettings:
             nearest = n_rows * max(1, round(self.n_scored / n_rows))
             raise ValueError(
                 f"runner.n_scored is {self.n_scored}: it must be a multiple of {n_rows} (runner.n_parallel * "
-                f"runner.levels_per_row), as {nearest}"
+                f"runner.levels_per_row), such as {nearest}"
             )
 
     def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:

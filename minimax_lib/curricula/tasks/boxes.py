@@ -116,7 +116,7 @@ class BoxMethod(QueuedRollouts):
         if not env.level_box:
             raise ValueError(
                 f"runner is box, and the levels of {type(env).__name__} are not points of a box: it must be an "
-                "environment with ranges of parameters, as Pendulum, or Gymnax with --env.vary gravity=5:15"
+                "environment with ranges of parameters, such as Pendulum, or Gymnax with --env.vary gravity=5:15"
             )
         check_one_agent("box", env)
         core, placing = self.core.build(env.level_box)

@@ -49,7 +49,7 @@ class LavaCrossing(SquareFamily):
     def __post_init__(self) -> None:
         check_int("size", self.size, 5)
         if self.size % 2 == 0:
-            raise ValueError(f"size={self.size} is even: it must be odd, as {self.size + 1}")
+            raise ValueError(f"size={self.size} is even: it must be odd, such as {self.size + 1}")
         check_int("n_crossings", self.n_crossings, 1, n_lines(self.size - 2))
 
     @property
