@@ -412,10 +412,10 @@ def test_files_that_hold_no_parameters_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"agent.npz does not exist"):
         minimax_lib.load_params(file)
     file.write_bytes(b"PK\x03\x04 broken")
-    with pytest.raises(ValueError, match=r"agent.npz is no .npz file of plain arrays"):
+    with pytest.raises(ValueError, match=r"agent.npz is not an .npz file of plain arrays"):
         minimax_lib.load_params(file)
     np.savez(tmp_path / "objects.npz", **{"params/a": np.array([mode], dtype=object)})
-    with pytest.raises(ValueError, match=r"is no .npz file of plain arrays"):  # nothing is unpickled
+    with pytest.raises(ValueError, match=r"is not an .npz file of plain arrays"):  # nothing is unpickled
         minimax_lib.load_params(tmp_path / "objects.npz")
     np.savez(tmp_path / "others.npz", a=np.zeros(1))
     with pytest.raises(ValueError, match="holds no parameters"):

@@ -47,7 +47,7 @@ def _watch(thread: int) -> None:
         time.sleep(PATIENCE)
         frame = sys._current_frames().get(thread)
         now = (frame, frame.f_lasti) if frame and frame.f_code.co_filename.startswith(JAX_FOLDER) else None
-        if now is not None and now == before:  # the same call has not moved meanwhile
+        if now is not None and now == before:  # the same call has not moved since
             os.write(2, f"{HANGS}\n".encode())
             os._exit(1)
         before = now

@@ -175,7 +175,7 @@ class ACCELSettings(PLRSettings):
         return super().divided if self.selection == "batch" else (*super().divided, "n_parents")
 
     def check_rows(self, n_rows: int) -> None:
-        """ValueError where a batch of `n_rows` levels has not so many parents."""
+        """ValueError where a batch of `n_rows` levels has too few for the parents."""
         if not 1 <= self.n_parents <= n_rows:
             raise ValueError(f"runner.n_parents is {self.n_parents}: it must be between 1 and {n_rows}")
 
