@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def check_name(name: str, replace: bool) -> None:
     """ValueError where an agent cannot be called so, or where there is one."""
     if not NAME.fullmatch(name):
-        raise ValueError(f"name is {name!r}: it must be GROUP/NAME in small letters, as maze/sfl")
+        raise ValueError(f"name is {name!r}: it must be GROUP/NAME in small letters, such as maze/sfl")
     if name in shipped.shipped_agents() and not replace:
         raise ValueError(f"the agent {name!r} exists: add --replace, or choose another name")
 

@@ -68,8 +68,9 @@ def config_of(method: str, model: str, args: argparse.Namespace) -> Config | Non
         sizes["capacity"] = args.capacity
     if hasattr(config.runner, "n_scored") and args.n_parallel:
         sizes |= {"n_scored": 4 * args.n_parallel, "n_kept": args.n_parallel}
-    # Always one rollout a batch, from a reset, so that a step is one update.
-    sizes |= {"continue_episodes": False, "rollouts_per_batch": 1}
+    # Always one rollout a batch, from a reset, so that a step is one update. A method has one of these settings.
+    once = {"continue_episodes": False, "rollouts_per_batch": 1}
+    sizes |= {name: value for name, value in once.items() if name in vars(config.runner)}
     config = dataclasses.replace(config, runner=dataclasses.replace(config.runner, **sizes))
     return dataclasses.replace(config, model=FeedForward()) if model == "ff" else config
 

@@ -5,7 +5,7 @@ import unicodedata
 
 SCREEN = 1000  # characters of a message: half a terminal of 80 x 24
 REASON = 200  # characters of an error's message inside another message
-# Categories of Unicode: control characters, bytes that are no text, ends of lines and of paragraphs.
+# Categories of Unicode: control characters, bytes that are not text, ends of lines and of paragraphs.
 UNPRINTABLE = frozenset({"Cc", "Cs", "Zl", "Zp"})
 
 

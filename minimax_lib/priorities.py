@@ -31,7 +31,7 @@ def rank_powers(n: int, temperature: float) -> np.ndarray:
 
 def score_powers(scores: jax.Array, temperature: float) -> jax.Array:
     """f32[N], max(score, 0) ** (1 / temperature), in the unit of the highest."""
-    # The power of a raw score could overflow: 1e4 ** 10 is no float32. Weights are shares, so the unit does not matter.
+    # The power of a raw score could overflow: 1e4 ** 10 is not a float32. Weights are shares: the unit does not matter.
     # If no score is above 0, every power is 0. The smallest normal float stands in for it, as 0 / 0 would be NaN.
     relative = jnp.maximum(scores, 0.0) / jnp.maximum(scores.max(), np.finfo(np.float32).tiny)
     return relative ** (1.0 / temperature)

@@ -20,11 +20,11 @@ def unknown_name(
     shown.
     """
     allowed = list(allowed)
-    # Comparing takes as long as the name is: of a very long one, the beginning does.
+    # A comparison takes longer for a longer name. Of a very long one, the beginning is enough.
     wanted = shortened(str(name), 200).lower()
     near = list(allowed if near is None else near)
-    # Who says dr may mean maze/dr: of several such names the shortest path, and the first of these. Whole names come
-    # last: they win over the end of another.
+    # The name dr may mean maze/dr. Of several such paths the shortest is meant, and of these the first. Whole names
+    # come last, so that they win over the end of another.
     backwards = near[::-1]
     by_depth = sorted(backwards, key=lambda a: -a.count("/"))
     folded = {a.rpartition("/")[2].lower(): a for a in by_depth} | {a.lower(): a for a in near}

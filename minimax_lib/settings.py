@@ -11,14 +11,14 @@ def settings_of(core: type, *given: str, base: type | None = None) -> Any:
 
     A `core` with a method `build` is settings already, and is returned.
 
-    The `given` fields are no flags: `build` takes their values, in this order, and may leave out those that have a
+    The `given` fields are not flags: `build` takes their values, in this order, and may leave out those that have a
     default. A field whose default is a dataclass stands for the fields of that dataclass. The fields of `base`, further
     settings, come first. The texts under the fields are those of `core` (`config.help.explanations`).
     """
     return core if hasattr(core, "build") else _made(core, given, base)
 
 
-@functools.cache  # one class for one class: registering the same class twice is no conflict
+@functools.cache  # one class for one class: registering the same class twice is not a conflict
 def _made(core: type, given: tuple[str, ...], base: type | None) -> Any:
     _check(core, given)
     hints = get_type_hints(core, include_extras=True)

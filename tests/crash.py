@@ -207,7 +207,7 @@ TABLE_DAMAGES: Mapping[str, Callable[[bytes], bytes] | None] = {
     "with a header of other bytes": lambda content: b"\xff\xfe" + content[2:],
     "with a bad number": other_cell,
     "with a stray quote": lines(lambda rows: [*rows[:2], b'"' + rows[2], *rows[3:]]),
-    "with bytes that are no text": lines(lambda rows: [*rows[:3], b"\xff" + rows[3], *rows[4:]]),
+    "with bytes that are not text": lines(lambda rows: [*rows[:3], b"\xff" + rows[3], *rows[4:]]),
     "with a row of another length": lines(lambda rows: [*rows[:3], rows[3][:-1] + b",1\n", *rows[4:]]),
     "without a row": lines(lambda rows: [*rows[:2], *rows[3:]]),
     "with a row twice": lines(lambda rows: [*rows[:2], *rows[1:]]),

@@ -187,7 +187,7 @@ def test_an_archive_of_something_else_is_refused(archived_run, tmp_path, capsys)
     assert "does not hold the parameters of this run" in said(seeds=[0, 1, 2])
     (place / "update-2.npz").write_bytes(b"no archive")
     assert main(words) == 2
-    assert "is no .npz file" in capsys.readouterr().err
+    assert "is not an .npz file" in capsys.readouterr().err
     (place / "update-2.npz").unlink()
     np.savez(place / "update-2.npz", **{"params/w": np.zeros(2), "about": np.array(json.dumps([1]))})
     assert main(words) == 2

@@ -77,7 +77,7 @@ def assert_refused(main, words, pattern: str, capsys) -> None:
         (["--config"], "--config is without a value: it must name YAML files, as in --config maze/dr"),
         (["--config", "--seed", "1"], "--config is without a value: it must name YAML files*"),
         (["--config="], "--config is '': it must name YAML files*"),
-        (["--log-dir", ""], "--log-dir is '': it must be a folder, as runs (the current one is .)"),
+        (["--log-dir", ""], "--log-dir is '': it must be a folder, such as runs (the current one is .)"),
         (["--log-dir", "a\nb"], "--log-dir is 'a\\nb': it must be text without control characters"),
         (["--log-dir", LONG], "--log-dir is 'xxx*': the name of a folder must be at most 255 bytes long"),
         (["--log-dir", "x/" * 3000], "--log-dir is 'x/x*': it must be at most 4000 bytes long"),
@@ -156,7 +156,7 @@ def test_a_pipe_and_a_device_are_not_read(capsys):
 
 
 def test_the_bounds_leave_room_for_settings():
-    # Values that stand for each other are no fault, and a file may have long comments.
+    # Values that stand for each other are not faults, and a file may have long comments.
     Path("good.yaml").write_text(
         f"# {'x' * (MOST_BYTES - 200)}\nppo: &ppo {{lr: 1e-3}}\nrunner: {{teacher: {{ppo: *ppo}}}}\n"
     )

@@ -350,5 +350,5 @@ def test_settings_that_do_not_fit_the_box_are_refused(core, message):
 )
 def test_an_environment_without_a_box_is_refused(env):
     assert jax.eval_shape(lambda number: level_of_list(env, number), jnp.int32(0)) is not None
-    with pytest.raises(ValueError, match=r"runner is box, and the levels of \w+ are no points of a box"):
+    with pytest.raises(ValueError, match=r"runner is box, and the levels of \w+ are not points of a box"):
         BoxMethod().build(env, small_agent(env), 4)

@@ -418,7 +418,7 @@ def test_a_shipped_configuration_is_found_by_name_from_anywhere(name):
 
 def test_a_file_of_the_user_comes_before_a_shipped_one_of_its_name(elsewhere):
     (elsewhere / "maze" / "dr").mkdir(parents=True)
-    assert parse(["--config", "maze/dr"]).seed == 0  # a folder is no file
+    assert parse(["--config", "maze/dr"]).seed == 0  # a folder is not a file
     (elsewhere / "maze" / "dr.yaml").write_text("seed: 7")
     assert parse(["--config", "maze/dr.yaml"]).seed == 7
     assert parse(["--config", "maze/dr"]).seed == 0
@@ -439,13 +439,16 @@ def test_a_shipped_configuration_is_no_run_of_a_stranger(monkeypatch, elsewhere)
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--runner.replay-prob", "0.3"], "*is no setting of dr; it belongs to plr, accel, episode_plr: *"),
-        (["--runner.teacher.score", "return"], "--runner.teacher is no setting of dr; it belongs to paired: *"),
-        (["--model", "ff", "--model.memory-width", "8"], "*is no setting of ff; it belongs to lstm, gru, s5: *--model"),
-        (["--env.id", "x"], "--env.id is no setting of AMaze; it belongs to Gymnax: choose one with --env"),
+        (["--runner.replay-prob", "0.3"], "*is not a setting of dr; it belongs to plr, accel, episode_plr: *"),
+        (["--runner.teacher.score", "return"], "--runner.teacher is not a setting of dr; it belongs to paired: *"),
+        (
+            ["--model", "ff", "--model.memory-width", "8"],
+            "*is not a setting of ff; it belongs to lstm, gru, s5: *--model",
+        ),
+        (["--env.id", "x"], "--env.id is not a setting of AMaze; it belongs to Gymnax: choose one with --env"),
         (
             ["--runner", "plr", "--runner.generator.n-levels", "8"],
-            "*is no setting of random; it belongs to finite: choose one with --runner.generator",
+            "*is not a setting of random; it belongs to finite: choose one with --runner.generator",
         ),
         (["--model.hidden", "8"], "unknown flag --model.hidden: * (did you mean --model.memory-width?)"),
         (["--hidden_size", "8"], "unknown flag --hidden-size: * (did you mean --model.memory-width?)"),
@@ -465,7 +468,9 @@ def test_a_name_from_elsewhere_is_answered_with_the_one_to_use(words, message, c
 def test_a_setting_of_a_file_is_named_as_in_the_file(elsewhere, capsys):
     (elsewhere / "a.yaml").write_text("n_seeds: 1.5\nrunner: {replay_prob: 0.3}\n")
     assert_refused(main(["--config", "a.yaml", "--seed", "1"]), "n_seeds is 1.5: it must *", capsys.readouterr())
-    message = "runner.replay_prob is no setting of dr; it belongs to plr, accel, episode_plr: choose one with --runner"
+    message = (
+        "runner.replay_prob is not a setting of dr; it belongs to plr, accel, episode_plr: choose one with --runner"
+    )
     assert_refused(main(["--config", "a.yaml", "--n-seeds", "1"]), message, capsys.readouterr())
 
 

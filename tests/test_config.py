@@ -400,6 +400,53 @@ def test_the_names_elsewhere_lead_to_settings_that_exist():
     assert set(SETTING_OF.values()) == set(NAMES_ELSEWHERE)
 
 
+FLOWS = {"n_evals": 1, "levels_per_row": 1, "rollouts_per_batch": None, "continue_episodes": None}
+
+
+@pytest.mark.parametrize(
+    ("name", "saved", "flags", "message"),
+    [
+        (
+            "dr",
+            {"levels_per_row": 1, "rollouts_per_batch": None},
+            "--runner.levels-per-row 2",
+            "levels_per_row is not a setting of dr; it belongs to plr, accel, sfl, paired: choose one with --runner",
+        ),
+        (
+            "plr",
+            {"continue_episodes": None},
+            "--runner.continue-episodes",
+            "continue_episodes is not a setting of plr",
+        ),
+        (
+            "tasks",
+            FLOWS,
+            "--runner.n-evals 2",
+            "n_evals is not a setting of tasks; it belongs to dr, plr, accel, sfl, ",
+        ),
+        (
+            "tasks",
+            {"continue_episodes": True},
+            "--runner.rollouts-per-batch 3",
+            "rollouts_per_batch is not a setting of",
+        ),
+        (
+            "selfplay",
+            {"levels_per_row": 1},
+            "--runner.levels-per-row 4",
+            "levels_per_row is not a setting of selfplay",
+        ),
+        ("box", FLOWS, "--runner.levels-per-row x", "levels_per_row is 'x': it must be an integer"),
+    ],
+)
+def test_a_method_has_the_settings_of_its_schedule_and_reads_older_files(name, saved, flags, message):
+    config = from_dict({"runner": {"name": name, **saved}})
+    assert config == from_dict({"runner": name})
+    assert not saved.keys() & to_dict(config)["runner"].keys()
+    with pytest.raises(ValueError, match=rf"^runner.{message}"):
+        parse(["--runner", name, *flags.split()])
+
+
 def test_a_setting_of_an_earlier_version_is_accepted_and_means_nothing():
     old = {"model": {"name": "lstm", "slow_images": True}}
     teacher = {"name": "paired", "teacher": {"model": {"name": "s5", "slow_images": True}}}

@@ -388,7 +388,7 @@ def texts_of_the_code() -> tuple[tuple[str, ...], ...]:
 
 
 def fixed_of(parts: tuple[str, ...]) -> list[str]:
-    """The parts of a text that are no values."""
+    """The parts of a text that are not values."""
     return [part for part in parts if part != "\0" and part.strip()]
 
 

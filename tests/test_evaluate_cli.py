@@ -367,7 +367,7 @@ def test_a_comparison_says_how_many_environment_steps_each_method_has_taken(tmp_
 def test_runs_whose_tasks_differ_are_refused():
     runs = [Run(RunFolder(Path(name)), config(), 1) for name in ("a", "b")]
     runners = {Path(name): SimpleNamespace(names=tasks) for name, tasks in (("a", ("A", "B")), ("b", ("A", "C")))}
-    with pytest.raises(ValueError, match=r"^a and b have other tasks of these names, A, B and A, C: name tasks"):
+    with pytest.raises(ValueError, match=r"^a and b have other held-out tasks of these names, A, B and A, C: name"):
         check_comparable(parse(["--compare", "a", "b"]), runs, runners)
 
 

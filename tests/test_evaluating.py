@@ -215,7 +215,7 @@ class Runner:
 def test_workers_of_rllib_that_evaluate_are_recognised(task_ray):
     server = Server(task_ray)
     runners = [Runner(lambda i: task_ray.RemoteTaskEnv(Paying(3), server, Discrete(N), as_option), e) for e in (0, 1)]
-    assert [runner.envs[0]._evaluation is None for runner in runners] == [True, True]  # 0 and 1 are no flags of RLlib
+    assert [runner.envs[0]._evaluation is None for runner in runners] == [True, True]  # 0 and 1 are not flags of RLlib
     for in_evaluation in (False, True):
         runner = Runner(lambda i: task_ray.RemoteTaskEnv(Paying(3), server, Discrete(N), as_option), in_evaluation)
         before = server.told

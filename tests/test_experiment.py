@@ -483,7 +483,7 @@ def test_a_run_whose_folder_was_moved_ends_in_one_line_and_goes_on_there(done, t
     error = capsys.readouterr().err
     assert error.startswith(f"error: {config.run_folder} has been taken away while the run was under way")
     assert error.count("\n") == 1
-    # The write that was under way may have made its place again, which is no run and no work of somebody else.
+    # The write that was under way may have made its place again, which is not a run and no work of somebody else.
     assert not (config.run_folder / "metrics.csv").exists()
     assert experiment(toy_config(tmp_path, name="moved", resume=True)).run() == 0
     kept = [{k: row[k] for k in ("clock", "seed", "loss")} for row in read_table(tmp_path / "moved" / "metrics.csv")[1]]

@@ -279,7 +279,7 @@ def test_the_vector_environment_is_gymnasiums_own_of_single_ones(name, mode):
 
 
 def test_a_wrapper_of_gymnasium_counts_the_same_returns():
-    """In both modes: the step that opens an episode in NextStep is no step of it."""
+    """In both modes: the step that opens an episode in NextStep is not a step of it."""
     counted = {}
     for mode in ("SameStep", "NextStep"):
         envs = RecordEpisodeStatistics(export.gymnasium_vector_env(Countdown(), 2, autoreset_mode=mode))

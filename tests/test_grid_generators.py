@@ -38,7 +38,7 @@ from minimax_lib.envs.grid.generators.empty_room import EmptyRoom
 from minimax_lib.envs.grid.generators.fetch import Fetch
 from minimax_lib.envs.grid.generators.key_corridor import KeyCorridor
 from minimax_lib.envs.grid.generators.locked_room import LockedRoom
-from minimax_lib.envs.grid.generators.mixture import Mixture
+from minimax_lib.envs.grid.generators.mixture import MixedFamilies
 from minimax_lib.envs.grid.generators.multi_room import MultiRoom, MultiRoomN2S4, MultiRoomN4S5, MultiRoomN6
 from minimax_lib.envs.grid.generators.obstructed_maze import (
     CORNERS,
@@ -278,7 +278,7 @@ MORE = (
 OURS: dict[str, Any] = {
     "empty room": EmptyRoom(5, 7),
     "rooms": Rooms(max_steps=77),
-    "mixture": Mixture((LavaGap(5), "door_key"), (1.0, 3.0)),
+    "mixture": MixedFamilies((LavaGap(5), "door_key"), (1.0, 3.0)),
 }
 
 
@@ -621,7 +621,7 @@ def test_rooms_draw_all_counts_and_all_tasks():
 
 @pytest.mark.deep
 def test_a_mixture_draws_each_family_as_often_as_its_weight_says():
-    family = Mixture((LavaGap(5), "door_key"), (1.0, 3.0))
+    family = MixedFamilies((LavaGap(5), "door_key"), (1.0, 3.0))
     assert (family.height, family.width, family.max_steps) == (8, 8, 640)
     levels = drawn(family)
     assert_share(levels.difficulty == 1, 0.75)
@@ -745,7 +745,7 @@ def test_every_registered_family_says_its_frame(name):
         (lambda: GamutEasy(key_order="v2"), "unknown key_order 'v2': choose from v1, v0"),
         (lambda: GamutEasy(side=4), "side=4: it must be a whole number of at least 5"),
         (lambda: DoorKey(4), "size=4: it must be a whole number of at least 5"),
-        (lambda: LavaCrossing(8), "size=8 is even: it must be odd, as 9"),
+        (lambda: LavaCrossing(8), "size=8 is even: it must be odd, such as 9"),
         (lambda: LavaCrossing(9, 7), "n_crossings=7: it must be at most 6"),
         (lambda: Fetch(5, 9), "n_objects=9: it must be at most 8"),
         (lambda: KeyCorridor(0), "n_rows=0: it must be a whole number of at least 1"),
@@ -753,11 +753,11 @@ def test_every_registered_family_says_its_frame(name):
         (lambda: Rooms(task="open", max_locks=0), "a door to open needs a lock and a wall"),
         (lambda: Rooms(1, 1, 4, "reach"), "side=4: the rooms have 4 cells, but 11 are needed for all things"),
         (lambda: Rooms(task="opne"), r"unknown task 'opne': .* \(did you mean 'open'\?\)"),
-        (lambda: Mixture(()), "families is empty"),
-        (lambda: Mixture(("door_kee",)), r"unknown family of levels 'door_kee': .*did you mean 'door_key'"),
-        (lambda: Mixture(("door_key",), (1.0, 2.0)), "weights has 2 numbers: it must have one for each of 1 families"),
-        (lambda: Mixture(("door_key",), (-1.0,)), "each must be a number of at least 0"),
-        (lambda: Mixture(("door_key",), (0.0,)), "at least one must be greater than 0"),
+        (lambda: MixedFamilies(()), "families is empty"),
+        (lambda: MixedFamilies(("door_kee",)), r"unknown family of levels 'door_kee': .*did you mean 'door_key'"),
+        (lambda: MixedFamilies(("door_key",), (1.0, 2.0)), "weights has 2 numbers: it must have one for each of 1 fam"),
+        (lambda: MixedFamilies(("door_key",), (-1.0,)), "each must be a number of at least 0"),
+        (lambda: MixedFamilies(("door_key",), (0.0,)), "at least one must be greater than 0"),
         (lambda: make_held_out(make_env("GridWorld"), ["DoorKey7"]), "unknown held-out task 'DoorKey7'"),
         (
             lambda: make_held_out(make_env("GridWorld", observation="full"), ["LavaGap7", "MultiRoomN1"]),

@@ -16,7 +16,7 @@ from minimax_lib.envs.cells import codes
 from minimax_lib.envs.grid import GridWorld, Level, cells, convert, from_text, to_text
 from minimax_lib.envs.grid.family import simplest_family
 from minimax_lib.envs.grid.generators.fetch import Fetch
-from minimax_lib.envs.grid.generators.mixture import Mixture
+from minimax_lib.envs.grid.generators.mixture import MixedFamilies
 from minimax_lib.envs.grid.generators.multi_room import MultiRoom
 from minimax_lib.envs.grid.generators.obstructed_maze import GamutHard, ObstructedMaze
 from minimax_lib.envs.grid.generators.registry import FAMILIES
@@ -423,7 +423,7 @@ def test_accel_starts_in_one_room_with_one_lock_or_without_anything():
     assert simplest_family(GamutHard(key_order="v0", side=6)) == ObstructedMaze("v0", 6, "1Dl")
     assert simplest_family(ObstructedMaze(kind="Full")) == ObstructedMaze(kind="1Dl")
 
-    family = simplest_family(Mixture(("door_key", "unlock")))
+    family = simplest_family(MixedFamilies(("door_key", "unlock")))
     room = drawn(family, 50)
     kinds = room.grid & 15
     assert room.grid.shape[1:] == (family.height, family.width)

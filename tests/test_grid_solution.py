@@ -47,7 +47,7 @@ class Search:
         return -1
 
     def steps(self, state):
-        """(whether the level is solved, the next state) for every action that changes something and is no failure."""
+        """(whether the level is solved, the next state) for every action that changes something and does not fail."""
         cells, at, facing, hands = state
         yield False, (cells, at, (facing + 1) % 4, hands)
         yield False, (cells, at, (facing - 1) % 4, hands)

@@ -3,7 +3,7 @@
 A rollout has 10 steps and an episode 40. The level decides what is paid, so that one program of a method sees it all:
 
     COSTLY    every step costs 0.1
-    DEADLY    every step pays 1, and the agent dies after 25 of them, which is no success
+    DEADLY    every step pays 1, and the agent dies after 25 of them, which is not a success
     LARGE     every move pays 100
     BARREN    nothing is ever paid
 """
@@ -262,7 +262,7 @@ def test_a_batch_holds_the_first_episode_of_each_row(method):
 
 @pytest.mark.parametrize("method", CASES)
 def test_returns_are_what_the_rewards_add_up_to_and_nobody_succeeds(method):
-    """A mean return is that of the kinds and moves which the same episodes report; a positive one is no success."""
+    """A mean return is that of the kinds and moves which the same episodes report; a positive one is not a success."""
     n_known = 0
     for step in steps_of(method):
         metrics = step.report.metrics

@@ -339,7 +339,7 @@ def test_what_one_process_cannot_read_none_does_and_nobody_hangs(done):
         (
             ["--hosts.coordinator", "localhost:{port}"],
             "error: the processes of the run do not come together: Number of processes must be defined. (give "
-            "--hosts.n-processes, --hosts.process: JAX does not find it by itself here)\n",
+            "--hosts.n-processes, --hosts.process: JAX does not find it here)\n",
         ),
     ],
 )
@@ -431,7 +431,7 @@ def test_what_jax_does_not_find_is_said_with_the_flags_that_say_it(connecting):
     def initialize() -> None:
         raise ValueError("Number of processes must be defined.")
 
-    message = r"must be defined. \(give --hosts.n-processes: JAX does not find it by itself here\)"
+    message = r"must be defined. \(give --hosts.n-processes: JAX does not find it here\)"
     with pytest.raises(ValueError, match=message):
         connecting(initialize)
 

@@ -10,10 +10,8 @@ import pytest
 from minimax_lib.curricula.base import Plan, level_batch
 from minimax_lib.curricula.levels.accel import ACCEL
 from minimax_lib.curricula.levels.designed import PAIRED, Teacher
-from minimax_lib.curricula.levels.dr import DR
-from minimax_lib.curricula.levels.episode_replay import EpisodePLR
 from minimax_lib.curricula.levels.plr import PLR
-from minimax_lib.curricula.levels.sfl import SFL
+from minimax_lib.curricula.levels.sfl import SFLMethod
 from minimax_lib.curricula.scores import SCORES
 from minimax_lib.envs.base import sample_levels
 from minimax_lib.envs.lasertag.lasertag import LaserTag
@@ -38,7 +36,7 @@ RUNNERS = {
     "parallel plr": PLR(**ROWS, **BUFFER, parallel=True),
     "accel": ACCEL(**ROWS, **BUFFER, generator=PLR().generator, n_parents=12, selection="easy"),
     "parallel accel": ACCEL(**ROWS, **BUFFER, generator=PLR().generator, parallel=True),
-    "sfl": SFL(**ROWS, n_scored=12, n_kept=6, n_episodes=2, every=2),
+    "sfl": SFLMethod(**ROWS, n_scored=12, n_kept=6, n_episodes=2, every=2),
     "adversary": PAIRED(**ROWS, n_students=1, teacher=Teacher("neg_return", DESIGN, TINY)),
     "paired": PAIRED(**ROWS, teacher=Teacher(design=DESIGN, model=TINY)),
     "population paired": PAIRED(**ROWS, n_students=3, teacher=Teacher("population_regret", DESIGN, TINY)),
@@ -240,14 +238,9 @@ def test_every_curriculum_that_restarts_levels(name):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (
-            DR(n_parallel=4, levels_per_row=2),
-            "runner.levels_per_row is 2: it must be 1, since each episode has its own level",
-        ),
-        (EpisodePLR(n_parallel=4, levels_per_row=2), "it must be 1, since each episode has its own level here"),
         (PLR(n_parallel=4, levels_per_row=2, n_evals=2), "it must be 1, since runner.n_evals is 2"),
         (PLR(n_parallel=4, levels_per_row=2, score="parameter_change"), "since the score looks at updates"),
-        (SFL(n_parallel=4, levels_per_row=2, n_scored=8, n_kept=2), None),
+        (SFLMethod(n_parallel=4, levels_per_row=2, n_scored=8, n_kept=2), None),
     ],
 )
 def test_what_cannot_work_is_refused(settings, message):
@@ -265,10 +258,10 @@ def test_what_cannot_work_is_refused(settings, message):
         ({"levels_per_row": 0}, "runner.levels_per_row is 0: it must be at least 1"),
         (
             {"n_parallel": 4, "levels_per_row": 2, "n_scored": 12, "n_kept": 2},
-            r"multiple of 8 \(runner.n_parallel \* .*\), as 16",
+            r"multiple of 8 \(runner.n_parallel \* .*\), such as 16",
         ),
     ],
 )
 def test_impossible_numbers_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
-        SFL(**settings)
+        SFLMethod(**settings)

@@ -357,7 +357,7 @@ def test_what_cannot_be_played_is_refused(recurrent):
         recurrent.play(3)
     with pytest.raises(ValueError, match="did you mean 'SixteenRooms'"):
         recurrent.play("SixteenRoom")
-    with pytest.raises(ValueError, match="level is 'benchmark', a group of 12 tasks: name one of them"):
+    with pytest.raises(ValueError, match="level is 'benchmark', a group of 12: name one of them"):
         recurrent.play("benchmark")
 
 
@@ -412,10 +412,10 @@ def test_files_that_hold_no_parameters_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"agent.npz does not exist"):
         minimax_lib.load_params(file)
     file.write_bytes(b"PK\x03\x04 broken")
-    with pytest.raises(ValueError, match=r"agent.npz is no .npz file of plain arrays"):
+    with pytest.raises(ValueError, match=r"agent.npz is not an .npz file of plain arrays"):
         minimax_lib.load_params(file)
     np.savez(tmp_path / "objects.npz", **{"params/a": np.array([mode], dtype=object)})
-    with pytest.raises(ValueError, match=r"is no .npz file of plain arrays"):  # nothing is unpickled
+    with pytest.raises(ValueError, match=r"is not an .npz file of plain arrays"):  # nothing is unpickled
         minimax_lib.load_params(tmp_path / "objects.npz")
     np.savez(tmp_path / "others.npz", a=np.zeros(1))
     with pytest.raises(ValueError, match="holds no parameters"):
@@ -436,5 +436,5 @@ def test_a_run_is_found_again_from_another_folder_and_missed_when_it_has_gone(ru
     assert loaded.metrics
     copy.rename(tmp_path / "moved")
     for read in ("checkpoints", "archive", "metrics", "evals", "origins"):
-        with pytest.raises(ValueError, match="copy' is no folder any more: load the run again from where it is now"):
+        with pytest.raises(ValueError, match="copy' is not a folder any more: load the run again from where it is now"):
             getattr(loaded, read)

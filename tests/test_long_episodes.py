@@ -12,20 +12,22 @@ from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, PPOAgent
 from minimax_lib.commands.train import doubts, main
 from minimax_lib.config import from_dict
-from minimax_lib.curricula.base import level_batch
+from minimax_lib.curricula.base import Plan, level_batch
 from minimax_lib.curricula.levels.accel import ACCEL
 from minimax_lib.curricula.levels.designed import PAIRED, Teacher
 from minimax_lib.curricula.levels.dr import DR, DomainRandomisation
 from minimax_lib.curricula.levels.plr import PLR
-from minimax_lib.curricula.levels.sfl import SFL
+from minimax_lib.curricula.levels.sfl import SFLMethod
 from minimax_lib.curricula.outcome import RolloutOutcome
 from minimax_lib.curricula.scores import SCORES
+from minimax_lib.curricula.settings import RolloutSettings
 from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.envs.maze.amaze import AMaze
 from minimax_lib.envs.maze.teacher import MazeDesign
+from minimax_lib.envs.restarts import FreshLevels, QueuedLevels, SameLevel
 from minimax_lib.models.settings import LSTM, FeedForward
 from minimax_lib.playing.rollout import begin, go_on, joined_in_time
-from minimax_lib.runners.build import make_program, trained_with
+from minimax_lib.runners.build import make_program, schedule_of, trained_with
 from minimax_lib.runners.seeds import SeedRunner
 from minimax_lib.store.checkpoint import Checkpoints, placed
 from minimax_lib.testing.curricula import small_agent
@@ -191,8 +193,6 @@ def test_one_rollout_is_enough_where_no_episode_is_longer():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (DR(n_parallel=4, n_steps=8, rollouts_per_batch=2), "runner.rollouts_per_batch is 2: it must be 1, since"),
-        (PLR(n_parallel=4, n_steps=8, continue_episodes=True), "runner.continue_episodes is True"),
         (PLR(n_parallel=4, n_steps=1, rollouts_per_batch=1), "runner.n_steps is 1 .* no episode of 32 steps"),
         (PLR(n_parallel=4, n_steps=10), r"n_updates is 399: .* multiple of 4, .* \(try 400\)"),
     ],
@@ -200,6 +200,28 @@ def test_one_rollout_is_enough_where_no_episode_is_longer():
 def test_what_cannot_work_is_refused_in_one_line(settings, message):
     with pytest.raises(ValueError, match=rf"^{message}"):
         trained_with(MAZE, students(MAZE, n_updates=399), settings)
+
+
+ROWS = {"n_parallel": 4, "n_steps": 8}
+EVERY = 4  # of `FreshLevels`
+
+
+@pytest.mark.parametrize(
+    ("restart", "settings", "message"),
+    [
+        (FreshLevels(MAZE.sample_level, EVERY), {"rollouts_per_batch": 2}, "rollouts_per_batch is 2: it must be 1,"),
+        (FreshLevels(MAZE.sample_level, EVERY), {"levels_per_row": 2}, "levels_per_row is 2: it must be 1, since each"),
+        (FreshLevels(MAZE.sample_level, EVERY), {"n_evals": 2}, "n_evals is 2 with runner.continue_episodes: it must"),
+        (SameLevel(), {"continue_episodes": True}, "continue_episodes is True: it must be False"),
+        (QueuedLevels(), {"continue_episodes": False}, "continue_episodes is False: it must be True"),
+        (QueuedLevels(), {"n_evals": 2}, "n_evals is 2: it must be 1"),
+        (QueuedLevels(), {"rollouts_per_batch": 2}, "rollouts_per_batch is 2"),
+        (QueuedLevels(), {"levels_per_row": 2}, "levels_per_row is 2: it must be 1, since each episode has its own"),
+    ],
+)
+def test_settings_of_another_schedule_are_refused_for_methods_of_a_plugin(restart, settings, message):
+    with pytest.raises(ValueError, match=rf"^runner.{message}"):
+        schedule_of(MAZE, students(MAZE), Plan(4, restart=restart), RolloutSettings(**ROWS, **settings))
 
 
 def test_fewer_rollouts_than_an_episode_needs_are_warned_of(capsys):
@@ -212,6 +234,8 @@ def test_fewer_rollouts_than_an_episode_needs_are_warned_of(capsys):
     (line,) = doubts(from_dict(config))
     assert line.startswith("runner.rollouts_per_batch is 2: episodes of more than 16 steps never end")
     assert "\n" not in line
+    config["runner"] = {"name": "dr", "n_steps": 8, "rollouts_per_batch": 1}  # episodes go on in the next rollout
+    assert doubts(from_dict(config)) == []
 
 
 def test_a_teachers_schedule_ends_with_the_run():
@@ -232,7 +256,7 @@ METHODS = {
     "dr": DR(n_parallel=16, n_steps=N_STEPS),
     "robust plr": PLR(n_parallel=16, n_steps=N_STEPS, **BUFFER),
     "accel": ACCEL(n_parallel=16, n_steps=N_STEPS, **BUFFER, n_edits=3),
-    "sfl": SFL(n_parallel=16, n_steps=N_STEPS, every=20, n_scored=64, n_kept=16),
+    "sfl": SFLMethod(n_parallel=16, n_steps=N_STEPS, every=20, n_scored=64, n_kept=16),
     "paired": PAIRED(n_parallel=16, n_steps=N_STEPS, teacher=SMALL_TEACHER),
 }
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tiny_run import tiny_config, tiny_states
 
-from docs.make.metrics import GAMES, RESULTS
+from docs.make.metric_tables import GAMES, RESULTS
 from minimax_lib.commands.evaluate import found_runs, main
 from minimax_lib.config import save_yaml, to_dict
 from minimax_lib.config.evaluate import parse
@@ -243,8 +243,8 @@ def test_methods_are_put_side_by_side(runs, monkeypatch, capsys):
     words = ("--compare", "a", "b", "c", "--opponents", "random", "--n-episodes", 20, "--out", "all.csv")
     assert evaluate(root, monkeypatch, *words) == 0
     printed = capsys.readouterr().out
-    assert "selfplay: 20 sampled games on each task in each seat" in printed
-    assert "dr: 20 sampled games on each task in each seat" in printed
+    assert "selfplay: 20 sampled games on each held-out task in each seat" in printed
+    assert "dr: 20 sampled games on each held-out task in each seat" in printed
     assert [row["opponent"] for row in read(root / "c/evaluations/matches/update4-against-random.csv")] == [
         *("selfplay",) * 3,
         "random",
@@ -279,7 +279,7 @@ REFUSED = {
         "ab",
     ): f"unknown opponent 'ab': choose from random, bot, bank, {', '.join(shipped_agents())}, a, b, c, d, e",
     ("--opponents", "d"): "a and d cannot play together: observation space is ",
-    ("--opponents", "maze/sfl"): "AMaze has 1 agent: opponents need a game for 2, as LaserTag",
+    ("--opponents", "maze/sfl"): "AMaze has 1 agent: opponents need a game for 2, such as LaserTag",
     ("--opponents", "random", "--robust"): "--robust is True, which means nothing with --opponents",
     ("--opponents", "random", "--n-levels", "5"): "--n-levels is '5', which is for --robust only",
     ("--opponents", "random", "--out", "x.csv"): "--out is 'x.csv', which is for --compare only",

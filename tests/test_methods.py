@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from docs.make.metrics import TRAINING
+from docs.make.metric_tables import TRAINING
 from minimax_lib.curricula.base import SOURCE_NAMES
 from minimax_lib.curricula.registry import RUNNERS
 from minimax_lib.runners.seeds import OVER_EPISODES, Report, SeedRunner, learnt_parameters

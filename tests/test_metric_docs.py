@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from toy_program import N_EPISODES, N_TASKS, ToyEvaluation, toy_config
 
-from docs.make.metrics import COMMAND, EVALUATIONS, POSITION, RESULTS, TRAINING, page
+from docs.make.metric_tables import EVALUATIONS, POSITION, RESULTS, TRAINING
+from docs.make.metrics import COMMAND, page
 from minimax_lib.config import from_dict
 from minimax_lib.config.evaluate import EvaluateSettings
 from minimax_lib.curricula.registry import RUNNERS

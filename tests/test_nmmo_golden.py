@@ -170,7 +170,7 @@ def check_events(tick: int, before, after) -> int:
     for name in COUNTED:
         wanted = np.bincount(happened(tick, name)[:, HAPPENED["ent_id"]] - 1, minlength=P)
         np.testing.assert_array_equal(gained[:, EVENTS.index(name)], wanted, f"tick {tick}: {name}")
-    # A harvest that finds the pack full is no event.
+    # A harvest that finds the pack full is not an event.
     packs = np.bincount(table(tick - 1, "item")[:, ITEM["owner_id"]], minlength=P + 1)[1:]
     roomy = packs <= 10
     harvests = np.bincount(happened(tick, "HARVEST_ITEM")[:, HAPPENED["ent_id"]] - 1, minlength=P)

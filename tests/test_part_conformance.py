@@ -165,7 +165,7 @@ HELD_OUT = [
     (r"draws levels dict\(start float32\[2\]\)", places(draw=lambda *_: {"start": jnp.zeros(2, jnp.float32)})),
     ("must begin with", places(sample=lambda self, key, n: {"start": jnp.zeros((n, len(self.names)), jnp.float32)})),
     ("takes a task that it does not have", Lax),
-    ("Forgetful.names is Left: it was asked for the tasks Left, Right", Forgetful),
+    ("Forgetful.names is Left: it was asked for Left, Right", Forgetful),
     ("observation_space of the held-out tasks is", Elsewhere),
     ("pays a reward that is not finite", places(draw=lambda self, name, key: {"start": jnp.float32(6 + len(name))})),
 ]

@@ -193,7 +193,7 @@ def test_keys_of_several_characters_are_one_key():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "standard input is no terminal, which minimax-play needs: minimax-draw writes pictures"),
+        ([], "standard input is not a terminal, which minimax-play needs: minimax-draw writes pictures"),
         (["--task", "Labyrnth"], "unknown held-out task 'Labyrnth'"),
         (["--run", "/nowhere"], "run '/nowhere' does not exist"),
         (["--speed", "3"], "--speed is for --run only: add that, or leave it out"),

@@ -159,7 +159,7 @@ def test_held_out_curves_are_means_over_the_tasks_that_all_runs_have():
     groups = find_groups([a, b])
     picture = curves.learning_curve(groups, "held_out/solved_rate")
     assert [row["mean"] for row in picture.rows] == pytest.approx([0.2] * 6)  # of Maze
-    assert "1 task is common to all runs; 1 other is left out" in picture.notes
+    assert "1 held-out task is common to all runs; 1 other is left out" in picture.notes
     gap = curves.generalisation_gap(groups)
     assert {row["mean"] for row in gap.rows if row["part"] == "held_out"} == {0.2}
     assert all(row["mean_baseline"] == row["mean"] for row in relative_curve(groups, "held_out/solved_rate", "dr").rows)

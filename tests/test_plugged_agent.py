@@ -119,7 +119,7 @@ def test_it_can_be_evaluated_too():
 def test_what_the_agent_cannot_learn_from_is_refused_in_its_own_words():
     with pytest.raises(ValueError, match=r"^n_rows is 1: a table learns from at least 2$"):
         trained_with(Cued(), AgentPop(Tabular()), DR(n_parallel=1, n_steps=4))
-    with pytest.raises(ValueError, match=r"'parameter_change' needs an agent .* which Tabular has not"):
+    with pytest.raises(ValueError, match=r"'parameter_change' needs the method .* and Tabular has none"):
         trained_with(Cued(), AgentPop(Tabular()), PLR(**BUFFER, score="parameter_change"))
     with pytest.raises(ValueError, match=r"^model.n_values is 1: runner.score=value_disagreement needs 2$"):
         trained_with(Cued(), AgentPop(Tabular()), ACCEL(**BUFFER, score="value_disagreement", n_parents=2))

@@ -90,7 +90,7 @@ def test_in_python_too():
         ),
         (
             "--env Gymnax --runner paired --runner.teacher.design.n-walls 3",
-            "^runner.teacher.design.n_walls is no setting",
+            "^runner.teacher.design.n_walls is not a setting",
         ),
         (
             "--env Pendulum --runner paired --runner.teacher.design AMaze",
@@ -175,8 +175,8 @@ def test_a_class_that_is_no_environment_is_refused_in_one_line():
     ("parts", "message"),
     [
         ({"held_out": 3}, "held_out=3: it must be a class, called as"),
-        ({"groups": ["Left"]}, "groups=.*: it must be a dict of lists of tasks"),
-        ({"groups": {"all": "Left"}}, "groups=.*: it must be a dict of lists of tasks"),
+        ({"groups": ["Left"]}, "groups=.*: it must be a dict of lists of held-out tasks"),
+        ({"groups": {"all": "Left"}}, "groups=.*: it must be a dict of lists of held-out tasks"),
         ({"teacher": Nothing}, "teacher=.*: it must be a dataclass of settings with a method build"),
         ({"teacher": Mandatory}, "a teacher whose setting 'width' has no default"),
         ({"editing": 3}, "editing=3: it must be an Editing"),

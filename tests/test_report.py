@@ -60,7 +60,7 @@ def undrawn(monkeypatch):
 
 
 class Page(HTMLParser):
-    """A page as a browser reads it. What stands inside a script is no element."""
+    """A page as a browser reads it. What stands inside a script is not an element."""
 
     def __init__(self, text: str):
         super().__init__()

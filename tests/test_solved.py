@@ -11,7 +11,7 @@ from flax import struct
 from minimax_lib import axes
 from minimax_lib.curricula.base import level_batch
 from minimax_lib.curricula.levels.dr import DR
-from minimax_lib.curricula.levels.sfl import SFL, SFLCurriculum
+from minimax_lib.curricula.levels.sfl import SFLCurriculum, SFLMethod
 from minimax_lib.envs.base import Environment, opening, transition
 from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.envs.held_out import TrainingDistribution
@@ -155,7 +155,7 @@ def test_what_sfl_keeps_is_learnable(kind):
     fifth are those with k = 4, where p (1 - p) has the mean 25/110, and two fifths of those with 3 or 5: 24/110.
     """
     env = Coin(kind)
-    settings = SFL(n_parallel=32, n_steps=LONG, n_scored=640, n_kept=128)
+    settings = SFLMethod(n_parallel=32, n_steps=LONG, n_scored=640, n_kept=128)
     runner = trained_with(env, small_agent(env), settings)
     assert isinstance(runner.curriculum, SFLCurriculum)
     state, metrics = jax.jit(runner.step)(runner.init(jax.random.key(0)))
@@ -188,7 +188,7 @@ def test_whole_episodes_of_every_student_are_counted():
 @pytest.mark.deep
 def test_scoring_is_a_branch_and_each_seed_counts_its_own_steps():
     env = Coin("maze")
-    runner = trained_with(env, small_agent(env), SFL(n_parallel=4, n_steps=LONG, n_scored=8, n_kept=4, every=3))
+    runner = trained_with(env, small_agent(env), SFLMethod(n_parallel=4, n_steps=LONG, n_scored=8, n_kept=4, every=3))
     program = SeedRunner(runner, n_seeds=2)
     state, _ = program.run(program.init(0), 2)
     steps = program.env_steps(state) - 2 * 4 * LONG

@@ -304,7 +304,7 @@ def test_what_cannot_be_is_refused_in_one_line_before_anything_is_written(here, 
         (["toy.yaml", "--trial", "1", "--jobs", "2"], "jobs is 2, which means nothing with trial"),
         (["toy.yaml", "--table"], "the sweep has not begun"),
         (["toy.yaml", "--slurm", "toy.yaml"], "toy.yaml exists already"),
-        (["toy.yaml", "--slurm", "jobs/lr.sh"], "slurm is 'jobs/lr.sh': jobs is no folder"),
+        (["toy.yaml", "--slurm", "jobs/lr.sh"], "slurm is 'jobs/lr.sh': jobs is not a folder"),
         (["toy.yaml", "--settings.ppo.lr", "1"], "ppo.lr is in settings and in vary"),
         (["toy.yaml", "--log-dir", ".", "--name", "toy.yaml"], "error: toy.yaml is a file: choose another name"),
         (["toy.yaml", "--log-dir", "toy.yaml"], "error: cannot open toy.yaml/toy: Not a directory"),
@@ -740,7 +740,7 @@ def test_signals_save_the_trials_and_a_second_one_always_works():
     assert "stopped, what was trained is saved; the same command goes on with runs/sweeps/hang2" in done.stderr
     assert done.stdout.count("interrupted: the newest checkpoint is that of update 10") == 3
     assert done.stdout.count("interrupted: there is no checkpoint yet") == 1
-    # Of each sweep, the first trial was finished and the third never began. An interrupted one is no failure.
+    # Of each sweep, the first trial was finished and the third never began. An interrupted one is not a failure.
     assert [lr for lr, _ in started()] == [0.01, 0.02] * 5
     assert not any("failure" in path.read_text() for path in Path("runs/sweeps").glob("*/journal.log"))
     for *_, process in starts():
@@ -807,7 +807,7 @@ def test_a_shipped_sweep_contains_the_published_run(name):
         published = flat(to_dict(load_yaml(base))) | {"n_seeds": found[0].config.n_seeds, "report": False}
         assert published in [flat(to_dict(run.config)) for run in found]
     check_of(asked)(found[-1].config)
-    assert not any("sweeps" in name for name in shipped())  # sweeps are no configurations
+    assert not any("sweeps" in name for name in shipped())  # sweeps are not configurations
 
 
 def test_the_page_names_every_flag_key_column_and_sweep():

@@ -117,7 +117,7 @@ class Silent(gymnasium.Wrapper):
 def test_what_resets_an_environment_in_the_middle_is_named(mode):
     envs = sync(lambda: Limited(received()), mode)
     envs.reset()
-    with pytest.raises(RuntimeError, match="a wrapper around TaskReceiver has ended the episode, as TimeLimit"):
+    with pytest.raises(RuntimeError, match="a wrapper around TaskReceiver has ended the episode, such as TimeLimit"):
         play(envs, 4)
     envs = sync(received, mode)
     envs.reset()

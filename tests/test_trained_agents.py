@@ -229,7 +229,7 @@ def test_what_cannot_ship_is_refused(run, agents, monkeypatch, capsys):
         return line.partition("error: ")[2]
 
     assert refusal("maze/toy") == "the agent 'maze/toy' exists: add --replace, or choose another name"
-    assert refusal("Maze/x") == "name is 'Maze/x': it must be GROUP/NAME in small letters, as maze/sfl"
+    assert refusal("Maze/x") == "name is 'Maze/x': it must be GROUP/NAME in small letters, such as maze/sfl"
     assert refusal("maze/x", "--seed", "5") == f"seed is 5: {run} has 3, 4"
     missing = f"{run} has no row in metrics.csv of update 2 and seed 3: evaluate it first"
     assert refusal("maze/x", "--seed", "3", "--checkpoint", "2") == missing

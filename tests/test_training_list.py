@@ -74,7 +74,7 @@ def test_a_list_is_a_task_for_each_difficulty():
     alone = make_held_out(Line(2.0), ["TrainingDistribution", "TrainingList8-2"])
     assert alone.names == ("TrainingDistribution", "TrainingList8-2")
     np.testing.assert_array_equal(alone.sample(KEY, 60).number[1], numbers[1])  # whatever is evaluated beside it
-    assert make_held_out(Line(0.5), ["TrainingList8"]).names == ("TrainingList8",)  # these are no labels
+    assert make_held_out(Line(0.5), ["TrainingList8"]).names == ("TrainingList8",)  # these are not labels
     assert make_held_out(Line(), ["TrainingList1"]).names == ("TrainingList1",)
 
 
@@ -108,10 +108,10 @@ def test_levels_of_a_list_are_padded_to_those_of_other_tasks(env, other):
         ("TrainingList0", "a list must have at least 1"),
         (
             "TrainingList8-5",
-            "'TrainingList8-5': the levels of this list have the tasks TrainingList8-0, TrainingList8-1",
+            "'TrainingList8-5': the levels of this list are called TrainingList8-0, TrainingList8-1",
         ),
         ("TrainingLists8", "unknown held-out task 'TrainingLists8'"),
-        ("training_list", "the list of levels of a run: here, name its length, as TrainingList4000"),
+        ("training_list", "the list of levels of a run: here, name its length, such as TrainingList4000"),
     ],
 )
 def test_other_names_are_refused(name, message):

@@ -19,7 +19,7 @@ from minimax_lib.curricula.levels.accel import ACCEL
 from minimax_lib.curricula.levels.designed import PAIRED, Teacher
 from minimax_lib.curricula.levels.dr import DR
 from minimax_lib.curricula.levels.plr import PLR
-from minimax_lib.curricula.levels.sfl import SFL
+from minimax_lib.curricula.levels.sfl import SFLMethod
 from minimax_lib.envs.base import Environment, opening, transition
 from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.envs.levels import level_of_list
@@ -411,7 +411,7 @@ SETTINGS = {
     "dr": DR(n_parallel=4, n_steps=12),
     "plr": PLR(n_parallel=4, n_steps=12, capacity=8),
     "accel": ACCEL(n_parallel=4, n_steps=12, capacity=8, n_edits=2),
-    "sfl": SFL(n_parallel=4, n_steps=12, n_scored=8, n_kept=4, n_episodes=2),
+    "sfl": SFLMethod(n_parallel=4, n_steps=12, n_scored=8, n_kept=4, n_episodes=2),
     "paired": PAIRED(
         n_parallel=4, n_steps=12, teacher=Teacher(design=MazeDesign(n_walls=3), model=SMALL, ppo=PPO(n_epochs=1))
     ),

@@ -4,7 +4,7 @@ With PYTHONPATH set to a clone of its repository, that runs in the place of the 
 updates of every step from the environments. It asks its own network for values; a function that gives zeros
 stands for that network here, so the network costs nothing. `central/plr` is its other PLR, which the training loop
 tells of each step: what its script for Procgen does. It replays always (`replay_prob=1`): once all tasks are seen, the
-release fails at the first draw that is no replay.
+release fails at the first draw that is not a replay.
 """
 
 import argparse

@@ -128,10 +128,10 @@ def _chosen(choice: Choice, name: str) -> Iterator[str]:
 
 def groups(settings: Any, title: str, path: str, leave_out: Sequence[str]) -> Iterator[tuple[str, Sequence[Flag]]]:
     """(title, flags) of `settings` and of the groups in it, but for the groups that are called as in `leave_out`."""
-    for section in sections(settings, title, {}, path):
-        group = section.flags[-1].name.removeprefix("--").rpartition(".")[0]
+    for heading, flags in sections(settings, title, {}, path):
+        group = flags[-1].name.removeprefix("--").rpartition(".")[0]
         if not any(group == name or group.startswith(f"{name}.") for name in leave_out if name != path.rstrip(".")):
-            yield section.title, section.flags
+            yield heading, flags
 
 
 def commands() -> dict[str, list[Flag]]:

@@ -281,7 +281,7 @@ class PPOAgent:
         metrics["explained_variance"] = explained_variance(run.steps.value, target, run.steps.valid)
         params, opt_state = learnt
         n_updates = state.n_updates + 1
-        # Once an update, not once a gradient step: nobody looks at parameters in the middle of an update, and the
+        # Once an update, not once a gradient step: parameters are not used in the middle of an update, and the
         # decay means the same whatever the number of epochs and minibatches.
         average = averaged(state.average, params, n_updates, c.ema_decay) if c.ema_decay else ()
         return TrainState(params=params, opt_state=opt_state, n_updates=n_updates, average=average), metrics

@@ -89,7 +89,7 @@ def checkpoints_of(folder: Path, settings: DrawSettings) -> list[Run]:
 
 
 def check_run(settings: DrawSettings, run: Run) -> None:
-    """ValueError where the run has not the seed, the student or the tasks, or where nothing draws its levels."""
+    """ValueError where the run lacks the seed, the student or the held-out tasks, or where nothing draws its levels."""
     path = run.folder.path
     env: Environment = run.config.env
     if env.draw_episodes is None:

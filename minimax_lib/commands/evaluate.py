@@ -145,7 +145,7 @@ def runners_of(settings: EvaluateSettings, runs: Sequence[Run]) -> dict[Path, Ev
 
 
 def check_comparable(settings: EvaluateSettings, runs: Sequence[Run], runners: Runners) -> None:
-    """ValueError unless all runs play the same tasks, or the same levels."""
+    """ValueError unless all runs play the same held-out tasks, or the same levels."""
     first = runs[0]
     for run in runs[1:]:
         both = f"{first.folder.path} and {run.folder.path}"
@@ -157,8 +157,8 @@ def check_comparable(settings: EvaluateSettings, runs: Sequence[Run], runners: R
         names, others = runners[first.folder.path].names, runners[run.folder.path].names
         if names != others and not settings.robust:
             raise ValueError(
-                f"{both} have other tasks of these names, {', '.join(names)} and {', '.join(others)}: name tasks that "
-                "both have with --tasks"
+                f"{both} have other held-out tasks of these names, {', '.join(names)} and {', '.join(others)}: "
+                "name some that both have with --tasks"
             )
 
 
@@ -296,7 +296,7 @@ def notes(settings: EvaluateSettings, groups: Groups, updates: Iterable[int]) ->
 
 
 def side_by_side(groups: Groups, found: Mapping[Path, tuple[int, Scores]]) -> list[MethodRuns]:
-    """The methods with the scores of their runs, and on tasks the improvement of each over the first."""
+    """The methods with the scores of their runs, and on held-out tasks the improvement of each over the first."""
     from minimax_lib.pictures.bootstrap import seeds_band
     from minimax_lib.pictures.held_out import improvement_probability
 

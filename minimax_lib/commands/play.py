@@ -47,12 +47,12 @@ class Game(Protocol):
         ...
 
     def tick(self) -> None:
-        """Goes on by itself, `wait` seconds after the last time."""
+        """Goes on without a key, `wait` seconds after the last time."""
         ...
 
     @property
     def wait(self) -> float | None:
-        """Seconds until it goes on by itself; None if it waits for a key."""
+        """Seconds until it goes on; None if it waits for a key."""
         ...
 
     @property
@@ -308,7 +308,7 @@ def prepared(words: Sequence[str]) -> tuple[PlaySettings, Callable[[], Game]]:
 
 
 def play(request: tuple[PlaySettings, Callable[[], Game]]) -> int:
-    """Makes the game and shows it until somebody leaves; the exit status."""
+    """Makes the game and shows it until the user leaves; the exit status."""
     settings, make = request
     keep_compiled_programs(settings.compilation_cache)
     print("a moment ...", end="\r", flush=True)
@@ -320,10 +320,12 @@ def play(request: tuple[PlaySettings, Callable[[], Game]]) -> int:
 
 
 def check_terminal() -> None:
-    """ValueError where there is nobody to press keys, or nothing to draw on."""
+    """ValueError where there is no keyboard, or no screen to draw on."""
     for name, stream in (("input", sys.stdin), ("output", sys.stdout)):
         if stream is None or not stream.isatty():
-            raise ValueError(f"standard {name} is no terminal, which minimax-play needs: minimax-draw writes pictures")
+            raise ValueError(
+                f"standard {name} is not a terminal, which minimax-play needs: minimax-draw writes pictures"
+            )
     try:
         import termios  # noqa: F401
     except ImportError:
@@ -337,7 +339,7 @@ def has_colours() -> bool:
 
 
 def walked(settings: PlaySettings) -> Callable[[], Walk]:
-    """What makes the walk; ValueError where there is no such task, or no way to show the environment."""
+    """What makes the walk; ValueError where there is no such held-out task, or no way to show the environment."""
     held_out = make_held_out(settings.env, settings.task) if settings.task else None
     env = unwrapped(settings.env if held_out is None else held_out.env)
     check_playable(env)
@@ -354,7 +356,7 @@ def walked(settings: PlaySettings) -> Callable[[], Walk]:
 
 
 def watched(settings: PlaySettings) -> Callable[[], Watch]:
-    """What makes the agent's walk; ValueError where there is no such run or task, or no way to show it."""
+    """What makes the agent's walk; ValueError where there is no such run or held-out task, or no way to show it."""
     from minimax_lib.store.loaded import opened_run
     from minimax_lib.store.saved import find_run
 

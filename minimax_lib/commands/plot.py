@@ -41,7 +41,7 @@ def prepared(words: Sequence[str]) -> Prepared:
 
 
 def check_names(settings: PlotSettings, groups: Sequence[Group]) -> None:
-    """ValueError for an unknown metric, task or baseline."""
+    """ValueError for an unknown metric, held-out task or baseline."""
     for metric in settings.metrics:
         lines.check_metric(groups, metric)
     if settings.tasks:

@@ -65,7 +65,7 @@ def check_plugins(settings: ReportSettings, groups: Sequence[Group]) -> None:
 
 
 def check_tasks(settings: ReportSettings, groups: Sequence[Group]) -> None:
-    """ValueError, with the nearest name, for a task that the user names and that no run's environment has."""
+    """ValueError, with the nearest name, for a held-out task that the user names and no run's environment has."""
     if not (settings.tasks and settings.episodes):
         return
     from minimax_lib.envs.registry import make_held_out

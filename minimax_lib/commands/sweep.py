@@ -105,7 +105,7 @@ def chosen_numbers(study: "SweepStudy", command: Command) -> Sequence[int]:
         if script.exists():
             raise ValueError(f"{script} exists already: name another file with --slurm")
         if not script.parent.is_dir():
-            raise ValueError(f"slurm is {shown(command.slurm)}: {script.parent} is no folder")
+            raise ValueError(f"slurm is {shown(command.slurm)}: {script.parent} is not a folder")
     if command.trial is None:
         return study.numbers
     if command.trial not in study.numbers:

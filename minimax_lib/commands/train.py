@@ -14,7 +14,7 @@ from minimax_lib.config.flags import left_behind_by
 from minimax_lib.config.train import AUTO
 from minimax_lib.config.tree import flat
 from minimax_lib.config.wandb import Wandb
-from minimax_lib.curricula.levels.sfl import SFL
+from minimax_lib.curricula.levels.sfl import SFLMethod
 from minimax_lib.evaluation.held_out import EvalRunner
 from minimax_lib.experiment.compilation import keep_compiled_programs
 from minimax_lib.jax_settings import check_jax
@@ -81,15 +81,18 @@ def check(config: Config) -> tuple[Config, Program, EvalRunner]:
 
 
 def doubts(config: Config) -> list[str]:
-    """What is possible but hardly meant."""
+    """A line for each setting that is allowed but probably a mistake."""
     found = []
-    given, needed = config.runner.rollouts_per_batch, -(-config.env.max_steps // config.runner.n_steps)
+    given = vars(config.runner).get("rollouts_per_batch")  # None where the method has no such setting
+    needed = -(-config.env.max_steps // config.runner.n_steps)
     if given is not None and given < needed:
         found.append(
             f"runner.rollouts_per_batch is {given}: episodes of more than {given * config.runner.n_steps} steps never "
             f"end, and levels that take so long are never scored ({needed} rollouts are enough for all)"
         )
-    in_turn = config.runner.levels_per_row > 1 and not isinstance(config.runner, SFL)  # SFL scores its levels apart
+    in_turn = config.runner.levels_per_row > 1 and not isinstance(
+        config.runner, SFLMethod
+    )  # SFL scores its levels apart
     if in_turn and given == needed:
         found.append(
             f"runner.rollouts_per_batch is {given} with runner.levels_per_row={config.runner.levels_per_row}: only the "

@@ -1,4 +1,4 @@
-"""What other libraries call a setting (minimax, JaxUED, dcd, Stable-Baselines3), to answer who types it from habit."""
+"""Names of settings in other libraries (minimax, JaxUED, dcd, Stable-Baselines3): users may type them from habit."""
 
 NAMES_ELSEWHERE = {
     "env": ("env_name", "env_id"),

@@ -16,8 +16,8 @@ class Explained:
     """The meaning of settings that several commands have, for their help."""
 
     plugins: tuple[str, ...] | None
-    """Modules to import first, which register what the runs use; what a run's folder names is never imported by itself.
-    None: a run with plugins is refused."""
+    """Modules to import first, which register what the runs use. Modules that a run's folder names are imported only if
+    they are named here. None: a run with plugins is refused."""
     compilation_cache: str
     """Folder that keeps compiled programs: auto (your cache folder, or $JAX_COMPILATION_CACHE_DIR), none, or a path."""
     greedy: bool
@@ -35,8 +35,8 @@ class Grouped(Explained):
     label: tuple[str, ...] = ()
     """NAME=PATTERN: runs in folders that match the pattern (as runs/dr-*), under this name. Put it in quotes."""
     by: tuple[str, ...] = ()
-    """Settings that make groups of the other runs, as runner.replay_prob. Empty: the method, and all that differs in
-    it."""
+    """Settings that make groups of the other runs, such as runner.replay_prob. Empty: the method, and all that
+    differs in it."""
 
     @property
     def patterns(self) -> tuple[tuple[str, str], ...]:
@@ -80,7 +80,7 @@ def check_out_folder(out: str, example: str) -> None:
     """ValueError where `out` cannot be a folder such as `example`."""
     check_path("out", out)
     if not out:
-        raise ValueError(f"out is '': it must be a folder, as {example} (the current one is .)")
+        raise ValueError(f"out is '': it must be a folder, such as {example} (the current one is .)")
 
 
 def check_names(setting: str, given: Sequence[str], allowed: Sequence[str]) -> None:

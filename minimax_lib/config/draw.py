@@ -46,7 +46,7 @@ class DrawSettings(Explained):
     """Formats: png, gif, mp4. A film of an episode shows every step and the agent's view. One of a lineage goes from
     ancestor to child, and any other from checkpoint to checkpoint. mp4 needs the extra `video`."""
     out: str = "pictures"
-    """Folder for the pictures. A file that is there and was not written by minimax-draw is kept; the new one gets a
+    """Folder for the pictures. An existing file that minimax-draw did not write is kept; the new one gets a
     number."""
     n_levels: int = 12
     """Levels in a gallery of the best."""

@@ -25,7 +25,7 @@ USAGE = """Evaluates trained runs on held-out tasks: a table, and a CSV file in 
 * minimax-evaluate --run runs/x --opponents random bank      games for two: wins, draws and losses"""
 NOTE_ON_TASKS = "`minimax-train --list tasks` shows what there is for each environment."
 
-RANDOM, BOT, BANK = "random", "bot", "bank"  # opponents that are no runs
+RANDOM, BOT, BANK = "random", "bot", "bank"  # opponents that are not runs
 EPISODES_ON_TASKS, EPISODES_ON_LEVELS = 100, RobustProtocol.n_episodes
 
 # Settings that one of the two kinds of evaluation has no use for.
@@ -53,21 +53,21 @@ class EvaluateSettings(Grouped):
     """Instead of held-out tasks: files of your own levels, or folders of them. AMaze reads mazes as text (.txt) and as
     arrays of NumPy (.npz)."""
     opponents: tuple[str, ...] = ()
-    """Play a game for two against these, on the tasks and in both seats: random, bot (the environment's script), bank
-    (the copies of the student that the run keeps), folders of runs, their checkpoints, or names of trained agents. With
-    several, all meet all, and there are Elo ratings."""
+    """Play a game for two against these, on the held-out tasks and in both seats: random, bot (the environment's
+    script), bank (the copies of the student that the run keeps), folders of runs, their checkpoints, or names of
+    trained agents. With several, all meet all, and there are Elo ratings."""
     n_episodes: int | None = None
-    """Episodes on each task, for each seed; none: 100, and with --robust 10 on each level. With --opponents, so many in
-    each seat."""
+    """Episodes on each held-out task, for each seed; none: 100, and with --robust 10 on each level. With --opponents,
+    so many in each seat."""
     greedy: bool = False
     protocol: str | None = None
-    """Published rules that the tasks follow, where there are several (AMaze: minimax, dcd); none: their default."""
+    """Published rules of the held-out tasks, where there are several (AMaze: minimax, dcd); none: their default."""
     checkpoint: int | Literal["latest"] = "latest"
     """The checkpoint, by its number of updates."""
     student: int = 0
     robust: bool = False
-    """Instead of the tasks, play random levels that can be solved, and report the solved rate on the worst of them: the
-    levels are ranked by one evaluation and reported from a second (CVaR; Rutherford et al. 2024)."""
+    """Instead of held-out tasks, play random levels that can be solved, and report the solved rate on the worst of
+    them: one evaluation ranks the levels, and a second one gives the rate (CVaR; Rutherford et al. 2024)."""
     n_levels: int = RobustProtocol.n_levels
     """Levels with --robust."""
     most_steps: int = 1_000_000_000
@@ -76,7 +76,7 @@ class EvaluateSettings(Grouped):
     seed: int = 0
     """Seed of the evaluation."""
     out: str = "comparison.csv"
-    """File for the numbers of --compare. One that is there is kept; the new one gets a number."""
+    """File for the numbers of --compare. An existing file is kept; the new one gets a number."""
     plugins: tuple[str, ...] | None = None
     compilation_cache: str = "auto"
 
@@ -124,12 +124,12 @@ class EvaluateSettings(Grouped):
 
     @property
     def episodes(self) -> int:
-        """Episodes on each task, or on each level."""
+        """Episodes on each held-out task, or on each level."""
         return self.n_episodes or (EPISODES_ON_LEVELS if self.robust else EPISODES_ON_TASKS)
 
     @property
     def suite(self) -> Evaluation:
-        """The evaluation on tasks."""
+        """The evaluation on held-out tasks."""
         levels = tuple(f"{path}/" if Path(path).is_dir() else path for path in self.levels)
         return Evaluation(
             tasks=levels or self.tasks, n_episodes=self.episodes, greedy=self.greedy, protocol=self.protocol
@@ -152,7 +152,7 @@ def parse(words: Sequence[str]) -> EvaluateSettings:
 
 
 def _refuse_ignored(settings: EvaluateSettings, given: Tree) -> None:
-    """ValueError for a flag that is given, and that this kind of evaluation does not look at."""
+    """ValueError for a flag that is given although this kind of evaluation ignores it."""
     if "opponents" in given and not settings.opponents:
         raise ValueError(f"opponents is empty: it must be {RANDOM}, {BOT}, {BANK} or folders of runs")
     only_robust = [(name, "is for --robust only: add that, or leave it out") for name in ONLY_ROBUST]
@@ -172,9 +172,9 @@ def _refuse_ignored(settings: EvaluateSettings, given: Tree) -> None:
 def show_help() -> NoReturn:
     """Prints every flag with its meaning and its default, and exits."""
     first = (Flag("--help", "", "Show this text."),)
-    # The name of some run, since there are no settings without one. It is no default.
+    # The name of some run, since there are no settings without one. It is not a default.
     example = EvaluateSettings(run=("runs/my-run",))
-    (section,) = sections(example, "The evaluation", {"tasks": NOTE_ON_TASKS}, first=first)
-    run = next(flag for flag in section.flags if flag.name == "--run")
+    ((title, flags),) = sections(example, "The evaluation", {"tasks": NOTE_ON_TASKS}, first=first)
+    run = next(flag for flag in flags if flag.name == "--run")
     needed = dataclasses.replace(run, meaning=run.meaning.replace("(default: runs/my-run)", "(must be given)"))
-    show_flags(USAGE, [dataclasses.replace(section, flags=[needed if flag is run else flag for flag in section.flags])])
+    show_flags(USAGE, [(title, [needed if flag is run else flag for flag in flags])])

@@ -113,7 +113,7 @@ def show_help(config: Config) -> NoReturn:
     first = (
         Flag("--help", "", "Show this text, with the settings of what is chosen."),
         Flag(f"--{LIST}", f"[{'|'.join(KINDS)}]", "Show the names that there are to choose from."),
-        Flag(f"--{FILES}", "FILE ...", "Files of settings (YAML), or names of shipped ones, as maze/dr."),
+        Flag(f"--{FILES}", "FILE ...", "Files of settings (YAML), or names of shipped ones, such as maze/dr."),
     )
     notes = {"eval.tasks": note_on_tasks(config.env)}
     show_flags(USAGE, list(sections(config, "The run", notes, first=first)))

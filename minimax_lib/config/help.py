@@ -29,12 +29,7 @@ class Flag:
     meaning: str
 
 
-@dataclasses.dataclass(frozen=True)
-class FlagGroup:
-    """Flags under one heading."""
-
-    title: str
-    flags: Sequence[Flag]
+FlagGroup = tuple[str, Sequence[Flag]]  # a heading, and the flags under it
 
 
 def as_flag(setting: str) -> str:
@@ -64,7 +59,7 @@ def sections(
             known = names.names() if names else choices_of(hint)
             flags.append(flag(setting, f"{meaning} {notes.get(setting, '')}", value, known, values_of(hint)))
     if first or choices or flags:
-        yield FlagGroup(title, (*first, *choices, *flags))
+        yield title, (*first, *choices, *flags)
     for heading, setting, group in groups:
         yield from sections(group, heading, notes, f"{setting}.")
 
@@ -147,9 +142,9 @@ def wrapped(text: str, indent: str, hanging: str | None = None) -> str:
 def show_flags(usage: str, parts: Sequence[FlagGroup]) -> NoReturn:
     """Prints the help, and exits."""
     lines = [f"usage: {os.path.basename(sys.argv[0])} [--FLAG VALUE] ...", "", usage]
-    for part in parts:
-        lines += ["", wrapped(part.title, "")]
-        for item in part.flags:
+    for title, flags in parts:
+        lines += ["", wrapped(title, "")]
+        for item in flags:
             lines += [f"  {item.name} {item.values}".rstrip(), wrapped(item.meaning, " " * 8)]
     show(lines)
 

@@ -9,7 +9,7 @@ LONGEST_NAME, LONGEST_PATH = 255, 4000  # bytes, on all common file systems
 
 
 def check_path(name: str, path: str) -> None:
-    """ValueError where the setting `name` is no path that a file can have."""
+    """ValueError where the setting `name` is not a path that a file can have."""
     if not is_plain(path):
         raise ValueError(f"{name} is {shown(path)}: it must be text without control characters")
     if len(os.fsencode(path)) > LONGEST_PATH:

@@ -24,7 +24,7 @@ USAGE = """Walk through mazes in a terminal, or watch a trained agent in them.
 
 @dataclasses.dataclass(frozen=True)
 class PlaySettings(Explained):
-    """Which levels, and who walks through them."""
+    """The levels of a walk, and who walks: you or an agent."""
 
     env: Annotated[Any, ENVS] = dataclasses.field(default_factory=ENVS["AMaze"])
     """The environment and the levels it draws; that of the run, if there is one."""
@@ -59,7 +59,7 @@ class PlaySettings(Explained):
                 raise ValueError(f"{name} is {value}: it must be at least 0")
 
 
-# What means nothing without a run, and what means nothing with one.
+# Settings that mean nothing without a run, and settings that mean nothing with one.
 ONLY_RUN: tuple[str, ...] = ("checkpoint", "student", "greedy", "speed")
 ONLY_OWN: tuple[str, ...] = ("env",)
 

@@ -20,7 +20,7 @@ FIGURES = {
     "curves": "learning curves",
     "complexity": "level metrics of what was trained on",
     "held_out": "bars by held-out task",
-    "aggregates": "mean, median, IQM and optimality gap over tasks",
+    "aggregates": "mean, median, IQM and optimality gap over held-out tasks",
     "improvement": "probability of improvement between methods",
     "profiles": "performance profiles",
     "opponents": "wins against opponents that minimax-evaluate --opponents has played",
@@ -39,7 +39,7 @@ class PlotSettings(Grouped):
     figures: tuple[str, ...] = tuple(FIGURES)
     """What to draw."""
     out: str = "plots"
-    """Folder for the figures. A file that is there and was not written by minimax-plot is kept; the new one gets a
+    """Folder for the figures. An existing file that minimax-plot did not write is kept; the new one gets a
     number."""
     format: tuple[str, ...] = ("png",)
     """Formats of the pictures: png, pdf, svg."""
@@ -50,11 +50,11 @@ class PlotSettings(Grouped):
     """What curves are drawn against. Methods that score levels take more environment steps for an update than others,
     so only env_steps compares them fairly."""
     smooth: int = 1
-    """Log intervals over which curves of the training are averaged (moving mean, each seed by itself); 1: none."""
+    """Log intervals over which curves of the training are averaged (moving mean, each seed alone); 1: none."""
     score: str = "solved_rate"
     """Column of evaluations that is compared: solved_rate, return, or another one."""
     optimum: float = 1.0
-    """The score above which a task counts as done, for the optimality gap."""
+    """The score above which a held-out task counts as done, for the optimality gap."""
     tasks: tuple[str, ...] = ()
     """Held-out tasks to look at; empty: all but TrainingDistribution and lists of training."""
     held_out: str = "auto"

@@ -27,7 +27,7 @@ class ReportSettings(Grouped):
     """Which runs, and what the report shows of them."""
 
     out: str = "report.html"
-    """The file. One that is there and was not written by minimax-report is kept; the new one gets a number."""
+    """The file. An existing file that minimax-report did not write is kept; the new one gets a number."""
     title: str = ""
     """Title of the report; empty: the methods and how many runs there are."""
     x: Literal["updates", "env_steps", "seconds"] = "env_steps"
@@ -35,7 +35,7 @@ class ReportSettings(Grouped):
     so only env_steps compares them fairly."""
     tasks: tuple[str, ...] = ()
     """Held-out tasks, or groups of them, of which the report shows an episode; empty: up to four for validation. More
-    tasks take longer, and make the file larger. training_list: the run's own list of levels."""
+    of them take longer, and make the file larger. training_list: the run's own list of levels."""
     greedy: bool = False
     n_levels: int = 12
     """Levels in a gallery: the best of the level buffer, or designs of the teacher; 0: no galleries."""

@@ -10,7 +10,7 @@ from minimax_lib.config.values import convert
 
 def is_of_run(path: Path) -> bool:
     """Whether a config file lies in the folder of a run."""
-    if is_shipped(path):  # by nobody but the authors of this package
+    if is_shipped(path):  # by the authors of this package
         return False
     return (path.parent / "checkpoints").exists() or (path.parent / "metrics.csv").exists()
 

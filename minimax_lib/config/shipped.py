@@ -38,14 +38,14 @@ def shipped_agents() -> dict[str, Path]:
 def located(name: str) -> Path:
     """The file called `name`: a path, or else the name of a shipped configuration, with or without its ending."""
     path = shipped().get(name.removesuffix(ENDING))
-    # A file of the user's comes first. A folder of that name is in nobody's way.
+    # A file of the user's comes first. A folder of that name does no harm.
     return path if path and not Path(name).is_file() else Path(name)
 
 
 def located_run(path: str | Path) -> Path:
     """The folder of the run at `path`: `path` itself, or that of the trained agent of this name."""
     agent = shipped_agents().get(Path(path).as_posix())
-    # A run of the user's comes first. Any other folder of that name is in nobody's way.
+    # A run of the user's comes first. Any other folder of that name does no harm.
     return agent if agent and not (Path(path) / "config.yaml").is_file() else Path(path)
 
 

@@ -73,10 +73,10 @@ class ScoreSettings:
     """Held-out tasks, or groups of them. Each trial must be evaluated on them (its setting eval.tasks). training_list:
     the trial's own list of levels."""
     measure: Literal["solved_rate", "return"] = "solved_rate"
-    """What is averaged over the tasks."""
+    """The number that is averaged over the held-out tasks."""
     evaluation: Literal["last", "best"] = "last"
     """Which evaluation of the run counts: the last, or the one with the highest mean over seeds. The best of many is
-    too high by chance: compare trials by it that were evaluated equally often."""
+    too high by chance: compare only trials that were evaluated equally often."""
 
     def __post_init__(self) -> None:
         if not self.tasks:
@@ -116,7 +116,7 @@ class SweepKeys:
         for name in ("log_dir", "name"):
             check_path(name, getattr(self, name))
         if not self.log_dir:
-            raise ValueError("log_dir is '': it must be a folder, as runs/sweeps (the current one is .)")
+            raise ValueError("log_dir is '': it must be a folder, such as runs/sweeps (the current one is .)")
         if self.name != Path(self.name).name or self.name == "..":
             raise ValueError(f"name is {shown(self.name)}: it must be the name of a folder, without the way to it")
 
@@ -212,7 +212,7 @@ def _mapping(value: Any, key: str) -> dict[Any, Any]:
         raise ValueError(f"{key} is {shown(value)}: it must hold settings, as in {key}: {{ppo.lr: ...}}")
     for name in value:
         if not isinstance(name, str):
-            raise ValueError(f"{key} has a setting called {shown(name)}: it must be text, as ppo.lr")
+            raise ValueError(f"{key} has a setting called {shown(name)}: it must be text, such as ppo.lr")
     return value
 
 
@@ -247,7 +247,7 @@ def labelled(value: Any) -> dict[str, str]:
     fits = isinstance(given, dict) and given and len(given) == (len(value) if isinstance(value, list) else len(given))
     if not fits or not all(isinstance(part, str) for pair in given.items() for part in pair) or "" in given.values():
         raise ValueError(
-            f"config is {shown(value)}: it must be a name, as maze/dr, or several (label: name), each once"
+            f"config is {shown(value)}: it must be a name, such as maze/dr, or several (label: name), each once"
         )
     for label in given:
         if not is_plain(label) or set(label) & set("/ ,"):
@@ -258,7 +258,8 @@ def labelled(value: Any) -> dict[str, str]:
 def base_of(name: str, fixed: Tree) -> Tree:
     """What the configuration called `name` says, without where its runs go; `fixed` are the settings of all trials.
 
-    The report at the end of a run is off, unless either says otherwise: in a sweep nobody sees it, and it is compiled.
+    The report at the end of a run is off, unless either says otherwise: in a sweep it is not seen, and it costs a
+    compilation.
     """
     path = located(name)
     said = merged([(path, read_yaml(path))], fixed)

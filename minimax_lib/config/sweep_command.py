@@ -110,7 +110,7 @@ def show_help() -> NoReturn:
     first = (Flag("--help", "", "Show this text."),)
     keys = (
         Flag("--config", "NAME", "What every trial starts from: a shipped configuration, or a file."),
-        Flag("--settings.SETTING", "VALUE", "A setting of every trial, as --settings.n-seeds 5."),
+        Flag("--settings.SETTING", "VALUE", "A setting of every trial, such as --settings.n-seeds 5."),
         Flag("--vary.SETTING", "VALUE ...", "Its values in the trials, or '{low: 1e-5, high: 1e-3, log: true}'."),
     )
     notes = {"score.tasks": "`minimax-train --list tasks` shows what there is."}

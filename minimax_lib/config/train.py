@@ -87,7 +87,7 @@ class Config:
     wandb: Wandb = dataclasses.field(default_factory=Wandb)
     """Curves and pictures in Weights & Biases; needs the extra `wandb`."""
     plugins: tuple[str, ...] = ()
-    """Modules to import first, which register environments, models, runners of your own. On --resume, by flag only."""
+    """Modules to import first, which register your environments, models and runners. On --resume, by flag only."""
     compilation_cache: str = "auto"
     """Folder that keeps compiled programs: auto (your cache folder, or $JAX_COMPILATION_CACHE_DIR), none, or a path.
     On --resume, by flag only."""
@@ -124,7 +124,7 @@ class Config:
             check_path(name, getattr(self, name))
         # An empty path would be the current folder, and is more likely a variable that is not set.
         if not self.log_dir:
-            raise ValueError("log_dir is '': it must be a folder, as runs (the current one is .)")
+            raise ValueError("log_dir is '': it must be a folder, such as runs (the current one is .)")
         check_cache(self.compilation_cache)
         if self.name != Path(self.name).name or self.name == "..":
             raise ValueError(f"name is {shown(self.name)}: it must be the name of a folder, without the way to it")
@@ -192,7 +192,7 @@ def load_yaml(path: str | Path) -> Config:
 
 def import_plugins(modules: tuple[str, ...]) -> None:
     """Imports the modules, from the current folder too; ValueError for one that is not there or does not work."""
-    # The installed command does not look in the current folder by itself. At the end of the path, a file there cannot
+    # The installed command does not look in the current folder. At the end of the path, a file there cannot
     # take the place of a package.
     if modules and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
@@ -204,7 +204,7 @@ def import_plugins(modules: tuple[str, ...]) -> None:
             importlib.import_module(module)
         except ImportError as error:
             raise ValueError(f"plugin {shown(module)} cannot be imported: {_reason(error)}") from None
-        # Somebody else's code, which may fail in any way; it may even end the process, as a script does.
+        # The user's code, which may fail in any way. It may even end the process, as a script does.
         except (Exception, SystemExit) as error:
             what = f"{type(error).__name__}{_place(error)}: {_reason(error)}"
             raise ValueError(f"plugin {shown(module)} cannot be imported: {what}") from None
@@ -216,6 +216,6 @@ def _reason(error: BaseException) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """Where in somebody's code an error was raised; empty if its message says so."""
+    """The place in a plugin where an error was raised; empty if its message says so."""
     frames = traceback.extract_tb(error.__traceback__)
     return "" if isinstance(error, SyntaxError) else f" in line {frames[-1].lineno} of {frames[-1].filename}"

@@ -131,10 +131,22 @@ def build(cls: type, tree: Tree, path: str = "", default: Any = None, registry: 
         settings = cls(**values)
     except ValueError as error:
         raise ValueError(in_full(str(error), path)) from None
-    for name in tree:
-        if name not in hints and name not in RETIRED:
+    for name, value in tree.items():
+        if name not in hints and name not in RETIRED and not _is_constant(cls, name, value, path):
             raise _unknown_setting(name, path, settings, registry)
     return settings
+
+
+def _is_constant(cls: type, name: str, value: Any, path: str) -> bool:
+    """Whether `value` is the constant that `cls` has in place of a setting of its bases, or the default there.
+
+    Files of earlier versions hold it. ValueError if it is of the wrong type.
+    """
+    for base in filter(dataclasses.is_dataclass, cls.__mro__[1:]):
+        hint = setting_hints(base).get(name)
+        if hint is not None:
+            return convert(value, hint, f"{path}{name}") in (getattr(cls, name), defaults_of(base)[name])
+    return False
 
 
 def in_full(message: str, path: str) -> str:
@@ -230,7 +242,7 @@ def _checked_choice(
     if isinstance(value, str):
         return _build_value(value, Annotated[Any, registry], path, default)
     known = next((other for other in registries if type(value) in map(other.__getitem__, other.names())), None)
-    # Settings of a class that nobody has registered are taken in Python: they only have no name.
+    # Settings of a class that is not registered are taken in Python: they only have no name.
     if known not in (None, registry) or not dataclasses.is_dataclass(value):
         what = f", settings of a {known.kind}" if known else ""
         raise ValueError(
@@ -268,7 +280,7 @@ def _unknown_setting(name: str, path: str, settings: Any, registry: Registry[Any
     if registry and owners:
         group, chosen = path.removesuffix("."), registry.name_of(type(settings))
         return ValueError(
-            f"{path}{name} is no setting of {chosen}; it belongs to {', '.join(owners)}: choose one with --{group}"
+            f"{path}{name} is not a setting of {chosen}; it belongs to {', '.join(owners)}: choose one with --{group}"
         )
     siblings = [f"{path}{sibling}" for sibling in setting_hints(type(settings))]
     known = [*siblings, *flat(to_tree(settings), path)]

@@ -76,7 +76,7 @@ def _fit(value: Any, hint: Any) -> Any:
 
 
 def _first_fit(value: Any, hints: tuple[Any, ...]) -> Any:
-    # In the order in which the union is written: of `int | str`, 7 is the number. But none, the word, is no text.
+    # In the order in which the union is written: of `int | str`, 7 is the number. But none, the word, is not text.
     if isinstance(value, Words) and NoneType in hints:
         hints = (NoneType, *hints)
     for hint in hints:

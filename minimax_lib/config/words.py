@@ -36,7 +36,7 @@ def split_flags(words: Sequence[str]) -> list[tuple[str, Words]]:
 def as_typed(message: str, words: Sequence[str]) -> str:
     """A message about a setting; if a flag among `words` has set it, in terms of flags.
 
-    Settings are named as in files: `env.n_walls is ...`. Who typed --env.n-walls is told about that.
+    Settings are named as in files: `env.n_walls is ...`. If --env.n-walls was typed, the message names the flag.
     """
     typed = {word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
     typed |= {_without_negation(name, Words(()))[0] for name in typed}
@@ -71,7 +71,7 @@ def _refuse_repetition(flags: Sequence[tuple[str, Words]]) -> None:
 
 def _without_negation(name: str, values: Words) -> tuple[str, Words]:
     group, dot, last = name.rpartition(".")
-    # With a value it is no negation: a setting may itself have a name that begins with no_.
+    # With a value it is not a negation: a setting may itself have a name that begins with no_.
     if values or not last.startswith("no_"):
         return name, values
     return group + dot + last.removeprefix("no_"), Words(("false",))

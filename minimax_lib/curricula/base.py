@@ -33,7 +33,7 @@ class LevelBatch(struct.PyTreeNode):
     duel: Any = ()  # `opponents.duel.Duel`, who sits in the other seat; () where the plan has no opponents
 
     def check_shapes(self, n_rows: int) -> None:
-        """AssertionError, while tracing, where this is no batch of `n_rows` levels."""
+        """AssertionError, while tracing, where this is not a batch of `n_rows` levels."""
         if isinstance(self.queue, LevelQueue):
             n_entries = self.queue.numbers.shape[-1]
             assert_shape("the numbers of a queue", (n_rows, n_entries), self.queue.numbers)

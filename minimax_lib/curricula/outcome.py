@@ -84,7 +84,7 @@ class RolloutOutcome:
         return score(seen)
 
     def steps(self, score: Score | None) -> Steps:
-        """See `Outcome`. ValueError for a score that is no mean over steps."""
+        """See `Outcome`. ValueError for a score that is not a mean over steps."""
         steps = self.runs.steps
         quantity = jnp.full_like(steps.reward, jnp.nan)
         if score is not None:
@@ -156,7 +156,7 @@ class RolloutOutcome:
 
     def _optimum(self) -> jax.Array:
         if self.optimal_returns is None:
-            raise ValueError("a score looks at the best return of a level, and nobody here knows it")
+            raise ValueError("a score looks at the best return of a level, which is not known here")
         return self.optimal_returns(self.agent.gamma)
 
     def _change(self) -> jax.Array:

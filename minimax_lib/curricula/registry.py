@@ -11,7 +11,7 @@ from minimax_lib.curricula.levels.dr import DR
 from minimax_lib.curricula.levels.episode_replay import EpisodePLR
 from minimax_lib.curricula.levels.generators import GENERATORS
 from minimax_lib.curricula.levels.plr import PLR, PLRSettings
-from minimax_lib.curricula.levels.sfl import SFL, SFLSettings
+from minimax_lib.curricula.levels.sfl import SFLMethod, SFLSettings
 from minimax_lib.curricula.settings import CurriculumSettings, RolloutSettings, with_rollouts
 from minimax_lib.curricula.tasks.boxes import BoxMethod
 from minimax_lib.curricula.tasks.settings import TasksMethod
@@ -23,7 +23,7 @@ RUNNERS: Registry[Any] = Registry(
         "dr": DR,
         "plr": PLR,
         "accel": ACCEL,
-        "sfl": SFL,
+        "sfl": SFLMethod,
         "paired": PAIRED,
         "tasks": TasksMethod,
         "episode_plr": EpisodePLR,

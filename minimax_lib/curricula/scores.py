@@ -98,7 +98,7 @@ def maximised_negative_advantage(x: Experience) -> jax.Array:
     counts = (finishes if x.valid is None else finishes & x.valid).astype(jnp.float32)
     total = by_level((-x.clipped * counts).sum(axis=0), x.n_evals).sum(axis=-1)
     mean = total / jnp.maximum(by_level(counts.sum(axis=0), x.n_evals).sum(axis=-1), 1.0)
-    # Without this, the levels that nobody can solve would be the highest: there the value is too high until the end.
+    # Without this, unsolvable levels would be the highest: there the value is too high until the end.
     solved = jnp.where(x.episodes.solved > 0, mean, 0.0)
     return finished(x, mean_of(x.episodes.count > 0, solved))
 
@@ -247,7 +247,7 @@ SHIPPED: dict[str, Score] = {
     "mna": Score(
         maximised_negative_advantage,
         needs_clipped=True,
-        meaning="minus the advantage, clipped as it grows; 0 on levels that nobody has solved",
+        meaning="minus the advantage, clipped as it grows; 0 on levels that were never solved",
     ),
     # Monette et al. 2025 (NCC)
     "exact_regret": Score(
@@ -256,10 +256,10 @@ SHIPPED: dict[str, Score] = {
         mixes_scales=True,
         meaning="best discounted return of the level - that of the students, at least 0; AMaze only",
     ),
-    # Of no paper. It is high on levels that nobody can solve.
+    # Of no paper. It is high on levels that cannot be solved.
     "negative_advantage": per_step(
         lambda x: jnp.maximum(-x.advantage, 0.0),
-        meaning="max(-advantage, 0); highest on levels that nobody can solve: choose mna",
+        meaning="max(-advantage, 0); highest on levels that cannot be solved: choose mna",
     ),
     # Dennis et al. 2020 (PAIRED), Jiang et al. 2023 (minimax)
     "return": Score(mean_return, meaning="mean return of the students"),
@@ -314,7 +314,7 @@ def register_score(name: str, score: Score | Callable[[Experience], jax.Array], 
                 raise unknown_name(f"field of the score {name!r}", need, known)
         made = Score(score, **needs)
     _check_fields(name, made)
-    # A module that is imported again under another name makes an equal score, which is no conflict.
+    # A module that is imported again under another name makes an equal score, which is not a conflict.
     return SCORES[name] if name in SCORES and SCORES[name] == made else SCORES.register(name, made)
 
 
@@ -353,7 +353,7 @@ def check_score(which: str, name: str, action_space: Space, n_students: int, n_v
     if score.needs_discrete and not isinstance(action_space, Discrete):
         raise ValueError(
             f"{which} is {name!r}, which needs Discrete actions, but the environment's are "
-            f"{type(action_space).__name__}: choose a score of values or returns, as positive_value_loss"
+            f"{type(action_space).__name__}: choose a score of values or returns, such as positive_value_loss"
         )
     if n_students < score.n_students:
         bound = f"{'' if score.most_students else 'at least '}{score.n_students}"

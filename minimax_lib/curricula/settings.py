@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.curricula.base import Curriculum
@@ -24,7 +24,7 @@ def check_one_agent(runner: str, env: Any) -> None:
     if env.multi_agent:
         raise ValueError(
             f"runner is {runner!r}, and {type(env).__name__} has {env.n_agents} agents: it knows one agent in an "
-            "environment; choose another, as dr, plr or tasks"
+            "environment; choose another, such as dr, plr or tasks"
         )
 
 
@@ -55,7 +55,9 @@ def divided_among(settings: Settings, n: int, name: str) -> Settings:
 class RolloutSettings:
     """The size of a batch of experience: what training needs beside the settings of the curriculum itself.
 
-    A mixin, named before the curriculum's own settings: `class PLR(RolloutSettings, PLRSettings)`.
+    A mixin, named before the curriculum's own settings: `class DR(RolloutSettings, RandomLevels)`. A method may hold
+    some of these settings as constants (`ClassVar`). They are then no flags of the method, and files may say nothing
+    else of them.
     """
 
     n_parallel: int = 32
@@ -64,7 +66,7 @@ class RolloutSettings:
     """Environment steps in a rollout, after which the students learn from it."""
     continue_episodes: bool | None = None
     """Begin a rollout where the last one ended, so that no episode is cut off. None: do so if an episode may outlast a
-    rollout. Only for curricula whose levels are always fresh (dr)."""
+    rollout. Only for curricula whose levels are always fresh."""
     n_evals: int = 1
     """Rows that play each level side by side, each in its own episode. With 4, a batch has 4 * n_parallel rows. A
     level's score and statistics are over all of its rows."""
@@ -74,12 +76,10 @@ class RolloutSettings:
     levels_per_row: int = 1
     """Levels that a row plays in turn: the next one after each episode, and after the last one the first. With 1, a row
     plays its level again and again, as published. With 8, a batch has 8 * n_parallel levels. A level is scored by its
-    first episode, if that began early enough to end within the batch whatever happens in it. For curricula that restart
-    their levels (all but dr)."""
+    first episode, if that began early enough to end within the batch whatever happens in it."""
     rollouts_per_batch: int | None = None
     """Rollouts on the same levels, each followed by an update, before the next batch. None: as many as the longest
-    episode needs, or four times as many where levels in turn are scored. For curricula that restart their levels (all
-    but dr)."""
+    episode needs, or four times as many where levels in turn are scored."""
 
     n_students = 1
     n_listed = 0  # levels of the fixed list that is trained on; 0: there is none
@@ -113,7 +113,24 @@ class RolloutSettings:
         return divided_among(self, n, "runner")
 
 
-@functools.cache  # one class for one class: registering the same settings twice is no conflict
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RestartedRollouts(RolloutSettings):
+    """The same where each batch of levels begins with a reset."""
+
+    continue_episodes: ClassVar[bool] = False  # type: ignore[misc]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QueuedRollouts(RolloutSettings):
+    """The same where each episode has a level from a queue, and goes on in the next rollout."""
+
+    continue_episodes: ClassVar[bool] = True  # type: ignore[misc]
+    n_evals: ClassVar[int] = 1  # type: ignore[misc]
+    levels_per_row: ClassVar[int] = 1  # type: ignore[misc]
+    rollouts_per_batch: ClassVar[int] = 1  # type: ignore[misc]
+
+
+@functools.cache  # one class for one class: registering the same settings twice is not a conflict
 def with_rollouts(settings: type) -> type:
     """A class with the fields of `settings` and those of `RolloutSettings`: a choice of --runner."""
     if issubclass(settings, RolloutSettings):

@@ -16,7 +16,7 @@ from minimax_lib.envs.spaces import Space
 from minimax_lib.envs.terminal import Scene
 
 Bot = Callable[[jax.Array, Any, EnvState, jax.Array], Any]
-"""`bot(key, game, state, seat)` is the action of a player that does not learn, in the seat `seat` (i32[])."""
+"""`bot(key, game, state, seat)` is the action of a fixed player in the seat `seat` (i32[])."""
 
 
 def random_bot(key: jax.Array, game: MultiAgentEnvironment, state: EnvState, seat: jax.Array) -> Any:
@@ -25,7 +25,7 @@ def random_bot(key: jax.Array, game: MultiAgentEnvironment, state: EnvState, sea
 
 
 class AgainstLevel(struct.PyTreeNode):
-    """A level of the game, and who plays it where."""
+    """A level of the game, the opponent, and the seat of each."""
 
     game: Level
     bot: jax.Array  # i32[], the number of the opponent
@@ -43,7 +43,7 @@ class AgainstState(struct.PyTreeNode):
 
 @dataclasses.dataclass(frozen=True)
 class Against(Environment):
-    """The learner sits in one seat of `game`, and one of the `bots` in the other. The level says who and where.
+    """The learner sits in one seat of `game`, and one of the `bots` in the other. The level says which, and where.
 
     A game is solved if it is won: at the end, the learner's return is higher than the bot's. A game that is cut off is
     compared in the same way. The facts "drawn" and "lost" are 1 where it ended so. It observes, draws and
@@ -64,7 +64,7 @@ class Against(Environment):
             raise ValueError(f"{type(self.game).__name__} has {self.game.n_agents} agents: Against is for games of 2")
         object.__setattr__(self, "bots", tuple(self.bots))
         if not self.bots:
-            raise ValueError("bots=(): name at least one, as random_bot")
+            raise ValueError("bots=(): name at least one, such as random_bot")
 
     @property
     def scene(self) -> Callable[[AgainstState], Scene] | None:  # type: ignore[override]

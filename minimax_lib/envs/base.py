@@ -218,7 +218,7 @@ class Environment(BaseEnvironment):
 
 
 def check_derives(cls: type) -> None:
-    """ValueError where `cls` is no environment: it could not say which abilities it has."""
+    """ValueError where `cls` is not an environment: it could not say which abilities it has."""
     if not issubclass(cls, BaseEnvironment):
         raise ValueError(
             f"{cls.__name__} must derive from minimax_lib.envs.base.Environment (or multi_agent.MultiAgentEnvironment)"
@@ -257,9 +257,9 @@ class HeldOut(Protocol):
 
     @property
     def env(self) -> Environment:
-        """What the tasks are played in; mostly the environment of training itself."""
+        """The environment in which they are played; mostly that of training itself."""
         ...
 
     def sample(self, key: jax.Array, n_episodes: int) -> Level:
-        """Levels [len(names), n_episodes, ...], one draw an episode (fixed tasks repeat the same level)."""
+        """Levels [len(names), n_episodes, ...], one draw for each episode (a fixed one repeats its level)."""
         ...

@@ -100,7 +100,7 @@ class BatchEnv:
     """Steps `env` for A students on B levels, each level `n_evals` times: [A, R] with R = B * n_evals.
 
     Row b * n_evals + e is evaluation e of level b. All students get the same levels. Internally the rows are
-    one flat batch. ValueError where the environment's `resets_at_once` is no number of rows.
+    one flat batch. ValueError where the environment's `resets_at_once` is not a number of rows.
     """
 
     env: Environment
@@ -209,7 +209,7 @@ class BatchEnv:
         fresh, first = self._next_episodes(jax.random.split(key, tree_size(ts.over)), levels, stepped)
         states = tree_where(ts.over, fresh, stepped)
         if self.env.observe is not None:
-            # One observation for each row, and none of the ended state. XLA leaves out what nobody reads, and only
+            # One observation for each row, and none of the ended state. XLA leaves out what is not read, and only
             # truncated episodes that bootstrap read `last_obs`.
             return states, jax.vmap(self.env.observe)(states), stock
         return states, tree_where(ts.over, first.obs, ts.obs), stock

@@ -47,7 +47,7 @@ EditingMaker = Callable[[Any], Editing]
 
 
 def fits_always(env: Environment, task: str) -> bool:
-    """The default: every task can be played, whatever the settings of the environment are."""
+    """The default: every held-out task can be played, whatever the settings of the environment are."""
     return True
 
 
@@ -63,14 +63,14 @@ class Family:
     """`held_out(env, names, **options)` builds held-out tasks."""
     groups: TaskGroups = dataclasses.field(default_factory=dict)
     """Names for several held-out tasks: "validation" is played during training, "benchmark" after it; and "all".
-    A group that is missing is all tasks that are known."""
+    A group that is missing has all of them."""
     teacher: Any = None
     """Settings whose `build(env)` returns the MDP in which levels are designed (`TeacherEnvironment`)."""
     editing: Editing | EditingMaker | None = None
     """How levels are mutated and compared, where they can be; a function of the environment if its settings matter."""
     fits: Callable[[Any, str], bool] = fits_always
-    """`fits(env, task)`: whether agents of this environment can play the task. If not, it is left out of "validation"
-    and "benchmark". Asked for by its own name or in another group, it is refused."""
+    """`fits(env, task)`: whether agents of this environment can play the held-out task. If not, "validation" and
+    "benchmark" leave it out. By name or in another group, it is refused."""
 
     def __post_init__(self) -> None:
         own = own_tasks(self.held_out)
@@ -83,23 +83,24 @@ class Family:
 
 
 def tasks_called(family: Family, env: Environment, name: str) -> tuple[str, ...]:
-    """The held-out tasks that `name` stands for in `env`: those of the group of that name, or the task itself."""
+    """The held-out tasks that `name` stands for in `env`: those of the group of that name, or the one so called."""
     if name == OF_RUN:
         raise ValueError(
-            f"the held-out task {name!r} is the list of levels of a run: here, name its length, as {list_called(4000)}"
+            f"the held-out task {name!r} is the list of levels of a run: here, name its length, "
+            f"such as {list_called(4000)}"
         )
     if is_list(name):
         return tasks_on_list(env, name)
-    # A path is known by its dot or slash: no file or folder can take the place of a task by chance.
+    # A path is known by its dot or slash: no file or folder can take the place of a held-out task by chance.
     if env.levels_in is not None and ("." in name or "/" in name) and Path(name).exists():
         return tuple(env.levels_in(Path(name)))
     tasks = tuple(family.groups.get(name, (name,)))
-    # These two are played where nobody has chosen any tasks.
+    # These two are played where nobody has chosen anything else.
     return tuple(task for task in tasks if family.fits(env, task)) if name in CHOSEN_FOR_ALL else tasks
 
 
 def own_tasks(held_out: HeldOutMaker) -> tuple[str, ...]:
-    """The tasks that a class of suites has if none are asked for; none where it does not say."""
+    """The held-out tasks that a class of suites has if none are asked for; none where it does not say."""
     if isinstance(held_out, type) and issubclass(held_out, NamedTasks):
         return held_out.known
     fields = dataclasses.fields(held_out) if dataclasses.is_dataclass(held_out) else ()

@@ -1,4 +1,4 @@
-"""Held-out tasks: the base of a suite, and the task that every environment has."""
+"""Held-out tasks: the base of a suite, and the one that every environment has."""
 
 import dataclasses
 import zlib
@@ -14,23 +14,23 @@ from minimax_lib.envs.task_names import TRAINING_DISTRIBUTION, is_of_training
 from minimax_lib.envs.training_list import sampler_of
 from minimax_lib.registry import unknown_name
 
-GROUPS = ("validation", "benchmark", "all")  # groups of tasks that every environment has
+GROUPS = ("validation", "benchmark", "all")  # groups of held-out tasks that every environment has
 SUITE = 2**32 - 1  # folded into the key that a suite gets; no split reaches this number
 
 
 def key_of(key: jax.Array, name: str) -> jax.Array:
-    """The key of one task: its levels depend on `key` and its name, not on what else is evaluated."""
+    """The key of one held-out task: its levels depend on `key` and its name, not on what else is evaluated."""
     # Not `hash`, which Python salts anew in every process.
     return jax.random.fold_in(key, zlib.crc32(name.encode()))
 
 
 def training_sampler(env: Environment, name: str) -> Callable[[jax.Array], Level]:
-    """What draws a level of a task that `is_of_training`."""
+    """Draws a level of a held-out task that `is_of_training`."""
     return env.sample_level if name == TRAINING_DISTRIBUTION else sampler_of(env, name)
 
 
 def training_levels(env: Environment, name: str, key: jax.Array, n_episodes: int) -> Level:
-    """Levels [n_episodes, ...] of a task that `is_of_training`."""
+    """Levels [n_episodes, ...] of a held-out task that `is_of_training`."""
     if name == TRAINING_DISTRIBUTION:
         return sample_levels(env, key, n_episodes)
     return jax.vmap(sampler_of(env, name))(jax.random.split(key_of(key, name), n_episodes))
@@ -58,16 +58,16 @@ class TrainingDistribution:
 class NamedTasks:
     """Held-out tasks that are played in the training environment itself: the base of a suite (`HeldOut`) of your own.
 
-    A subclass lists its tasks in `known`, and its `draw` gives the level of one episode. "TrainingDistribution" is not
-    its business: `make_held_out` adds that task to every suite.
+    A subclass lists their names in `known`, and its `draw` gives the level of one episode. `make_held_out` adds
+    "TrainingDistribution" to every suite.
     """
 
     env: Any
     names: tuple[str, ...] = ()
-    """The tasks that are asked for; none named: all."""
+    """Those that are asked for; none named: all."""
 
     known: ClassVar[tuple[str, ...]] = ()
-    """All tasks that there are."""
+    """All that there are."""
 
     def __post_init__(self) -> None:
         if not self.names:
@@ -77,7 +77,7 @@ class NamedTasks:
                 raise unknown_name("held-out task", name, self.known)
 
     def draw(self, name: str, key: jax.Array) -> Level:
-        """The level of one episode on the task; a fixed task does not use the key."""
+        """The level of one episode; a fixed one does not use the key."""
         raise NotImplementedError
 
     def sample(self, key: jax.Array, n_episodes: int) -> Level:
@@ -92,7 +92,7 @@ class NamedTasks:
 
 @dataclasses.dataclass(frozen=True)
 class WithTraining:
-    """The tasks of a `suite`, and those on levels of the training, in the order of `names` (a `HeldOut`)."""
+    """The held-out tasks of a `suite`, and those on levels of the training, in the order of `names` (a `HeldOut`)."""
 
     training: Environment
     suite: HeldOut
@@ -105,7 +105,7 @@ class WithTraining:
     def sample(self, key: jax.Array, n_episodes: int) -> Level:
         """Levels [len(names), n_episodes, ...]."""
         # A suite may split its key in any way, so it gets its own. It gets that one with and without the
-        # training distribution: what is evaluated beside a task changes nothing about it.
+        # training distribution: what is evaluated beside it changes nothing about it.
         levels = self.suite.sample(jax.random.fold_in(key, SUITE), n_episodes)
         if self.names == self.suite.names:
             return levels

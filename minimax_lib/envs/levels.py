@@ -29,7 +29,7 @@ def task_name(env: Any, number: int) -> str:
 
 
 def fitted_level(env: Environment, level: Level, n: int | None = None) -> Level:
-    """`level` (with `n`, so many of them, [n, ...]) as arrays of jax; ValueError where it is no level of `env`."""
+    """`level` (with `n`, so many of them, [n, ...]) as arrays of jax; ValueError where it is not a level of `env`."""
     wanted = jax.eval_shape(env.sample_level, jax.random.key(0))
     if n is not None:
         wanted = jax.tree.map(lambda x: jax.ShapeDtypeStruct((n, *x.shape), x.dtype), wanted)

@@ -27,10 +27,10 @@ class AgentTimeStep(struct.PyTreeNode):
 
     obs: Any  # [G, ...], each fits the observation space; zeros for an agent that is dead
     reward: jax.Array  # f32[G], for the action that led here; 0 for an agent that was not playing, and at reset
-    playing: jax.Array  # bool[G], alive before this step, so that its action counted; at reset: who is alive
+    playing: jax.Array  # bool[G], alive before this step, so that its action counted; at reset: it is alive
     terminated: jax.Array  # bool[G], the agent's life ended here: by death, or by the end of the game
     truncated: jax.Array  # bool[G], its life was cut by the time limit
-    over: jax.Array  # bool[], the episode ended here for everybody, and the next step is in another one
+    over: jax.Array  # bool[], the episode ended here for all agents, and the next step is in another one
     progress: jax.Array | None = None  # f32[G] in [0, 1], as `TimeStep.progress`: 1 at a life's end is solved (or won)
     facts: dict[str, jax.Array] = struct.field(default_factory=dict)  # f32[G] by name, of the life so far
     attempt: Attempt | None = None  # with a leading G: where each agent has its own tasks; None: a life is one task
@@ -48,7 +48,7 @@ def agents_opening(
     facts: dict[str, Any] | None = None,
     attempt: Attempt | None = None,
 ) -> AgentTimeStep:
-    """The time step of a reset. `playing` is bool[G], who is alive; None: everybody.
+    """The time step of a reset. `playing` is bool[G], the agents that are alive; None: all.
 
     If `agents_transition` is given `progress`, `facts` or `attempt`, give them here too, in the same form.
     """
@@ -56,7 +56,8 @@ def agents_opening(
     none = jnp.zeros(n, bool)
     alive = jnp.ones(n, bool) if playing is None else playing
     reward = jnp.zeros(n, jnp.float32)
-    return agents_transition(obs, reward, alive, none, none, jnp.zeros((), bool), progress, facts, attempt)
+    over = jnp.zeros((), bool)
+    return agents_transition(obs, reward, alive, none, none, over, progress, facts=facts, attempt=attempt)
 
 
 def agents_transition(
@@ -67,10 +68,13 @@ def agents_transition(
     truncated: jax.Array,
     over: jax.Array,
     progress: Any = None,
-    facts: dict[str, Any] | None = None,
-    attempt: Attempt | None = None,
+    **more: Any,
 ) -> AgentTimeStep:
-    """The time step that follows the agents' actions. Without `progress`, see `envs.base.transition`."""
+    """The time step that follows the agents' actions. Without `progress`, see `envs.base.transition`.
+
+    `more` may be `facts`, numbers f32[G] by name, and `attempt`.
+    """
+    facts = more.pop("facts", None) or {}
     return AgentTimeStep(
         obs=obs,
         reward=jnp.asarray(reward, jnp.float32),
@@ -79,8 +83,8 @@ def agents_transition(
         truncated=jnp.asarray(truncated, bool),
         over=jnp.asarray(over, bool),
         progress=None if progress is None else jnp.asarray(progress, jnp.float32),
-        facts={name: jnp.asarray(fact, jnp.float32) for name, fact in (facts or {}).items()},
-        attempt=attempt,
+        facts={name: jnp.asarray(fact, jnp.float32) for name, fact in facts.items()},
+        **more,
     )
 
 

@@ -80,12 +80,12 @@ def register_env(
 ) -> None:
     """Adds an environment; the arguments are the members of its `Family`.
 
-    `groups` need not name all three groups: one that is missing is all tasks that are known. A wrapper's class has the
-    tasks, the teacher and the editing of what it wraps, so it is registered with its name alone.
+    `groups` need not name all three groups: one that is missing has all held-out tasks. A wrapper's class has
+    the held-out tasks, the teacher and the editing of what it wraps, so it is registered with its name alone.
     """
     if isinstance(cls, type) and issubclass(cls, Wrapper) and (held_out or groups or teacher or editing):
         raise ValueError(
-            f"environment {name!r} is a wrapper: its tasks, teacher and editing are those of what it wraps, "
+            f"environment {name!r} is a wrapper: its held-out tasks, teacher and editing are those of what it wraps, "
             "so that it is registered with nothing but its name and class"
         )
     if name in ENVS and ENVS[name] is not cls:
@@ -96,7 +96,7 @@ def register_env(
     if known.name not in ("", name):
         raise ValueError(f"environment {cls!r} is registered already, as {known.name!r}")
     _check_parts(name, cls, held_out, groups, teacher, editing)
-    # Other tasks have other groups. And of a family without a name, the groups are only the defaults.
+    # Other held-out tasks have other groups. And of a family without a name, the groups are only the defaults.
     told = known.groups if known.name and not held_out else {}
     FAMILIES[cls] = Family(
         cls,
@@ -121,7 +121,7 @@ def _check_parts(name: str, cls: Any, held_out: Any, groups: Any, teacher: Any, 
     if groups is not None and not (
         isinstance(groups, Mapping) and all(isinstance(g, tuple | list) for g in groups.values())
     ):
-        raise ValueError(f"{what} groups={shown(groups)}: it must be a dict of lists of tasks")
+        raise ValueError(f"{what} groups={shown(groups)}: it must be a dict of lists of held-out tasks")
     is_settings = isinstance(teacher, type) and dataclasses.is_dataclass(teacher) and hasattr(teacher, "build")
     if teacher is not None and not is_settings:
         raise ValueError(
@@ -155,7 +155,7 @@ def teacher_of(env: Environment) -> Any:
 
 
 def editing_of(env: Environment) -> Editing:
-    """How the levels of `env` are edited; ValueError where nobody has registered it."""
+    """How the levels of `env` are edited; ValueError where that is not registered."""
     editing = _editing_of(env)
     if editing is None:
         known = ", ".join(cls.__name__ for cls, family in FAMILIES.items() if family.editing)  # type: ignore[attr-defined]
@@ -193,10 +193,10 @@ def make_ued_env(name: str, design: Mapping[str, Any] | None = None, **settings:
 def make_held_out(env: Environment, names: Sequence[str], **options: Any) -> HeldOut:
     """The held-out tasks called `names`, as one batch for `env`, each once.
 
-    Those of a game for two without its own players are played against a random one (`AgainstRandom`).
-    Every environment has the task "TrainingDistribution", and the groups of tasks "validation", "benchmark" and "all".
-    The first two have only tasks that agents of `env` can play. "TrainingList4000" is the list of 4000 levels that a
-    runner may train on, for each difficulty one task.
+    If those of a game for two have no players for the other seat, a random one sits there (`AgainstRandom`). Every
+    environment has the held-out task "TrainingDistribution", and the groups "validation", "benchmark" and "all". The
+    first two have only those that agents of `env` can play. "TrainingList4000" is the list of 4000 levels that a run
+    may be trained on, as a held-out task for each difficulty.
     """
     if not names:
         raise ValueError("no held-out task is named: give at least one")
@@ -209,7 +209,7 @@ def make_held_out(env: Environment, names: Sequence[str], **options: Any) -> Hel
 
 
 def _made_held_out(env: Environment, names: Sequence[str], options: dict[str, Any]) -> HeldOut:
-    """The tasks as the suite of the environment gives them."""
+    """The held-out tasks as the suite of the environment gives them."""
     family = family_of(env)
     _check_options("option of held-out tasks", family.held_out, options, but=("env", "names"))
     tasks = tuple(dict.fromkeys(task for name in names for task in tasks_called(family, env, name)))
@@ -223,18 +223,18 @@ def _made_held_out(env: Environment, names: Sequence[str], options: dict[str, An
         make = functools.partial(family.held_out, env, tasks, **options)
         return _asked(make, unlisted, [*family.groups, *listed]) if unlisted else make()
 
-    # A suite may know the task "TrainingDistribution" itself. It needs that only if its `env` plays levels of another
+    # A suite may know "TrainingDistribution" itself. It needs that only if its `env` plays levels of another
     # shape than the environment of training.
     if family.held_out is TrainingDistribution or hasattr(family.held_out, "draws_training"):
         return suite_of(tasks)
-    # A suite is asked for its own tasks alone: it need not know the training distribution.
+    # A suite is asked for its own held-out tasks alone: it need not know the training distribution.
     own = tuple(task for task in tasks if not is_of_training(task))
     if not own:
         return TrainingDistribution(env, tasks)
     suite = suite_of(own)
     if set(suite.names) != set(own):
         name = type(suite).__name__
-        raise ValueError(f"{name}.names is {', '.join(suite.names)}: it was asked for the tasks {', '.join(own)}")
+        raise ValueError(f"{name}.names is {', '.join(suite.names)}: it was asked for {', '.join(own)}")
     return _with_training(env, suite, tasks)
 
 
@@ -247,8 +247,8 @@ def _with_training(env: Environment, suite: HeldOut, tasks: tuple[str, ...]) -> 
     name = type(suite).__name__
     if shapes != {(len(suite.names), 1)}:
         raise ValueError(
-            f"{name}.sample(key, 1) gives arrays that begin with {sorted(shapes)}: for {len(suite.names)} tasks they "
-            f"must begin with {(len(suite.names), 1)}"
+            f"{name}.sample(key, 1) gives arrays that begin with {sorted(shapes)}: for {len(suite.names)} held-out "
+            f"tasks they must begin with {(len(suite.names), 1)}"
         )
     found = describe(jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), drawn))
     if found != played:
@@ -258,7 +258,7 @@ def _with_training(env: Environment, suite: HeldOut, tasks: tuple[str, ...]) -> 
 
 def _asked(make: Callable[[], HeldOut], unlisted: list[str], known: list[str]) -> HeldOut:
     """The held-out tasks that `make` gives; ValueError where it does not know the `unlisted`, which are in no group."""
-    # Many refuse at once. Others look a task up when they draw its levels, and that would be while it compiles.
+    # Many refuse at once. Others look a name up when they draw its levels, and that would be while it compiles.
     try:
         suite = make()
         jax.eval_shape(lambda key: suite.sample(key, 1), jax.eval_shape(jax.random.key, 0))

@@ -1,8 +1,8 @@
-"""The fixed list of levels that a run may be trained on, as tasks for its evaluation.
+"""The fixed list of levels that a run may be trained on, as held-out tasks for its evaluation.
 
-The list of n levels of an environment is the same for every run, so that the name of a task says all: "TrainingListN"
-is a random level of the first N for each episode. If these have several difficulties (a level metric), it is a group of
-tasks, "TrainingListN-0", "TrainingListN-1", and so on, one for each.
+The list of n levels of an environment is the same for every run, so that a name says all: "TrainingListN" is a
+random level of the first N for each episode. If these have several difficulties (a level metric), it is a group:
+"TrainingListN-0", "TrainingListN-1", and so on, one for each.
 """
 
 import functools
@@ -23,12 +23,12 @@ MOST_LEVELS = 2**24
 
 
 def list_called(n_levels: int) -> str:
-    """The name of the tasks on a list of so many levels."""
+    """The name of the held-out tasks on a list of so many levels."""
     return f"TrainingList{n_levels}"
 
 
 def tasks_on_list(env: Any, name: str) -> tuple[str, ...]:
-    """The tasks that the name of a list, or of one of its difficulties, stands for; ValueError if there are none."""
+    """The held-out tasks that the name of a list, or of one of its difficulties, stands for; ValueError for none."""
     n_levels, chosen = _parts(name)
     if not 1 <= n_levels <= MOST_LEVELS:
         raise ValueError(f"held-out task {name!r}: a list must have at least 1 and at most {MOST_LEVELS} levels")
@@ -37,7 +37,7 @@ def tasks_on_list(env: Any, name: str) -> tuple[str, ...]:
     if chosen is None:
         return tuple(known)
     if name not in known:
-        raise ValueError(f"held-out task {name!r}: the levels of this list have the tasks {', '.join(known)}")
+        raise ValueError(f"held-out task {name!r}: the levels of this list are called {', '.join(known)}")
     return (name,)
 
 

@@ -15,7 +15,7 @@ from minimax_lib.envs.restarts import FreshLevels, NoRestart, SameLevel
 class TeacherEnvironment(Environment):
     """An environment whose episodes design a level of another one (a teacher MDP, Dennis et al. 2020).
 
-    It pays nothing, since nobody knows what a design is worth before students have played it. A finished episode stays
+    It pays nothing: the worth of a design is not known before students have played it. A finished episode stays
     as it is, whatever is done next. Check your own with `envs.conformance.check_teacher`.
     """
 

@@ -32,7 +32,7 @@ class Wrapper(Environment):
     env: Environment
 
     has_own_levels: ClassVar[bool] = False
-    """Its levels are others than those of what it wraps. Then nobody can mutate or design them."""
+    """Its levels are others than those of what it wraps. Then they cannot be mutated or designed."""
 
     observe = Forwarded("_observe")
     draw_episodes = Forwarded("_draw_episodes")

@@ -1,4 +1,4 @@
-"""Methods side by side on the same tasks, or on the same random levels: tables for people, and the numbers as CSV."""
+"""Methods side by side on the same held-out tasks, or on the same random levels: tables, and the numbers as CSV."""
 
 import dataclasses
 import math
@@ -17,7 +17,10 @@ NARROWEST = 12  # characters of a column, so that the name of a method is not cu
 
 @dataclasses.dataclass(frozen=True)
 class Improvement:
-    """The probability that a seed of a method solves more than one of the first method: mean over tasks, ties half."""
+    """The probability that a seed of a method solves more than one of the first method. Ties count half.
+
+    It is a mean over held-out tasks.
+    """
 
     probability: float
     interval: tuple[float, float] | None  # bootstrap over whole seeds; None where one of the two has too few seeds
@@ -36,7 +39,7 @@ class MethodRuns:
 
     @property
     def rows(self) -> tuple[str, ...]:
-        """What tables have a row for: the tasks, and all of them together; or the shares of the levels."""
+        """The rows of tables: the held-out tasks, and all of them together; or the shares of the levels."""
         # Each share holds the smaller ones, so that a mean over them says nothing.
         return self.scores.tasks if self.scores.n_worst else (*self.scores.tasks, ALL_TASKS)
 
@@ -81,7 +84,7 @@ def method_table(methods: Sequence[MethodRuns]) -> Table:
     table.add_column("method", overflow="fold")
     if len(methods) > 1:
         table.caption = (
-            f"better than {methods[0].label}: the probability that one of its seeds solves more of a task than a seed "
+            f"better than {methods[0].label}: the probability that one of its seeds solves more than a seed "
             "of the other (ties count half)"
         )
     columns = ["seeds", "steps\nof a seed", "mean", "IQM", "interval, or\neach seed, %"]

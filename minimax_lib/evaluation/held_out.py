@@ -27,7 +27,7 @@ EVALUATION_SEED = 20230714  # not a seed of training
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """How often the agent is evaluated while it trains, and on which tasks."""
+    """How often the agent is evaluated while it trains, and on which held-out tasks."""
 
     every: int = 100
     """Gradient updates between two evaluations. 0: no evaluation."""
@@ -35,11 +35,11 @@ class Evaluation:
     """Held-out tasks, or groups of them (validation, benchmark, all). TrainingDistribution is fresh random levels.
     training_list is the run's own list of levels (--runner tasks, or plr with --runner.generator finite)."""
     n_episodes: int = 10
-    """Episodes on each task, for each seed."""
+    """Episodes on each held-out task, for each seed."""
     greedy: bool = False
     """Take the most likely action. Otherwise actions are sampled, as in the published evaluations."""
     protocol: str | None = None
-    """Published rules that the tasks follow, if there are several (AMaze: minimax, dcd). None: the tasks' default."""
+    """Published rules of the held-out tasks, if there are several (AMaze: minimax, dcd). None: their default."""
 
     def __post_init__(self) -> None:
         for name, least in (("every", 0), ("n_episodes", 1)):
@@ -56,7 +56,7 @@ class Evaluation:
         return dataclasses.replace(self, tasks=tasks_of_run(self.tasks, runner))
 
     def build(self, env: Environment, agent: Agent) -> "EvalRunner":
-        """The runner that evaluates `agent`, a single one. ValueError for a task that `env` does not have."""
+        """The runner that evaluates `agent`, a single one. ValueError for a held-out task that `env` lacks."""
         # Only environments with several protocols accept the option.
         options = {} if self.protocol is None else {"protocol": self.protocol}
         held_out = make_held_out(env, self.tasks, **options)
@@ -73,16 +73,16 @@ def tasks_of_run(tasks: Sequence[str], runner: Any) -> tuple[str, ...]:
     if OF_RUN in tasks and not runner.n_listed:
         raise ValueError(
             f"the held-out task {OF_RUN!r} is the list of levels of --runner tasks or --runner.generator finite, and "
-            f"this run has none: leave it out, or name a list by its length, as {list_called(4000)}"
+            f"this run has none: leave it out, or name a list by its length, such as {list_called(4000)}"
         )
     return tuple(list_called(runner.n_listed) if task == OF_RUN else task for task in tasks)
 
 
 class EvalResult(struct.PyTreeNode):
-    """Results on M tasks with E episodes each. Every leaf is [M, E], and [S, M, E] under a vmap over seeds."""
+    """Results on M held-out tasks with E episodes each. Every leaf is [M, E], and [S, M, E] under a vmap over seeds."""
 
     returns: jax.Array  # f32, undiscounted
-    solved: jax.Array  # bool, the episode ended with its task done; of several agents f32, the share that has done it
+    solved: jax.Array  # bool, its progress was 1 at the end; of several agents f32, the share of them
     lengths: jax.Array  # i32, steps
     facts: dict[str, jax.Array] = struct.field(default_factory=dict)  # f32 each, see `TimeStep.facts`
 
@@ -98,7 +98,7 @@ class EvalRunner:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The tasks, in the order of the results."""
+        """The held-out tasks, in the order of the results."""
         return self.held_out.names
 
     @property
@@ -123,7 +123,7 @@ class EvalRunner:
 
     @functools.cached_property
     def draw(self) -> jax.stages.Wrapped:
-        """The levels [S, M * E, ...] of the evaluations with `keys` [S]. Compiled once for all who share this runner.
+        """The levels [S, M * E, ...] of the evaluations with `keys` [S]. Compiled once for all callers of this runner.
 
         Drawing consists of many small operations, different ones for each task. As a part of the program that plays, it
         took three quarters of its compile time. Here it is compiled with little effort.
@@ -138,7 +138,7 @@ class EvalRunner:
         return self.rows(jax.random.split(key)[0], self.n_episodes)
 
     def evaluate(self, key: jax.Array, params: Any) -> EvalResult:
-        """The results of one agent's parameters on every task. Pure: wrap it in `jit`, and in `vmap` over seeds."""
+        """The results of one agent's parameters on every held-out task. Pure: `jit` it, and `vmap` it over seeds."""
         return self.play(key, params, self._levels(key))
 
     def play(self, key: jax.Array, params: Any, levels: Level) -> EvalResult:

@@ -19,7 +19,7 @@ NOTHING = "-"
 
 @dataclasses.dataclass(frozen=True)
 class Fare:
-    """How S seeds of a run fared against one opponent on L tasks. All i64[S, L]."""
+    """How S seeds of a run fared against one opponent on L held-out tasks (maps). All i64[S, L]."""
 
     opponent: str
     won: np.ndarray
@@ -95,7 +95,7 @@ def fare_cells(fare: Fare, tasks: Sequence[str], n_seeds: int) -> list[str]:
 
 def fare_note(seeds: Sequence[int]) -> str:
     """What the figures are."""
-    what = "means over tasks, in both seats; a draw is not a win"
+    what = "means over held-out tasks, in both seats; a draw is not a win"
     if len(seeds) == 1:
         return what
     if len(seeds) < MIN_SEEDS:

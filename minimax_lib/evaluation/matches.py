@@ -1,4 +1,4 @@
-"""Whole games between players who do not learn: each pair in both seats, on the same levels.
+"""Whole games between players that do not learn: each pair in both seats, on the same levels.
 
 entrants = [Entrant("mine", Trained(agent), params), Entrant("random", RandomPlayer(env))]
 found = CrossPlay(env).play(key, entrants, all_pairs(2), levels)        levels are [L, E, ...]
@@ -168,7 +168,7 @@ class CrossPlay:
     ) -> CrossTable:
         """The games of all `pairs` (of places in `entrants`) on `levels` [L, E, ...].
 
-        A pair's games depend on the key, on the levels and on the two names in their order, not on who else plays.
+        A pair's games depend on the key, on the levels and on the two names in their order, not on the other players.
         """
         for i, j in pairs:
             if i == j:

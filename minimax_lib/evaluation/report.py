@@ -22,7 +22,7 @@ from minimax_lib.loops import LEAST_EFFORT, RUN_ONCE
 from minimax_lib.playing.episodes import Played, Recording
 from minimax_lib.trees import mapped
 
-REPORTED = (TRAINING_DISTRIBUTION, "benchmark")  # tasks of the report at the end of training
+REPORTED = (TRAINING_DISTRIBUTION, "benchmark")  # held-out tasks of the report at the end of training
 REPORTED_EPISODES = 50
 PICTURE_SEED = 20230716
 WIDEST = 1600  # pixels of the picture: it is looked at on screens
@@ -75,7 +75,7 @@ def compare(runner: EvalRunner, seeds: Sequence[int], *several: Any) -> list[Sco
 def draw_episodes(
     runner: EvalRunner, params: Any, path: Path, n_episodes: int = 1, n_seeds: int = 1, legend: str = ""
 ) -> str:
-    """Draws one agent's first episodes on every task, `SIDE_BY_SIDE`. Returns a line that says where, or why not.
+    """Draws one agent's first episodes on every held-out task, `SIDE_BY_SIDE`. Returns a line that says where, or why not.
 
     There are at most as many episodes of a task as `runner` plays. `n_seeds`: see `record_episodes`.
     """
@@ -100,7 +100,7 @@ def caption(task: str, stats: Played, row: Any) -> str:
 
 
 def record_episodes(runner: EvalRunner, n_episodes: int, params: Any, n_seeds: int = 1) -> Recording:
-    """The first `n_episodes` episodes of each task. Row m * n_episodes + e is episode e on task m.
+    """The first `n_episodes` episodes of each held-out task. Row m * n_episodes + e is episode e on task m.
 
     `n_seeds`: of the evaluations that `runner` has made. The program that drew their levels draws these too.
     """

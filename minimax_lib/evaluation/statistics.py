@@ -22,11 +22,11 @@ Statistic = Callable[..., np.ndarray]  # statistic(values, axis=...)
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """The mean and the interquartile mean of all seeds and tasks, with an interval."""
+    """The mean and the interquartile mean of all seeds and held-out tasks, with an interval."""
 
     n_seeds: int
     mean: float
-    iqm: float  # mean of the middle half of all seeds x tasks
+    iqm: float  # mean of the middle half of all seeds x held-out tasks
     interval: tuple[float, float] | None  # `bootstrap_interval` of `iqm`; None with fewer than MIN_SEEDS seeds
 
 
@@ -57,8 +57,8 @@ def bootstrap_interval(
     replacement, each with all of its tasks. With fewer than MIN_SEEDS seeds the interval covers the true value far too
     seldom, and `summarise` leaves it out. The random generator is fixed: the same scores give the same interval.
 
-    The published protocol (Agarwal et al. 2021) and its library, rliable, resample the seeds of each task by
-    themselves. That takes tasks as independent. A seed that is good at one task is mostly good at others too, and then
+    The published protocol (Agarwal et al. 2021) and its library, rliable, resample the seeds of each task
+    separately. That takes tasks as independent. A seed that is good at one task is mostly good at others too, and then
     that interval is too narrow, however many seeds there are. Measured on normal scores of 13 tasks and 10 seeds, the
     true value is covered in this share of draws:
 

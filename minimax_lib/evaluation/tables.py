@@ -1,4 +1,4 @@
-"""Tables of results, for people: solved rates by task and seed."""
+"""Tables of results, for people: solved rates by held-out task and seed."""
 
 import dataclasses
 import math
@@ -21,7 +21,7 @@ FEW_LEVELS = 10  # a mean over fewer levels gets a caveat
 
 @dataclasses.dataclass(frozen=True)
 class Scores:
-    """Results of S seeds on M tasks: named measures, each f64[S, M], which are means over episodes."""
+    """Results of S seeds on M held-out tasks: named measures, each f64[S, M], which are means over episodes."""
 
     tasks: tuple[str, ...]
     seeds: tuple[int, ...]

@@ -18,7 +18,7 @@ def keep_compiled_programs(place: str) -> None:
         place = os.environ.get("JAX_COMPILATION_CACHE_DIR") or str(user_cache() / "minimax_lib" / "jax")
     jax.config.update("jax_compilation_cache_dir", place)
     # By default JAX keeps only programs that took a second to compile, but a run starts with many smaller ones. A least
-    # size of 0 would let JAX choose one by itself; -1 means that programs of any size are kept.
+    # size of 0 would let JAX choose one; -1 means that programs of any size are kept.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 

@@ -44,7 +44,7 @@ def hardware_line(n_devices: int, model: Any) -> str:
         parts.append(f"host {host}")
     if jax.process_count() > 1:
         parts.append(f"{jax.process_count()} processes")
-    # A model of somebody else's may have no such setting.
+    # The model of a plugin may have no such setting.
     if getattr(model, "dtype", None):
         parts.append(f"network in {model.dtype}")
     precision = getattr(jax.config, "jax_default_matmul_precision", None)
@@ -53,11 +53,11 @@ def hardware_line(n_devices: int, model: Any) -> str:
 
 
 def processor() -> str:
-    """The name of this machine's processor, or at least its kind, as x86_64."""
+    """The name of this machine's processor, or at least its kind, such as x86_64."""
     name = ""
     if CPU_FILE.exists():
         lines = CPU_FILE.read_text(encoding="utf-8", errors="replace").splitlines()
-        # Linux names the model of some processors, as x86, and not of others, as ARM.
+        # Linux names the model of some processors, such as x86, and not of others, such as ARM.
         name = next((line.partition(":")[2] for line in lines if line.startswith("model name")), "")
     elif system.system() == "Darwin":
         asked = subprocess.run(

@@ -8,7 +8,7 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-PATIENCE = 2.0  # seconds that Python has to leave by itself on a second Ctrl-C
+PATIENCE = 2.0  # seconds that Python has to end on a second Ctrl-C
 SHOW_CURSOR = b"\x1b[?25h"  # the live line hides it
 
 
@@ -47,7 +47,7 @@ class StopRequest:
             self.signal = signal.Signals(number)
             line = f"\n{self.signal.name}: saving at the end of this interval (Ctrl-C leaves at once)\n"
             os.write(2, line.encode())  # not through Python's buffers, which the interrupted code may be using
-        # A second SIGTERM asks for nothing new. A second Ctrl-C comes from a person who does not want to wait.
+        # A second SIGTERM asks for nothing new. A second Ctrl-C means: do not wait.
         elif number == signal.SIGINT:
             raise KeyboardInterrupt
 

@@ -46,7 +46,7 @@ class LevelPictures:
             copied = jax.tree.map(copy_of_first, needed)
             worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="pictures")
             self._under_way = update, worker.submit(self._draw, update, copied)
-            worker.shutdown(wait=False)  # the thread ends by itself
+            worker.shutdown(wait=False)  # the thread ends when its work is done
 
     def taken(self, wait: bool) -> tuple[int, Pictures] | None:
         """(update, the pictures) that were begun, once they are on disk; None if there are none, or not yet."""

@@ -226,7 +226,7 @@ class Training:
         )
 
     def _evaluate(self) -> None:
-        """Writes a row for each seed and task to eval.csv, if the run is evaluated at all."""
+        """Writes a row for each seed and held-out task to eval.csv, if the run is evaluated at all."""
         if self.held_out is None:
             return
         self.progress.doing("evaluating")
@@ -334,7 +334,7 @@ class HeldOutEvaluation:
         return self._evaluate(np.int32(update), params, levels)
 
     def rows(self, update: int, result: EvalResult) -> list[Row]:
-        """A row for each seed and task: means over the episodes."""
+        """A row for each seed and held-out task: means over the episodes."""
         found = {"return": result.returns, "solved_rate": result.solved}
         found |= {f"facts/{name}": fact for name, fact in result.facts.items()}
         means = {name: np.asarray(x, np.float32).mean(axis=-1) for name, x in found.items()}
@@ -366,7 +366,7 @@ all_finite = jax.jit(finite, static_argnums=1, compiler_options=LEAST_EFFORT)
 
 def begun(work: Callable[[], T]) -> "Future[T]":
     """The future result of `work`, which runs in its own thread."""
-    # `shutdown` does not wait here. The thread ends by itself when the work is done.
+    # `shutdown` does not wait here. The thread ends when the work is done.
     worker = ThreadPoolExecutor(max_workers=1)
     try:
         return worker.submit(work)

@@ -83,9 +83,9 @@ def affordable(meeting: Meeting, members: Sequence[Member], say: Any) -> list[Pa
 
 
 def fares_printed(meeting: Meeting, label: str, members: Sequence[Member], table: CrossTable) -> Any:
-    """The table of one method against everybody."""
+    """The table of one method against all others."""
     settings = meeting.settings
-    how = f"{settings.episodes} {'greedy' if settings.greedy else 'sampled'} games on each task in each seat"
+    how = f"{settings.episodes} {'greedy' if settings.greedy else 'sampled'} games on each held-out task in each seat"
     mine = [i for i, member in enumerate(members) if member.group == label]
     seeds = [members[i].seed or 0 for i in mine]
     return fare_table(f"{label}: {how}", meeting.tasks, seeds, list(fares(label, members, table)))
@@ -119,7 +119,7 @@ def notes(meeting: Meeting) -> Iterator[str]:
     own = to_dict(meeting.first.config)["env"]
     strangers = [run.name for run in others if to_dict(run.config)["env"] != own]
     if meeting.n_left_out:
-        yield f"{meeting.n_left_out} tasks are left out, which differ from others in the bot alone"
+        yield f"{meeting.n_left_out} held-out tasks are left out: they differ from others in the bot alone"
     if strangers:
         yield f"games are in the environment of {meeting.first.name}; {', '.join(strangers)} was trained in another one"
 

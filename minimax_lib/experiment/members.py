@@ -1,4 +1,4 @@
-"""Who plays in a meeting: students from checkpoints, copies from banks, rules; and who meets whom."""
+"""The players of a meeting (students from checkpoints, copies from banks, rules), and the pairs that meet."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -45,28 +45,22 @@ class Member:
         }
 
 
-@dataclasses.dataclass
-class Players:
-    """The agents of runs. Those with networks of one kind are one player, so that they share their programs."""
-
-    greedy: bool
-    known: dict[str, Player] = dataclasses.field(default_factory=dict)
-
-    def of(self, config: Config) -> Player:
-        kind = repr(to_dict(config)["model"])
-        choose = mode if self.greedy else sample
-        return self.known.setdefault(kind, Trained(make_agent(config).agent, choose))
-
-
 def members_of(meeting: Meeting, console: Console) -> list[Member]:
-    """Everybody who plays. Reads the checkpoints; CheckpointError where that is impossible."""
-    settings, players = meeting.settings, Players(meeting.settings.greedy)
+    """All players. Reads the checkpoints; CheckpointError where that is impossible."""
+    settings = meeting.settings
+    players: dict[str, Player] = {}
+
+    def player_of(config: Config) -> Player:
+        # Agents with networks of one kind are one player, so that they share their programs.
+        choose = mode if settings.greedy else sample
+        return players.setdefault(repr(to_dict(config)["model"]), Trained(make_agent(config).agent, choose))
+
     found: list[Member] = []
     copies: list[Member] = []
     for label, runs in meeting.methods.items():
         for run in runs:
             update, params, curriculum = read(run, console)
-            own = seeds_of(label, run, update, params, settings.student, players)
+            own = seeds_of(label, run, update, params, settings.student, player_of(run.config))
             found += own
             if BANK in meeting.opponents:
                 banks = [bank_of_seed(run, curriculum, place) for place in range(len(own))]
@@ -75,7 +69,7 @@ def members_of(meeting: Meeting, console: Console) -> list[Member]:
     for word, other in meeting.opponents.items():
         if other is not None:
             update, params, _ = read(other, console)
-            found += seeds_of(word, other, update, params, 0, players)
+            found += seeds_of(word, other, update, params, 0, player_of(other.config))
         elif word == RANDOM:
             found.append(Member(Entrant(word, RandomPlayer(env)), word))  # type: ignore[arg-type]
         elif meeting.bot is not None and word == BOT:
@@ -96,9 +90,8 @@ def read(run: Run, console: Console) -> tuple[int, Any, Any]:
     return restored.update, restored.state.students.evaluated, restored.state.curriculum
 
 
-def seeds_of(label: str, run: Run, update: int, params: Any, student: int, players: Players) -> list[Member]:
+def seeds_of(label: str, run: Run, update: int, params: Any, student: int, player: Player) -> list[Member]:
     """A student of each seed of a run."""
-    player = players.of(run.config)
     return [
         Member(
             # Luck goes with this name. So it says nothing of where the folder is.
@@ -133,7 +126,7 @@ def at(tree: Any, *place: int) -> Any:
 
 
 def pairs_of(members: Sequence[Member]) -> list[Pair]:
-    """Who meets whom: everybody those of other groups, and a copy its own student alone."""
+    """The pairs that meet: players of different groups, and each copy with its own student."""
 
     def meet(one: Member, other: Member) -> bool:
         if other.copy is None and one.copy is None:

@@ -263,7 +263,7 @@ class ExperimentRunner:
             try:
                 yield curves
             except KeyboardInterrupt:
-                stack.pop_all()  # who interrupts twice does not want to wait
+                stack.pop_all()  # a second interrupt means: do not wait
                 raise
 
     def _report(self, state: RunnerState, curves: Sequence[Writer]) -> None:

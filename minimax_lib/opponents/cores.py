@@ -44,11 +44,11 @@ class FromBank(Weighted):
     live_share = 0.0
 
     def init(self, key: jax.Array) -> Record:
-        """The record of a new bank, for who has none."""
+        """The record of a new bank."""
         return first_record(self.n_tasks)
 
     def preference(self, record: Record) -> jax.Array:
-        """f32[K], what the weights are in proportion to, none negative. Those of empty slots do not count."""
+        """f32[K], to which the weights are in proportion; none negative. Those of empty slots do not count."""
         raise NotImplementedError
 
     def weights(self, state: Record) -> jax.Array:

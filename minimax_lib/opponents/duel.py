@@ -41,8 +41,8 @@ class BatchDuel:
     """The student's side of N two-player games, with the methods of `BatchEnv`. Only its seat is a row.
 
     The opponents act like the student in training: they sample their actions, or take the likeliest (`greedy`). Seats
-    are drawn anew for every game, so that nobody learns to play on one side only. Before the first step,
-    `with_opponents` says who they are.
+    are drawn anew for every game, so that no student learns to play on one side only. Before the first step,
+    `with_opponents` sets them.
     """
 
     games: BatchMultiEnv  # of a game for two, and one student

@@ -1,19 +1,11 @@
 """Opponents by name, and their settings: the fields of a class of opponents are its flags."""
 
 import dataclasses
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 from minimax_lib.opponents.cores import PFSP, DeltaUniform, FictitiousSelfPlay, Mixture, Opponents, SelfPlay
 from minimax_lib.registry import Registry, RegistryView
 from minimax_lib.settings import settings_of
-
-
-class OpponentSettings(Protocol):
-    """What the registry holds: a frozen dataclass, whose fields are flags."""
-
-    def build(self, capacity: int) -> Opponents:
-        """The opponents from a bank of `capacity` slots."""
-        ...
 
 
 def opponent_settings(core: Any) -> Any:
@@ -45,6 +37,8 @@ class MixtureSettings:
         return Mixture(self.inner.build(capacity), self.share)
 
 
+# An entry is a frozen dataclass, whose fields are flags. Its `build(capacity)` returns the `Opponents` from a bank of
+# `capacity` slots.
 OPPONENTS: Registry[Any] = Registry(
     "opponents",
     {

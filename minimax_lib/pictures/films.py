@@ -25,9 +25,9 @@ USUAL_TASKS, MOST_USUAL = ("validation",), 4
 
 
 def check_film(file: Path) -> None:
-    """ValueError where `file` is no film that can be written here."""
+    """ValueError where `file` is not a film that can be written here."""
     if file.suffix not in ENDINGS:
-        raise ValueError(f"{shown(str(file))} is no moving picture: its name must end with {' or '.join(ENDINGS)}")
+        raise ValueError(f"{shown(str(file))} is not a moving picture: its name must end with {' or '.join(ENDINGS)}")
     if file.suffix == ".mp4":
         try:
             import imageio_ffmpeg  # noqa: F401

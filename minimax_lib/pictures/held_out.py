@@ -27,7 +27,7 @@ Band = tuple[float, float]
 
 
 def held_out_bars(scores: ComparedScores) -> Picture:
-    """The mean over seeds of each task, a bar a group, with intervals."""
+    """The mean over seeds of each held-out task, a bar for each group, with intervals."""
     rows = []
     for group in scores.groups:
         for j, task in enumerate(group.tasks):
@@ -133,7 +133,7 @@ def aggregate_statistics(n_tasks: int, optimum: float = 1.0) -> dict[str, Statis
 
 
 def aggregates(scores: ComparedScores, optimum: float = 1.0) -> Picture:
-    """Mean, median, IQM and optimality gap over all tasks, with intervals."""
+    """Mean, median, IQM and optimality gap over all held-out tasks, with intervals."""
     _check_tasks(scores)
     statistics = aggregate_statistics(len(scores.tasks), optimum)
     rows = []

@@ -30,7 +30,7 @@ MARK = re.compile(rb"<!-- minimax-report ([0-9a-f]{64}) -->\n\Z")
 
 @functools.cache
 def templates() -> "Environment":
-    """The templates in this folder. They escape every text that is not Markup."""
+    """The templates in this folder. They escape all text but Markup."""
     import jinja2
 
     found = jinja2.Environment(
@@ -156,11 +156,11 @@ def page(title: str, subtitle: str, parts: "Sequence[tuple[str, str, Markup]]") 
 def write_page(path: Path, text: str) -> Path:
     """Writes a page to `path`, or under the next number that is free; where it is.
 
-    A page that this function wrote, and that nobody has changed since, is replaced. Any other file is kept. The last
+    A page that this function wrote and that has not changed since is replaced. Any other file is kept. The last
     line of a page is a fingerprint of the rest.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    content = text.encode(errors="replace")  # a run's texts may hold what is no letter
+    content = text.encode(errors="replace")  # a run's texts may hold what is not a letter
     content += f"<!-- minimax-report {hashlib.sha256(content).hexdigest()} -->\n".encode()
     for number in itertools.count(1):
         place = path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")

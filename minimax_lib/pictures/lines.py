@@ -18,7 +18,7 @@ from minimax_lib.registry import unknown_name
 
 X = Literal["updates", "env_steps", "seconds"]
 COLUMN_OF = {"updates": "update", "env_steps": "env_steps", "seconds": "seconds"}
-OUTCOMES = ("return", "solved_rate", "unfinished")  # columns of level/SOURCE/ that are no property of a level
+OUTCOMES = ("return", "solved_rate", "unfinished")  # columns of level/SOURCE/ that are not properties of a level
 MUTATIONS = "n_mutations"
 OF_MUTATIONS = "buffer/weighted_n_mutations"  # the lineage of what would be replayed
 
@@ -105,8 +105,8 @@ def check_tasks(groups: Sequence[Group], tasks: Sequence[str]) -> None:
 def common_tasks(groups: Sequence[Group], tasks: Sequence[str] = ()) -> tuple[list[str], list[str]]:
     """(the held-out tasks that every run is evaluated on in training, a note if they are not all); of `tasks` if given.
 
-    A mean over them can be compared, and one over each run's own tasks cannot. NotDrawn where there is none. Runs that
-    are not evaluated do not count.
+    A mean over them can be compared. A mean over each run's own cannot. NotDrawn where there is none. Runs without
+    evaluations do not count.
     """
     each = [list(dict.fromkeys(cells.get("task", ()))) for run in _runs(groups) for cells in run.evals.values()]
     known = list(dict.fromkeys(task for own in each for task in own))
@@ -169,7 +169,7 @@ def _means_over_tasks(cells: Cells, tasks: Sequence[str], column: str) -> tuple[
 
 
 def _placed(updates: np.ndarray, metrics: Cells, x: X) -> np.ndarray:
-    """Where on the axis `x` evaluations stand. The untrained agent has seen nothing; NaN where nobody knows."""
+    """Where on the axis `x` evaluations stand. The untrained agent has seen nothing; NaN where it is not known."""
     if x == "updates":
         return updates
     if COLUMN_OF[x] not in metrics:
@@ -293,7 +293,7 @@ def curves_of_metric(
     if not metric.startswith(HELD_OUT):
         return curves_of(groups, lambda run: training_lines(run, metric, x, smooth), f"no {metric} in metrics.csv")
     column = metric.removeprefix(HELD_OUT)
-    # A metric of one task is no mean.
+    # A metric of one task is not a mean.
     common, notes = ([], []) if "/" in column else common_tasks(groups, tasks)
     curves, more = curves_of(groups, lambda run: held_out_lines(run, metric, x, common), f"no {column} in eval.csv")
     return curves, [*notes, *more]

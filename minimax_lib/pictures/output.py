@@ -1,4 +1,4 @@
-"""A folder of figures, in which nothing is lost that somebody else has put there."""
+"""A folder of figures. No file that the user has put there is lost."""
 
 import hashlib
 import itertools
@@ -14,7 +14,7 @@ RECORD = ".minimax-plot.json"  # the fingerprints of the files that were written
 class FigureFolder:
     """A folder that figures are written to.
 
-    A file that this class wrote, and that nobody has changed since, is replaced. Any other file is kept: then the new
+    A file that this class wrote and that has not changed since is replaced. Any other file is kept: then the new
     figure's files get a number (`curve-return-2.png`).
     """
 
@@ -29,7 +29,7 @@ class FigureFolder:
         try:
             found = json.loads(self._record_file.read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            return {}  # then every file is somebody else's
+            return {}  # then no file is known to be ours
         return {str(name): str(mark) for name, mark in found.items()} if isinstance(found, dict) else {}
 
     def write(self, name: str, contents: Mapping[str, bytes]) -> list[Path]:

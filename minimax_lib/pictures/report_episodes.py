@@ -109,7 +109,7 @@ def packed(reel: Reel) -> dict[str, Any]:
 def episodes_part(
     groups: Sequence[Group], plugins: Sequence[str] | None, tasks: Sequence[str], greedy: bool, say: Say
 ) -> "Markup":
-    """An episode on each task of each group: of the newest checkpoint of its first run that has one."""
+    """An episode on each held-out task of each group: of the newest checkpoint of its first run that has one."""
     tiles, told = Tiles(), []
     players: dict[str, list[Markup]] = {}
     for place, group in enumerate(groups):

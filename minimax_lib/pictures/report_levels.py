@@ -65,7 +65,7 @@ def spread(things: Sequence[Thing], n: int) -> list[Thing]:
 
 
 def gallery_of(run: RunTables, plugins: Sequence[str] | None, n_levels: int, n_checkpoints: int) -> Gallery:
-    """The gallery of a run's first seed; ValueError in one line where it has no levels, or nobody can draw them."""
+    """The gallery of a run's first seed; ValueError in one line where it has no levels, or they cannot be drawn."""
     newest = opened(run, plugins)
     what, shelf_of = shown_of(newest)
     updates = saved_updates(RunFolder(run.path).checkpoints)
@@ -109,7 +109,7 @@ class DrawnLevels:
 
 
 def shelf_of_best(loaded: LoadedRun, n_levels: int, drawn: DrawnLevels) -> Shelf:
-    """The best levels of a checkpoint; ValueError where nobody can draw them."""
+    """The best levels of a checkpoint; ValueError where they cannot be drawn."""
     kept = loaded.level_buffer
     slots = kept.ranked[:n_levels]
     levels = at(kept.levels, slots)

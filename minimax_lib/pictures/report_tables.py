@@ -234,7 +234,7 @@ def held_out_part(groups: Sequence[Group]) -> "Markup":
 
 
 def held_out_table(groups: Sequence[Group], scores: ComparedScores) -> "Markup":
-    """A row a task and one for all tasks: mean, IQM, interval or seeds, and return, of each group."""
+    """A row for each held-out task and one for all: mean, IQM, interval or seeds, and return, of each group."""
     try:
         returns = evaluated(groups, "return").groups
     except ValueError:  # not measured
@@ -268,7 +268,7 @@ def _short(heading: str) -> str:
 
 
 def best_score(groups: Sequence[Group]) -> str:
-    """The solved rate of each group on held-out tasks, for the line under the title; empty if nobody knows."""
+    """The solved rate of each group on held-out tasks, for the line under the title; empty if not known."""
     try:
         scores = evaluated(groups)
     except ValueError:

@@ -22,7 +22,7 @@ from minimax_lib.store.folder import RunFolder, completed, no_such_run
 from minimax_lib.store.origin import Origin, begun_by_this_version, read_origins
 from minimax_lib.store.tables import read_table
 
-KEYS = ("update", "clock", "seed", "env_steps", "seconds", "steps_per_second")  # columns that are no metric
+KEYS = ("update", "clock", "seed", "env_steps", "seconds", "steps_per_second")  # columns that are not metrics
 METHOD = ("env", "model", "runner", "ppo", "n_updates")  # settings that make a method; runs of one are its seeds
 NOT_SET = "not set"
 
@@ -103,7 +103,7 @@ def settings_of(folder: RunFolder) -> dict[str, Any]:
 
 
 def check_is_run(path: Path, agents: Iterable[str] = ()) -> None:
-    """ValueError in one line, with what to name instead (or one of `agents`), where `path` is no folder of a run."""
+    """ValueError in one line, with what to name instead (or one of `agents`), where `path` is not a folder of a run."""
     if path.is_file():
         is_in_run = RunFolder(path.parent).config.exists()
         hint = f"say {path.parent}" if is_in_run else f"{path.parent}/*/ names folders alone"
@@ -169,7 +169,7 @@ def find_groups(
 
     A run that a pattern finds has its name as label. The others are grouped by the settings `by`, or by method. `read`
     opens a folder.
-    ValueError in one line for what is no run, is asked for twice, or would pool a seed with itself.
+    ValueError in one line for what is not a run, is asked for twice, or would pool a seed with itself.
     """
     paths: dict[Path, Path] = {}  # resolved -> as given
     for folder in map(Path, folders):
@@ -206,7 +206,7 @@ def _matching(pattern: str, given: Sequence[Path]) -> list[Path]:
         # What else lies beside the runs is none of them.
         if (path / "config.yaml").exists():
             found.setdefault(path.resolve(), path)
-    # The whole name of a trained agent. As a pattern, * would find agents that nobody thinks of.
+    # The whole name of a trained agent. As a pattern, * would find agents that are not meant.
     if not found and pattern in shipped_agents():
         return [shipped_agents()[pattern]]
     return list(found.values())
@@ -225,7 +225,7 @@ def check_seeds(group: Group) -> None:
 
 
 def labelled_by(runs: Sequence[RunTables], by: Sequence[str]) -> dict[str, list[RunTables]]:
-    """The runs by their values of the settings `by` (dotted names), as `replay_prob=0.5, lr=0.0001`."""
+    """The runs by their values of the settings `by` (dotted names), such as `replay_prob=0.5, lr=0.0001`."""
     known = list(dict.fromkeys(name for run in runs for name in run.settings))
     names = []
     for name in by:

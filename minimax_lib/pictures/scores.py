@@ -36,7 +36,7 @@ class GroupScores:
 
 @dataclasses.dataclass(frozen=True)
 class ComparedScores:
-    """The scores of all groups on the same tasks, and where they are from."""
+    """The scores of all groups on the same held-out tasks, and where they are from."""
 
     groups: tuple[GroupScores, ...]
     measure: str
@@ -76,7 +76,7 @@ class ScoreTable:
 
     @property
     def episodes(self) -> str:
-        """How many episodes it is of, in words; empty where nobody knows."""
+        """How many episodes it is of, in words; empty where it is not known."""
         known = dict(zip(HOW, self.how, strict=False))
         n, actions = known.get("n_episodes", ""), known.get("actions", "")
         return f"{n} {actions} episodes a {'level' if self.are_levels else 'task'}" if n and actions else ""

@@ -64,7 +64,7 @@ def in_words(groups: Sequence[tuple[str, int]], what: str, band: str) -> tuple[l
 def left_out(n_common: int, n_wanted: int) -> list[str]:
     """A note where not all of the wanted tasks are common to all runs."""
     n = n_wanted - n_common
-    one = f"{n_common} task{' is' if n_common == 1 else 's are'} common to all runs"
+    one = f"{n_common} held-out task{' is' if n_common == 1 else 's are'} common to all runs"
     return [f"{one}; {n} other{' is' if n == 1 else 's are'} left out"] if n else []
 
 

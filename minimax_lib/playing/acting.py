@@ -1,4 +1,4 @@
-"""What a trained agent does: actions in a loop of somebody else's, and whole episodes."""
+"""The trained agent at work: actions in the user's own loop, and whole episodes."""
 
 import dataclasses
 import functools
@@ -38,7 +38,7 @@ class Episode:
         return drawn(self.env, states, [f"{end} in {self.length} steps"], columns=1)
 
     def _repr_png_(self) -> bytes | None:
-        """What a notebook shows."""
+        """The picture that a notebook shows."""
         if self.env.draw_episodes is None:
             return None
         from PIL import Image

@@ -1,4 +1,4 @@
-"""Players who do not learn: a trained agent, a random one, a bot that somebody wrote."""
+"""Players that do not learn: a trained agent, a random one, a hand-written bot."""
 
 import dataclasses
 from collections.abc import Callable
@@ -38,7 +38,7 @@ class Turn(struct.PyTreeNode):
 
 
 class Player(Protocol):
-    """How somebody plays: pure functions of parameters. Players that are equal share one compiled program."""
+    """A way to play: pure functions of parameters. Players that are equal share one compiled program."""
 
     def init_carry(self, n: int) -> Any:
         """The memory with which `n` episodes begin."""
@@ -66,7 +66,7 @@ class Trained:
 
 @dataclasses.dataclass(frozen=True)
 class RandomPlayer:
-    """All actions alike; of those that are allowed, where the observation says which are."""
+    """All allowed actions with the same chance."""
 
     env: MultiAgentEnvironment
 
@@ -80,7 +80,7 @@ class RandomPlayer:
 
 @dataclasses.dataclass(frozen=True)
 class Scripted:
-    """A bot that somebody wrote. It sees the whole game."""
+    """A hand-written bot. It sees the whole game."""
 
     env: MultiAgentEnvironment
     bot: Bot

@@ -27,7 +27,7 @@ def batch_for(env: Any, agent: AgentPop, plan: Plan, n_evals: int = 1, levels_pe
     rows = batch_of(env, agent.n, n_evals, plan.restart if levels_per_row == 1 else QueuedLevels())
     if not plan.n_opponents:
         return rows
-    assert isinstance(rows, BatchMultiEnv)  # who plans opponents has checked it
+    assert isinstance(rows, BatchMultiEnv)  # a curriculum that plans opponents has checked it
     return BatchDuel(rows, agent.agent, plan.n_opponents, plan.greedy_opponents)
 
 
@@ -65,7 +65,7 @@ def facing(env: Rows, start: Start, duel: Any) -> Start:
 
 @dataclasses.dataclass(frozen=True)
 class CurrentStudents:
-    """`curricula.base.Students` with these parameters, who play a rollout of `n_steps` on any levels."""
+    """`curricula.base.Students` with these parameters. They play a rollout of `n_steps` on any levels."""
 
     env: Rows
     agent: AgentPop

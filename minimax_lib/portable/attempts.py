@@ -9,7 +9,7 @@ from minimax_lib.portable.encodings import copied, rows_of, stacked
 from minimax_lib.portable.numbers import checked
 from minimax_lib.portable.scoring import OpenAttempts, PlayedSteps, Scoring, attempt_scores
 
-MOST_STEPS = 16384  # that are kept for a rollout which nobody reports
+MOST_STEPS = 16384  # that are kept for a rollout that is never reported
 
 
 class AttemptLedger:
@@ -98,7 +98,7 @@ class AttemptLedger:
         return rows_of(task, ended), np.asarray(mean)[ended]
 
     def _forget(self, n: int) -> None:
-        """The first `n` steps, which nobody will report."""
+        """The first `n` steps, which will not be reported."""
         if n:
             ended = np.any([step[1] for step in self._steps[:n]], axis=0)
             self._forget_sums(ended)

@@ -46,12 +46,12 @@ def stacked(steps: list[Any]) -> Any:
 
 
 def copied(encodings: Any) -> Any:
-    """The same in memory of its own."""
+    """A copy."""
     return tuple(copied(part) for part in encodings) if isinstance(encodings, tuple) else encodings.copy()
 
 
 def n_rows(encodings: Any) -> int:
-    """How many rows there are."""
+    """The number of rows."""
     return n_rows(encodings[0]) if isinstance(encodings, tuple) else len(encodings)
 
 

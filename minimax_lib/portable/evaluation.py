@@ -13,7 +13,7 @@ BLOCK = 64  # tasks of a box that are drawn at once
 
 
 class EvaluationHost:
-    """Takes the place of a `Host` in an adaptor. It draws tasks, and what becomes of them changes nothing.
+    """Takes the place of a `Host` in an adaptor. It draws tasks, and their results change nothing.
 
     The tasks are `tasks`, one after another and again, or else uniform over the space. They depend on the seed alone,
     so that two evaluations play the same.
@@ -46,7 +46,7 @@ class EvaluationHost:
         return [self.space.decode(rows_of(tasks, i)) for i in range(n_rows(tasks))]
 
     def report(self, task: Any, progress: Any = None, *others: Any, **named: Any) -> None:
-        """Nobody is told. A wrong progress is refused, as in training."""
+        """Reports to no curriculum. A wrong progress is refused, as in training."""
         if progress is not None:
             checked("progress", progress, None, 0, 1)
 

@@ -53,7 +53,7 @@ def gymnasium_vector_env(
 def gymnax_env(env: Environment, sample_level: LevelSource | None = None) -> "GymnaxEnv":
     """`env` with the methods of gymnax 1.x. The level is in the parameters: `env.default_params.replace(level=...)`.
 
-    With `sample_level`, every reset draws its level instead, and the level of the parameters is not looked at.
+    With `sample_level`, every reset draws its level instead, and the level of the parameters is ignored.
     ValueError where gymnax is not installed.
     """
     check_installed("gymnax", "gymnax", "this export")

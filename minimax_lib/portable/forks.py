@@ -30,7 +30,7 @@ def refuse_copies() -> None:
 
 
 def _after_fork() -> None:
-    """In the copy: code of others may use JAX there, so a thread watches whether it hangs."""
+    """In the copy: other code may use JAX there, so a thread watches whether it hangs."""
     global _is_copy
     _is_copy = xla_bridge.backends_are_initialized()
     if _is_copy:
@@ -47,7 +47,7 @@ def _watch(thread: int) -> None:
         time.sleep(PATIENCE)
         frame = sys._current_frames().get(thread)
         now = (frame, frame.f_lasti) if frame and frame.f_code.co_filename.startswith(JAX_FOLDER) else None
-        if now is not None and now == before:  # the same call has not moved meanwhile
+        if now is not None and now == before:  # the same call has not moved since
             os.write(2, f"{HANGS}\n".encode())
             os._exit(1)
         before = now

@@ -31,7 +31,7 @@ class Row(struct.PyTreeNode):
 
 
 class Seen(struct.PyTreeNode):
-    """What is told of a step; of several agents, with a leading G."""
+    """The part of a step that leaves the compiled program; of several agents, with a leading G."""
 
     obs: Any
     reward: jax.Array
@@ -49,7 +49,7 @@ class RowFunctions:
     sample_level: Callable[[jax.Array], Level] | None  # None: of the environment
 
     def seen(self, ts: Any, episode_return: jax.Array) -> Seen:
-        """What is told of a time step; `episode_return` includes its reward."""
+        """The part of a time step that leaves the compiled program; `episode_return` includes its reward."""
         progress = progress_of(ts, episode_return)
         return Seen(ts.obs, ts.reward, ts.terminated, ts.truncated, progress, ts.facts)
 

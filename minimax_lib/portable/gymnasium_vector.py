@@ -47,7 +47,7 @@ class GymnasiumVectorEnv(VectorEnv):
     `SyncVectorEnv` of such environments returns, in each of its three modes:
     * SameStep: an episode that ends is followed by the next in the same step; its last observation and info are
       `infos["final_obs"]` and `infos["final_info"]`.
-    * NextStep: the step after the last one opens the next episode; its action is not looked at and its reward is 0.
+    * NextStep: the step after the last one opens the next episode; its action is ignored and its reward is 0.
     * Disabled: the rows of `options["reset_mask"]` (bool[N]) are reset, by the user's own call.
     `reset(options={"levels": levels})` gives the levels [N, ...] of the episodes that it opens.
     """
@@ -149,7 +149,7 @@ class GymnasiumVectorEnv(VectorEnv):
         return to_gymnasium(self.observation_space, jax.device_get(obs))
 
     def _final(self, told: Seen, ended: np.ndarray) -> dict[str, Any]:
-        """What the episodes that have ended leave behind."""
+        """The last observations and infos of the episodes that have ended."""
         last = np.full(self.num_envs, None, dtype=object)
         for i in np.flatnonzero(ended):
             own = jax.tree.map(lambda x, i=i: x[i], told.obs)

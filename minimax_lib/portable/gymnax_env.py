@@ -33,7 +33,7 @@ class GymnaxState(struct.PyTreeNode):
 class GymnaxEnv(Gymnax):
     """An environment of this package with gymnax's calls: see `export.gymnax_env`.
 
-    `step` is gymnax's own: it resets by itself where an episode ends, and then `info["final_observation"]` is the last
+    `step` is gymnax's own: it resets where an episode ends, and then `info["final_observation"]` is the last
     observation. `info` has `progress`, `solved` and the facts too, and `discount`.
     """
 

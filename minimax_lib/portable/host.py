@@ -1,4 +1,4 @@
-"""A task curriculum for anybody's training.
+"""A task curriculum for other people's training.
 
 host = Host(core, seed=0)
 tasks = host.draw(n)                             what to play next
@@ -38,9 +38,9 @@ class Host:
     asked for together, nor on `draw_ahead`, the most that are drawn at once. Results wait until there are `flush` of
     them, or until a draw that they could change. All is computed on the CPU.
 
-    With `together`, the tasks that are drawn at once are drawn from one state, as in the compiled loop those of a
-    rollout. Some curricula read how long ago each task was begun. They are cheaper so, but ages stand still meanwhile,
-    and the sequence depends on `draw_ahead`.
+    With `together`, the tasks that are drawn at once are drawn from one state, as the compiled loop draws those of a
+    rollout. This is cheaper for curricula that read how long ago each task was begun. But ages stand still between
+    these draws, and the sequence depends on `draw_ahead`.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Host:
 
     @property
     def device(self) -> Any:
-        """What computes all of this."""
+        """The device that computes all of this."""
         return programs.cpu()
 
     @property
@@ -116,11 +116,11 @@ class Host:
         return joined(parts)
 
     def decode(self, tasks: Any) -> list[Any]:
-        """What an environment takes, of encodings [n, ...]."""
+        """The tasks that an environment takes, of encodings [n, ...]."""
         return [self.space.decode(rows_of(tasks, i)) for i in range(n_rows(tasks))]
 
     def evaluation(self, tasks: Any = None, seed: int = 0) -> EvaluationHost:
-        """What takes the place of this Host in an adaptor whose environments only evaluate: see `EvaluationHost`."""
+        """The `EvaluationHost` that takes the place of this Host in an adaptor whose environments only evaluate."""
         return EvaluationHost(self.space, tasks, seed)
 
     def report(
@@ -259,11 +259,11 @@ class Host:
         return None if found is None else np.asarray(found)
 
     def metrics(self) -> dict[str, float]:
-        """What the core reports, for the trainer's log."""
+        """The core's metrics, for the trainer's log."""
         return {name: float(x) for name, x in programs.report(self.core, self._now()).items()}
 
     def missing(self) -> str | None:
-        """In one line, what the core reads and was never told; none if that is nothing."""
+        """In one line, what the core reads and was never told; None if there is nothing."""
         reads = {
             "results": (self.reads.results, "results (call report)"),
             "scores": (self.core.reads_scores, "scores (call report_rollout, report_scores, or report with `score`)"),
@@ -278,7 +278,7 @@ class Host:
     def state_dict(self) -> dict[str, np.ndarray]:
         """All that a later draw depends on, as NumPy arrays by name: for `numpy.savez(file, **host.state_dict())`.
 
-        Attempts under way are no part of it: nobody can go on with them elsewhere.
+        Attempts under way are not part of it: they cannot go on elsewhere.
         """
         counts = {"drawn": np.array(self.n_drawn), "waiting": np.array(self._n_waiting)}
         arrays = flat("core", self._begun()) | flat("waiting", self._waiting) | flat("n", counts)
@@ -348,7 +348,7 @@ class Host:
             self._waiting, self._n_waiting = programs.blank_waiting(self.reads, n_rows(self._waiting["task"])), 0
 
     def _n_quiet(self) -> int:
-        """As many results may wait, and no draw is another one."""
+        """The number of results that may wait without a change to any draw."""
         if not isinstance(self.core, Settles):
             return 0
         if self._quiet is None:
@@ -361,7 +361,7 @@ class Host:
         self._after: Any = None  # the state when the whole block is taken, where it is known
 
     def _draw_block(self, wanted: int) -> None:
-        """Draws as many as will be of use."""
+        """Draws as many tasks as will be of use."""
         self._state = self._begun()
         # If results change the draws, those drawn ahead would never be taken.
         n = min(self._draw_ahead, wanted) if self._unsettled else self._draw_ahead

@@ -14,7 +14,7 @@ import numpy as np
 from minimax_lib.messages import one_line, printable
 
 VERSION = 2
-# Version 1 had no checksums. It also saved the attempts under way, which nobody can go on with.
+# Version 1 had no checksums. It also saved the attempts under way, which cannot go on.
 LEFT_OUT = {1: ("tally.", "books[", "steps["), VERSION: ()}
 HEADING = ("version", "settings", "checksums")
 
@@ -63,7 +63,7 @@ def _checksum(array: np.ndarray) -> int:
 
 
 class Saved:
-    """What somebody says that `sealed` has given. All of it is checked before anybody uses a part.
+    """A saved state from outside, which should be one of `sealed`. All of it is checked before any part is used.
 
     Every check is a ValueError in one line. `take` gives the parts, and `done` says that there are no others.
     """
@@ -127,7 +127,7 @@ class Saved:
         return found
 
     def _table(self, name: str) -> dict[str, Any]:
-        """A dict that was written as text."""
+        """The dict that was written as text."""
         try:
             table = json.loads(str(self._arrays[name]))
         except (KeyError, ValueError, RecursionError):

@@ -17,7 +17,7 @@ from minimax_lib.playing.rollout import Rollout, Transition
 
 @dataclasses.dataclass(frozen=True)
 class Trainer:
-    """What is known of the agent of somebody's training: all that scores of its rollouts need."""
+    """All that scores of rollouts need to know of the agent that a trainer trains."""
 
     gamma: float
     gae_lambda: float
@@ -38,7 +38,7 @@ def student(trainer: Trainer) -> AgentPop:
 
 
 class Absent(Students):
-    """Students that nobody here can play."""
+    """Students that cannot play here."""
 
     @property
     def params(self) -> Any:
@@ -58,7 +58,7 @@ def needs_students() -> ValueError:
     """The refusal of a curriculum that asks for them."""
     return ValueError(
         "the curriculum plays with the student before it proposes levels, which only compiled training can do: "
-        "choose another, as plr or accel"
+        "choose another, such as plr or accel"
     )
 
 
@@ -96,7 +96,7 @@ def observe(
 
 
 def rollout_of(told: Told) -> Rollout:
-    """The rollout [T, 1, B], of one student. What a trainer does not tell is left out."""
+    """The rollout [T, 1, B], of one student. Parts that the trainer does not tell are left out."""
     steps = jax.tree.map(lambda x: x[:, None], told.replace(last_value=()))
     done, returns = steps.done, running_returns(steps.reward, steps.done)
     progress = (done & (returns > 0)).astype(jnp.float32) if steps.progress is None else steps.progress

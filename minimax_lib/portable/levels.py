@@ -1,4 +1,4 @@
-"""PLR and ACCEL over levels, for anybody's training.
+"""PLR and ACCEL over levels, for other people's training.
 
 host = LevelHost(ACCELSettings(capacity=500), env, n_rows=16)
 levels, train = host.propose()[:2]                  a level for each row, and which rows to learn from
@@ -164,7 +164,7 @@ def reads_more(score: Score) -> bool:
 
 
 def without_openings(told: Told, counts: np.ndarray) -> Told:
-    """The rollout whose steps that do not count [T, B] stand behind all others, as an episode that never ends."""
+    """The rollout with the steps that do not count [T, B] at its end, as an episode that never ends."""
     order = np.argsort(~counts, axis=0, kind="stable")
 
     def moved(x: np.ndarray) -> np.ndarray:

@@ -21,7 +21,7 @@ from minimax_lib.registry import unknown_name
 
 
 class SeenByAgents(Seen):
-    """What is told of a step. All have a leading G."""
+    """The part of a step that leaves the compiled program. All have a leading G."""
 
     alive: jax.Array  # bool, before the step
 
@@ -82,7 +82,7 @@ class MultiAgentParallelEnv(ParallelEnv):
     ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
         """Opens an episode, on `options["level"]` if it is given. Without a seed, the last one goes on.
 
-        Other options are not looked at: PettingZoo's own test gives some.
+        Other options are ignored: PettingZoo's own test gives some.
         """
         refuse_copies()
         if seed is not None or self._seed is None:

@@ -13,9 +13,9 @@ from minimax_lib.portable.host import Host
 
 
 class RowTasks:
-    """Draws from `host`, and reports to it what the rows have reached. It knows of no library.
+    """Draws from `host`, and reports the results of the rows to it. It knows of no library.
 
-    A row's next task is chosen when it begins the one before ("ahead", for rows that go on by themselves), when that
+    A row's next task is chosen when it begins the one before ("ahead", for rows that go on without a reset), when that
     one has ended ("at_end"), or when the row is reset ("at_reset").
     """
 
@@ -52,7 +52,7 @@ class RowTasks:
         self._outbox = self._nothing
 
     def sent(self) -> list[Any]:
-        """What goes with the next actions: a task that a row has not yet been told of, or none."""
+        """The tasks that go with the next actions: of each row, one that it does not have yet, or none."""
         if self._must_reset.any():
             rows = np.flatnonzero(self._must_reset).tolist()
             raise RuntimeError(f"rows {rows} have no task: call reset before the first step, and after an evaluation")
@@ -143,7 +143,7 @@ class RowTasks:
 
 @contextlib.contextmanager
 def evaluating(adaptor: Any, tasks: Any) -> Iterator[None]:
-    """Within it, `adaptor` draws from an `EvaluationHost`, and what its rows reach is told to nobody."""
+    """Within it, `adaptor` draws from an `EvaluationHost`, and the results of its rows are not reported."""
     training = adaptor.rows
     rows = RowTasks(training.host.evaluation(tasks), training.n, training.choose)
     training.give_up()

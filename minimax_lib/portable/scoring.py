@@ -27,7 +27,7 @@ class Scoring:
     gae_lambda: float = 0.95
     """Lambda of the trainer's advantages."""
     tail: Tail = "stitch"
-    """How an attempt is scored that a rollout's end cuts: see `--runner.tail`."""
+    """How to score an attempt that the end of a rollout cuts: see `--runner.tail`."""
     max_score_coef: float = 0.0
     """Share of the highest quantity in a score; the rest is the mean."""
 

@@ -129,7 +129,7 @@ class TaskParallelEnv(BaseParallelWrapper):
 
 
 def check_parallel(env: Any) -> None:
-    """ValueError in one line if `env` is no parallel environment whose agents are known."""
+    """ValueError in one line if `env` is not a parallel environment whose agents are known."""
     name = type(env).__name__
     if isinstance(env, AECEnv):
         raise ValueError(

@@ -53,7 +53,7 @@ class CallsSeen:
 
 
 class TaskServer:
-    """What the actor is: a `Host`, which saves itself to `file` after every `save_every` results.
+    """The actor: a `Host`, which saves itself to `file` after every `save_every` results.
 
     If the actor is lost, Ray starts it again, and it goes on from the file. Calls that were under way are made again,
     and results that are in the file already are not counted twice.
@@ -136,7 +136,7 @@ def task_server(
 
 
 class TaskLine:
-    """What the environments of one process share: tasks that have come from `server`, and results that go to it.
+    """The part that the environments of one process share: tasks that came from `server`, and results that go to it.
 
     One call brings as many tasks as it takes results. Ray's price is that of a call, whatever is in it: so they are
     made for half of the environments at once. A task is chosen about one episode before it is played.
@@ -155,7 +155,7 @@ class TaskLine:
         return max(1, len(self._envs) // 2)
 
     def join(self, env: Any) -> None:
-        """One environment more."""
+        """An environment joins."""
         self._envs.add(env)
 
     def take(self, patience: float | None) -> Any:
@@ -183,7 +183,7 @@ class TaskLine:
             env.throw_away(n_calls)
 
     def leave(self, env: Any) -> None:
-        """One environment less. Its results should not wait for the others."""
+        """An environment leaves. Its results should not wait for the others."""
         self._envs.discard(env)
         if self._results:
             self._exchange(0)
@@ -265,7 +265,7 @@ class RemoteTaskEnv(gymnasium.Wrapper):
 
     @contextlib.contextmanager
     def evaluating(self, tasks: Any = None) -> Iterator[None]:
-        """Within it, the tasks are those of an `EvaluationHost`, and the server is told nothing.
+        """Within it, the tasks are those of an `EvaluationHost`, and the server gets no results.
 
         The attempt under way is given up, so call `reset` at the beginning, and once more before the training goes on.
         """
@@ -285,7 +285,7 @@ class RemoteTaskEnv(gymnasium.Wrapper):
         super().close()
 
     def throw_away(self, n_calls: int) -> None:
-        """Another environment has failed in its call number `n_calls`: what ended here in the same call never was."""
+        """Another environment failed in its call number `n_calls`. What ended here in the same call does not count."""
         if self._ended_in == n_calls:
             self._result = None
 

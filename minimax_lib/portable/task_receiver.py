@@ -74,9 +74,9 @@ class TaskReceiver(gymnasium.Wrapper):
             self._tasks.append(options.pop(TASK) if TASK in options else self._own_of(options.pop(TASKS)))
         elif self._is_open:
             raise RuntimeError(
-                "an environment was reset in the middle of an attempt. Either something has called its reset, as "
+                "an environment was reset in the middle of an attempt. Either something has called its reset, such as "
                 "env_method or call: call that of TaskVectorEnv or TaskVecEnv. Or a wrapper around TaskReceiver has "
-                "ended the episode, as TimeLimit: make TaskReceiver the last wrapper of each environment"
+                "ended the episode, such as TimeLimit: make TaskReceiver the last wrapper of each environment"
             )
         if not self._tasks:
             raise ValueError("reset without a task: wrap the vector environment in TaskVectorEnv, or in TaskVecEnv")
@@ -145,7 +145,7 @@ class TaskReceiver(gymnasium.Wrapper):
 def reset_arguments(seed: int | None, options: Mapping[str, Any] | None, of_task: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of `env.reset`: the trainer's, and those in which the task is. ValueError for an option twice."""
     if not isinstance(of_task, Mapping):
-        raise ValueError(f"apply gave {of_task!r}: it must give the arguments of reset, as {{'seed': 3}}")
+        raise ValueError(f"apply gave {of_task!r}: it must give the arguments of reset, such as {{'seed': 3}}")
     options, own = dict(options or {}), dict(of_task)
     chosen = dict(own.pop("options", None) or {})
     check_reserved(options, chosen, "the options of reset")

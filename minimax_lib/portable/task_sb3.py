@@ -22,8 +22,8 @@ from minimax_lib.portable.task_vector import Progress
 class TaskVecEnv(VecEnvWrapper):
     """`venv`, each environment of which is a `TaskReceiver`, with tasks from `host`. The trainer sees plain actions.
 
-    It stands directly around the DummyVecEnv or the SubprocVecEnv. Their environments go on by themselves, so a task is
-    chosen when the attempt before it begins. Progress is as in `TaskVectorEnv`.
+    It stands directly around the DummyVecEnv or the SubprocVecEnv. Their environments begin the next episode at once,
+    so a task is chosen when the attempt before it begins. Progress is as in `TaskVectorEnv`.
     """
 
     def __init__(

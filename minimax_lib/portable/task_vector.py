@@ -85,7 +85,7 @@ class TaskVectorEnv(VectorWrapper):
         return obs, infos
 
     def evaluating(self, tasks: Any = None) -> contextlib.AbstractContextManager[None]:
-        """`with envs.evaluating():` what is played within is not training: the host draws nothing, and is told nothing.
+        """`with envs.evaluating():` its episodes are not part of the training. The host gives no task and gets nothing.
 
         The tasks are those of an `EvaluationHost`. Attempts under way are given up, so call `reset` at the beginning,
         and once more before the training goes on.
@@ -216,7 +216,7 @@ def merged(told: Mapping[str, Any], infos: Mapping[str, Any], done: np.ndarray) 
 
 
 def copied(obs: Any) -> Any:
-    """An observation in memory of its own."""
+    """A copy of an observation."""
     if isinstance(obs, dict):
         return {name: copied(part) for name, part in obs.items()}
     return tuple(map(copied, obs)) if isinstance(obs, tuple) else np.array(obs)

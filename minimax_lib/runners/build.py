@@ -74,13 +74,13 @@ def check_scores(
             )
         if score.needs_optimum and env.optimal_return is None:
             raise ValueError(
-                f"the score {name!r} needs an environment with the method optimal_return, which {type(env).__name__} "
-                "has not: write it, or choose another score, such as max_mc"
+                f"the score {name!r} needs the method optimal_return, and {type(env).__name__} has none: write it, or "
+                "choose another score, such as max_mc"
             )
         if score.needs_update and not hasattr(agent, "parameter_change"):
             raise ValueError(
-                f"the score {name!r} needs an agent with the method parameter_change, which {type(agent).__name__} has "
-                "not: write it, or choose another score, such as positive_value_loss"
+                f"the score {name!r} needs the method parameter_change, and {type(agent).__name__} has none: write it, "
+                "or choose another score, such as positive_value_loss"
             )
         if rewards and score.mixes_scales:
             raise ValueError(
@@ -90,12 +90,12 @@ def check_scores(
 
 
 def check_agents(env: Any, plan: Plan) -> None:
-    """ValueError where a score cannot do with several agents that share the policy."""
+    """ValueError where a score cannot be computed with several agents that share the policy."""
     several = env.multi_agent and not plan.n_opponents
     if several and any(score.needs_update for score in plan.scores):
         raise ValueError(
             f"{type(env).__name__} has {env.n_agents} agents: the score 'parameter_change' looks at updates in which "
-            "every step counts, and the steps of an agent that is dead do not; choose another, such as "
+            "every step counts, and the steps of a dead agent do not; choose another, such as "
             "positive_value_loss"
         )
 
@@ -154,7 +154,7 @@ def schedule_of_fresh(env: Environment, s: RolloutSettings) -> Schedule:
 
 
 def check_queued(s: RolloutSettings) -> None:
-    """ValueError for settings that do not suit episodes which go on, each on its own task."""
+    """ValueError for settings that do not suit episodes with a task each, which go on in the next rollout."""
     asked = (("rollouts_per_batch", s.rollouts_per_batch or 1, 1), ("n_evals", s.n_evals, 1))
     for name, value, wanted in (*asked, ("continue_episodes", s.continue_episodes is not False, True)):
         if value != wanted:

@@ -123,7 +123,7 @@ def _connect(hosts: Hosts) -> None:
                 hosts.coordinator or None,
                 hosts.n_processes,
                 hosts.process,
-                # Longer than anybody waits here. At its timeout JAX ends the process without a way back to Python.
+                # Longer than any wait here. At its timeout JAX ends the process without a way back to Python.
                 initialization_timeout=hosts.start_timeout + 3600,
                 heartbeat_timeout_seconds=hosts.lost_timeout,
                 shutdown_timeout_seconds=hosts.lost_timeout,
@@ -163,7 +163,7 @@ def _not_found(hosts: Hosts, error: Exception) -> str:
     unset = {"coordinator": not hosts.coordinator, "n_processes": hosts.n_processes is None}
     unset["process"] = hosts.process is None
     names = [f"--hosts.{name.replace('_', '-')}" for name, is_unset in unset.items() if is_unset]
-    hint = f" (give {', '.join(names)}: JAX does not find it by itself here)" if names else ""
+    hint = f" (give {', '.join(names)}: JAX does not find it here)" if names else ""
     return f"the processes of the run do not come together: {one_line(error)}{hint}"
 
 

@@ -99,7 +99,7 @@ def size(tree: Any) -> int:
 
 
 def available(n_devices: int) -> int | None:
-    """Bytes of memory of `n_devices` devices like those here; None if nobody can tell.
+    """Bytes of memory of `n_devices` devices like those here; None if that is not known.
 
     Where the devices are cores, it is the memory of their machines.
     """

@@ -290,8 +290,8 @@ def hush_failed_writes() -> None:
     """From now on, the process reports a failed write only by the error that is raised.
 
     orbax also logs each error. If several parts of a state cannot be written, the first failure closes the event loop.
-    Then Python warns, often much later, of a closed loop, of errors that nobody asked for and of coroutines that were
-    never awaited.
+    Then Python warns, often much later, of a closed loop, of errors that were not asked for, and of coroutines that
+    were never awaited.
     """
     for name in ("absl", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -8,7 +8,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     """Replaces `path` in one step: a reader sees the old content or the new one, also after a crash."""
     # In the same folder: a file cannot be moved in one step from one file system to another.
     partial = path.with_name(f"{path.name}.partial")
-    # It must be a new file. In somebody else's folder, a file of this name may be a link to anywhere.
+    # It must be a new file. In another user's folder, a file of this name may be a link to anywhere.
     partial.unlink(missing_ok=True)
     with partial.open("xb") as file:
         file.write(content.encode() if isinstance(content, str) else content)

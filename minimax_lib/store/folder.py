@@ -150,8 +150,8 @@ class RunFolder:
         """Records the configuration, or raises RunRefused.
 
         A folder without a run takes any configuration, so `resume` may always be given. A folder with a run must be
-        resumed, and only the settings `free` (dotted names) may differ from its own. `reasons` says of settings why
-        they may not differ, where that is not plain.
+        resumed, and only the settings `free` (dotted names) may differ from its own. `reasons` says for some
+        settings why they may not differ.
         """
         if self.holds_run():
             if not resume:
@@ -174,7 +174,7 @@ class RunFolder:
             # Where there is a reason, it says what to do.
             hint = "" if differing.keys() <= reasons.keys() else f" (--config {self.config} gives the run's own)"
             raise RunRefused(f"cannot resume {self.path} with another configuration: {'; '.join(changes)}{hint}")
-        # The other settings may change, and will be overwritten. But not if nobody can read what they were.
+        # The other settings may change, and will be overwritten. But not if what they were cannot be read.
         from minimax_lib.config import from_dict  # imports JAX
 
         try:

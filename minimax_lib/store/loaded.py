@@ -53,13 +53,13 @@ def load_run(
 ) -> "LoadedRun":
     """The run in the folder `path`, with the parameters of one seed (by default the first) and student of it.
 
-    `path` may also be its config.yaml, or the name of a trained agent that ships with the package, as maze/sfl. A run
-    in a folder of that name comes first. Of an agent, as of an archived update (`LoadedRun.archive`) there are the
-    parameters alone.
+    `path` may also be its config.yaml, or the name of a trained agent that ships with the package, such as maze/sfl. A
+    run in a folder of that name comes first. Of an agent, as of an archived update (`LoadedRun.archive`), there are
+    the parameters alone.
 
-    `plugins` are modules to import first. What the folder names is never imported by itself: a run with plugins is
-    refused unless `plugins` is given, and `plugins=()` goes on without. Nothing in the folder is changed. ValueError in
-    one line where there is no such run, or not that checkpoint, seed or student of it.
+    `plugins` are modules to import first. Modules that the folder names are imported only if they are named here: a run
+    with plugins is refused unless `plugins` is given, and `plugins=()` goes on without. Nothing in the folder is
+    changed. ValueError in one line where there is no such run, or not that checkpoint, seed or student of it.
     """
     check_settings()
     path = located_run(Path(path).expanduser())
@@ -161,7 +161,7 @@ class LoadedRun:
     def _folder(self) -> RunFolder:
         """The folder. ValueError where it has gone: then its tables are not empty, but missing."""
         if not self.path.is_dir():
-            raise ValueError(f"{str(self.path)!r} is no folder any more: load the run again from where it is now")
+            raise ValueError(f"{str(self.path)!r} is not a folder any more: load the run again from where it is now")
         return self.run.folder
 
     @property
@@ -318,8 +318,8 @@ class LoadedRun:
     def play(self, level: Level | str | None = None, key: jax.Array | None = None, greedy: bool = False) -> Episode:
         """An episode of the agent on `level`: one of the environment, the name of a held-out task, or a random one.
 
-        The same `key` gives the same episode; without one it is `jax.random.key(0)`. In a game for two, a task says who
-        sits in the other seat. On any other level it is a random player, and the seats are drawn.
+        The same `key` gives the same episode; without one it is `jax.random.key(0)`. In a game for two, a
+        held-out task brings the player of the other seat. On other levels a random player sits there, in a random seat.
         """
         k_level, k_play = jax.random.split(jax.random.key(0) if key is None else key)
         env = self._env_for_one()
@@ -328,7 +328,7 @@ class LoadedRun:
         elif isinstance(level, str):
             held_out = self._held_out((level,))
             if len(held_out.names) > 1:
-                raise ValueError(f"level is {level!r}, a group of {len(held_out.names)} tasks: name one of them")
+                raise ValueError(f"level is {level!r}, a group of {len(held_out.names)}: name one of them")
             env, sampled = held_out.env, held_out.sample(k_level, 1)
             level = jax.tree.map(lambda x: x[0, 0], sampled)
         else:
@@ -355,9 +355,8 @@ class LoadedRun:
         return dict(zip(held_out.names, played, strict=True))
 
     def _held_out(self, tasks: Sequence[str]) -> HeldOut:
-        protocol = self.config.eval.protocol
-        tasks = tasks_of_run(tasks, self.config.runner)
-        return make_held_out(self.env, tasks, **({} if protocol is None else {"protocol": protocol}))
+        rules = {} if self.config.eval.protocol is None else {"protocol": self.config.eval.protocol}
+        return make_held_out(self.env, tasks_of_run(tasks, self.config.runner), **rules)
 
     def _played(self, env: Environment, levels: Level, key: jax.Array, greedy: bool) -> list[Episode]:
         """An episode on each of `levels` [R, ...]."""
@@ -367,9 +366,8 @@ class LoadedRun:
 
     def draw(self, levels: Level, captions: Sequence[str] = (), columns: int = 6) -> np.ndarray:
         """u8[H, W, 3]: the levels [n, ...] as episodes open on them; ValueError where the environment draws none."""
-        n = tree_size(levels)
-        levels = jax.tree.map(jnp.asarray, levels)
-        states = jax.device_get(opened(self.env, jax.random.split(jax.random.key(0), n), levels))
+        keys = jax.random.split(jax.random.key(0), tree_size(levels))
+        states = jax.device_get(opened(self.env, keys, jax.tree.map(jnp.asarray, levels)))
         return drawn(self.env, jax.tree.map(lambda x: x[None], states), captions, columns)
 
 
@@ -390,7 +388,7 @@ def _columns(path: Path) -> dict[str, np.ndarray]:
 
 
 def _column(cells: list[str]) -> np.ndarray:
-    """Numbers, NaN where a cell is empty; text if some cell is no number."""
+    """Numbers, NaN where a cell is empty; text if some cell is not a number."""
     try:
         return np.array([float(cell or "nan") for cell in cells])
     except ValueError:

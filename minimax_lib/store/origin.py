@@ -77,7 +77,7 @@ def _parsed(line: str) -> Origin | None:
 @functools.cache
 def commit() -> str:
     """The commit of the checkout that this package is used from; empty if it is none, or without git."""
-    # Only of the checkout itself: the folder of an installed package may lie in somebody else's.
+    # Only of the checkout itself: the folder of an installed package may lie in another one.
     if not (CHECKOUT / ".git").exists():
         return ""
     command = ["git", "-C", str(CHECKOUT), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]

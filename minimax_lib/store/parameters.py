@@ -92,7 +92,7 @@ def _archive(path: Path) -> dict[str, np.ndarray]:
         raise ValueError(f"{path} cannot be read: {error.strerror or 'it is damaged'}") from None
     # A file of another kind (numpy tries pickle on it, which is off), a single array, and a damaged archive.
     except (ValueError, EOFError, TypeError, BadZipFile):
-        raise ValueError(f"{path} is no .npz file of plain arrays") from None
+        raise ValueError(f"{path} is not an .npz file of plain arrays") from None
 
 
 def _named(tree: Any, name: str) -> Iterator[tuple[str, Any]]:

@@ -46,7 +46,7 @@ class Run:
 
     @property
     def parameters_alone(self) -> str:
-        """What says, where more is asked for, that there are only parameters; empty where there is a checkpoint."""
+        """A phrase for errors: that there are only parameters. Empty where there is a checkpoint."""
         if self.archive is None:
             return ""
         return (
@@ -56,7 +56,7 @@ class Run:
     @property
     def results(self) -> Path:
         """Where its evaluations are kept: in its folder; those of a trained agent, in the current one."""
-        # Nothing is ever written into the package. It may belong to somebody else.
+        # Nothing is ever written into the package. It may belong to another user.
         return Path("evaluations", self.agent) if self.agent else self.folder.path / "evaluations"
 
     @property

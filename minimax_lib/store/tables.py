@@ -31,7 +31,7 @@ class CsvWriter:
     Rows are on disk when `write` returns. A crash may cut off the last line, and may leave rows of work that was lost.
     Opening the table drops both, in one step.
 
-    Anything else that is wrong with the file was done by somebody else, before the table was opened or later. Then the
+    Anything else that is wrong with the file was done from outside, before the table was opened or later. Then the
     table keeps what can be read, the file as it was is copied to the folder `OLD_TABLES` beside it, and one line says
     so.
 
@@ -129,7 +129,7 @@ def read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
 
 def old_names(columns: Sequence[str]) -> dict[str, str]:
     """Today's names of columns -> those in the header `columns` of an earlier version; empty for any other header."""
-    # Only tables of tasks had such names. In metrics.csv, which has a clock, they would be somebody's own metrics.
+    # Only tables of tasks had such names. In metrics.csv, which has a clock, they would be metrics of a plugin.
     if "maze" not in columns or "clock" in columns:
         return {}
     return {name: old for name, old in OLD_NAMES.items() if old in columns and name not in columns}

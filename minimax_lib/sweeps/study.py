@@ -303,7 +303,7 @@ def lock_of(path: Path) -> filelock.BaseFileLock:
 
 
 def mend(path: Path) -> None:
-    """Makes a journal that is missing. Cuts off half a line at its end: a power cut leaves one, and nobody knows it."""
+    """Makes a journal that is missing. Cuts off half a line at its end: a power cut leaves one without a sign."""
     with lock_of(path):
         text = path.read_bytes() if path.exists() else b""
         if not path.exists() or text[-1:] not in (b"", b"\n"):

@@ -219,7 +219,7 @@ def table_of(sweep: Sweep, results: Sequence[Result], names: Sequence[str]) -> T
 
 
 def told_status(result: Result) -> str:
-    """The status and, of a run that is not finished, when it has written its last row: is it still going on?"""
+    """The status. For an unfinished run, also how long ago it wrote its last row: it may still be going on."""
     last = f",\nlast row {duration(result.idle)} ago" if result.status == UNFINISHED and result.update else ""
     return result.status + last
 

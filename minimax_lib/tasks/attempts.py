@@ -19,7 +19,7 @@ class Steps(struct.PyTreeNode):
     progress: jax.Array  # f32
     episode: jax.Array  # bool, the episode ended with this step, and with it the attempt
     episode_return: jax.Array  # f32, of the episode so far
-    quantity: jax.Array  # f32, what the score is the mean of; NaN where nobody computes it
+    quantity: jax.Array  # f32, what the score is the mean of; NaN where it is not computed
     valid: jax.Array | None = None  # bool, the step counts: its agent was alive; None: all steps do
     over: jax.Array | None = None  # bool, the task of all agents of the environment ended; None: it has one agent
 

@@ -1,4 +1,4 @@
-"""One random task for everybody, and after a while another one."""
+"""One random task for all rows, and after a while another one."""
 
 import dataclasses
 
@@ -20,7 +20,7 @@ class BatchedState(struct.PyTreeNode):
 
 
 class _InBatches(Weighted):
-    """What both kinds have in common."""
+    """The common part of both kinds."""
 
     warmup: int
     uniform_chance: float
@@ -82,5 +82,5 @@ class SyncedUniform(_InBatches):
         check_share("uniform_chance", self.uniform_chance)
 
     def next_batch(self, state: BatchedState) -> BatchedState:
-        """The state in which another task is common."""
+        """The state after which all rows get another task."""
         return state.replace(batch=state.batch + 1)

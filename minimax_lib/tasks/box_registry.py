@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -62,14 +62,6 @@ class Interval(Placing):
 
     def part(self, low: jax.Array, high: jax.Array, task: jax.Array) -> tuple[jax.Array, jax.Array]:
         return low.at[self.place].set(task[0]), high.at[self.place].set(task[1])
-
-
-class BoxCurriculumSettings(Protocol):
-    """What the registry holds: a frozen dataclass, whose fields are flags."""
-
-    def build(self, bounds: Bounds) -> tuple[BoxCurriculum, Placing]:
-        """(the curriculum, what its tasks mean) for a box; ValueError where they do not fit."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,6 +148,8 @@ def read_values(setting: str, texts: Sequence[str], bounds: Bounds) -> dict[str,
     return values
 
 
+# An entry is a frozen dataclass, whose fields are flags. Its `build(bounds)` returns the curriculum, and the `Placing`
+# that says what its tasks mean. ValueError where they do not fit.
 BOX_CURRICULA: Registry[Any] = Registry(
     "box curriculum",
     {"uniform": UniformBoxSettings, "annealing": AnnealingSettings, "expanding_box": ExpandingBoxSettings},

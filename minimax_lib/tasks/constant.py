@@ -15,7 +15,7 @@ class Constant(Weighted):
 
     n_tasks: int
     task: int = 0
-    """Its number."""
+    """Number of the task."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.task < self.n_tasks:

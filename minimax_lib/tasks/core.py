@@ -1,4 +1,4 @@
-"""What a task curriculum is, and what it is told."""
+"""Task curricula, and the results that they are told."""
 
 from typing import Any, Protocol, runtime_checkable
 
@@ -9,7 +9,7 @@ from flax import struct
 class Results(struct.PyTreeNode):
     """What became of M attempts, in the order in which they ended (by step, then by row).
 
-    An entry that is not `valid` is no ended attempt. It may still have a score: that of the beginning of an attempt
+    An entry that is not `valid` is not an ended attempt. It may still have a score: that of the beginning of an attempt
     which goes on.
     """
 
@@ -39,7 +39,7 @@ class TaskCurriculum(Protocol):
 
     @property
     def reads_scores(self) -> bool:
-        """Whether `update` reads the scores of attempts. If it does not, nobody computes them."""
+        """Whether `update` reads the scores of attempts. If it does not, they are not computed."""
         ...
 
     def init(self, key: jax.Array) -> Any:
@@ -71,7 +71,7 @@ class TaskCurriculum(Protocol):
 class Evaluated(TaskCurriculum, Protocol):
     """A task curriculum that is told from time to time how often each task is solved.
 
-    Somebody must evaluate the tasks, the first time before anything is learnt.
+    The training must evaluate the tasks, the first time before anything is learnt.
     """
 
     @property

@@ -1,4 +1,4 @@
-"""What is interesting beside what: matrices for OMNI, from JSON files or from a function."""
+"""Which tasks are interesting beside others: matrices for OMNI, from JSON files or from a function."""
 
 import dataclasses
 import json
@@ -12,7 +12,7 @@ from minimax_lib.registry import unknown_name
 from minimax_lib.tasks.names import number_of, numbers_by_name
 
 Missing = Literal["refuse", "boring"]
-# (name of a task, rates f[N]) -> N times whether that task is still interesting to somebody who can do the named one
+# (name of a task, rates f[N]) -> N times whether that task is still interesting to an agent that can do the named one
 Rule = Callable[[str, np.ndarray], Sequence[bool] | None]
 
 
@@ -83,7 +83,7 @@ class Interesting:
 
     @classmethod
     def by_rule(cls, rule: Rule, names: Sequence[str], rates: Any) -> "Interesting":
-        """Asks `rule` for every task. It returns a list for all tasks, or None if it has nothing to say."""
+        """Asks `rule` for every task. It returns a list for all tasks, or None if it does not know."""
         answers = [rule(name, np.asarray(rates)) for name in names]
         for name, answer in zip(names, answers, strict=True):
             if answer is not None and len(answer) != len(names):

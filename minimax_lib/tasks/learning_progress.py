@@ -17,7 +17,7 @@ NO_SPREAD = 1e-6
 
 
 class LearningProgressState(struct.PyTreeNode):
-    """What is known of N tasks. 0 where nothing is."""
+    """What is known of N tasks; 0 where nothing is known."""
 
     baseline: jax.Array  # f32[N], the rate of the student as it began
     fast: jax.Array  # f32[N], moving average of the rate above the baseline

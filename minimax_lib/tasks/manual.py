@@ -1,4 +1,4 @@
-"""Tasks in the order in which somebody gives them."""
+"""Tasks in the order in which they are given."""
 
 import dataclasses
 

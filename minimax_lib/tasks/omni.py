@@ -17,7 +17,7 @@ class OmniState(struct.PyTreeNode):
     """The matrix is part of the state: it may be replaced during training (`set_interesting`)."""
 
     inner: Any
-    interesting: jax.Array  # bool[N, N], whether task j is still interesting to somebody who can do task i
+    interesting: jax.Array  # bool[N, N], whether task j is still interesting to an agent that can do task i
     present: jax.Array  # bool[N], something is known of row i
     missing: jax.Array  # bool[N, N], nothing is known of j beside i: boring, even if it was interesting before
     rates: jax.Array  # f32[N], of the last evaluation
@@ -28,8 +28,8 @@ class OmniState(struct.PyTreeNode):
 class Omni(Filter):
     """`inner`, with the weights of boring tasks multiplied by `factor_of_boring`.
 
-    Tasks are visited by their rates of success, the highest first; of equal ones, the lowest number. A task that is not
-    boring yet is interesting, and makes those boring that its row says so of. Without a matrix, nothing is boring.
+    Tasks are visited by their rates of success, the highest first; of equal ones, the lowest number. If a task is
+    not boring yet, it is interesting, and its row says which others become boring. Without a matrix, nothing is boring.
     """
 
     interesting: Interesting | None = None
@@ -67,7 +67,7 @@ class Omni(Filter):
         return self._sorted_out(state.replace(**matrix))
 
     def _sorted_out(self, state: OmniState) -> OmniState:
-        """With what is boring now."""
+        """The state with the tasks that are boring now."""
 
         def visit(loop: tuple[jax.Array, jax.Array], i: jax.Array) -> tuple[tuple[jax.Array, jax.Array], None]:
             chosen, boring = loop

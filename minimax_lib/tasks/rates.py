@@ -1,4 +1,4 @@
-"""Rates of success: what counts as one, and how far a task is above where the student began."""
+"""Rates of success: what counts as a success, and how far a rate is above the one at the beginning."""
 
 from typing import Literal
 

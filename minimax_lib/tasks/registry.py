@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar
 
 from minimax_lib.registry import Registry, unknown_name
 from minimax_lib.settings import settings_of
@@ -26,17 +26,6 @@ from minimax_lib.tasks.weighted import Weighted
 
 SCORES: Registry[Any] = Registry("score", {}, elsewhere={"pace": "parameter_change", "pvl": "positive_value_loss"})
 """What a score can be. `curricula.scores` fills it: a score is a function of what students do."""
-
-
-class TaskCurriculumSettings(Protocol):
-    """What the registry holds: a frozen dataclass, whose fields are flags."""
-
-    divides: ClassVar[bool]
-    """Of several devices, each may have a core for a part of the list. Otherwise all have the same, for all of it."""
-
-    def build(self, n_tasks: int) -> TaskCurriculum:
-        """The curriculum of a list of `n_tasks` tasks."""
-        ...
 
 
 def core_of(settings: Any, n_tasks: int, name: Callable[[int], str] = str) -> TaskCurriculum:
@@ -74,7 +63,7 @@ class OnlineSettings(_Online):
     """How rates are taken from training instead of evaluations. A mixin, named before the curriculum's own settings."""
 
     unseen: Unseen = "keep"
-    """What a task counts as that was not tried since the last update. keep: as before. zero: never solved, as in
+    """The rate of a task that was not tried since the last update. keep: as before. zero: never solved, as in
     Syllabus."""
 
     def build(self, n_tasks: int) -> TaskCurriculum:
@@ -101,7 +90,7 @@ class OmniSettings:
     """A JSON file {"0": {"1": true, ...}, ...}: whether task 1 is still interesting to a student that can do task 0.
     If the environment has names for its tasks, they may stand in place of the numbers. Empty: nothing is boring."""
     missing: Missing = "refuse"
-    """What an entry means that is missing in a row. refuse: the file is wrong. boring: that task is boring."""
+    """Meaning of a missing entry in a row. refuse: the file is wrong. boring: that task is boring."""
     boring: float = 0.001
     """The weights of boring tasks are multiplied by it."""
 
@@ -135,7 +124,7 @@ class StratifiedSettings:
     inner: "Annotated[Any, TASK_CURRICULA]" = LearningProgressSettings()
     """The curriculum that gives the weights: any but plr and sequential."""
     metric: Metric = "success"
-    """What the best task of a stratum has most of: success, weight (score), or learnability."""
+    """The best task of a stratum has the highest success, weight (score) or learnability."""
     others: float = 0.001
     """The weights of the other tasks are multiplied by it."""
 
@@ -150,7 +139,9 @@ class StratifiedSettings:
             raise ValueError(str(error).replace("runner.core.", "runner.core.inner.")) from error
         if not isinstance(inner, Weighted):
             name = TASK_CURRICULA.name_of(type(self.inner))
-            raise ValueError(f"runner.core.inner is {name}: it must draw from its weights alone, as learning_progress")
+            raise ValueError(
+                f"runner.core.inner is {name}: it must draw from its weights alone, such as learning_progress"
+            )
         return Strata(inner, strata, self.metric, self.others)
 
 
@@ -174,6 +165,8 @@ class SequentialSettings:
         return Sequential(n_tasks, stages, self.conditions, self.loop)
 
 
+# An entry is a frozen dataclass, whose fields are flags. Its `build(n_tasks)` returns a `TaskCurriculum`. It may say
+# `divides = True`: each of several devices then has a core for its part of the list. Otherwise all have the same core.
 TASK_CURRICULA: Registry[Any] = Registry(
     "task curriculum",
     {

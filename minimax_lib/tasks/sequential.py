@@ -28,7 +28,7 @@ class Stage:
 
 
 class StageProgress(struct.PyTreeNode):
-    """Where a sequence stands."""
+    """The stage that a sequence is in, and its counters."""
 
     stage: jax.Array  # i32[]
     steps: jax.Array  # i32[], and so on: see `Counters`
@@ -133,7 +133,7 @@ class Sequential:
         nowhere = jnp.full(results.valid.shape, -1, jnp.int32)
         progress, stage_of = in_order(one, (state.progress, nowhere), results.valid)
         states, taken = list(state.stages), jnp.zeros(results.valid.shape, bool)
-        # An entry that is no ended attempt may have a score. It belongs to the stage that is current at the end.
+        # An entry that is not an ended attempt may have a score. It belongs to the stage that is current at the end.
         stage_of = jnp.where(results.valid, stage_of, progress.stage)
         for i, stage in enumerate(self.stages):
             own = _places(stage, self.n_tasks)[results.task]
@@ -165,7 +165,7 @@ class Sequential:
         }
 
     def _of_stage(self, state: SequentialState, read: Callable[[Stage, Any], jax.Array]) -> jax.Array:
-        """What `read` gives for the current stage."""
+        """The result of `read` for the current stage."""
         branches = [
             lambda i=i, stage=stage: read(stage, state.stages[i])  # type: ignore[misc]
             for i, stage in enumerate(self.stages)
@@ -173,7 +173,7 @@ class Sequential:
         return jax.lax.switch(state.progress.stage, branches)
 
     def _checked(self, progress: StageProgress, is_checked: jax.Array) -> StageProgress:
-        """With the next stage, if the condition of the current one holds."""
+        """The state, in the next stage if the condition of the current one holds."""
         met = [self._condition(condition)(progress.counters()) for condition in self.conditions]
         met += [jnp.zeros((), bool)] * (len(self.stages) - len(met))  # the last stage does not end
         ends = is_checked & jnp.stack(met)[progress.stage]
@@ -187,7 +187,7 @@ class Sequential:
 
 
 def _with(progress: StageProgress, results: Results, i: jax.Array) -> StageProgress:
-    """With result number i counted."""
+    """The counters after result number i."""
     steps, ended = results.length[i], results.episode[i].astype(jnp.int32)
     place = progress.episodes % WINDOW
     latest = jnp.where(results.episode[i], results.episode_return[i], progress.returns[place])

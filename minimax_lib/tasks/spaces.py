@@ -43,12 +43,12 @@ class TaskSpace(Protocol):
         ...
 
     def name(self, encoding: Any) -> str:
-        """For logs."""
+        """The task in words, for logs."""
         ...
 
 
 class _Listed:
-    """What the spaces have in common whose tasks are numbered."""
+    """The common part of spaces whose tasks are numbered."""
 
     n: int
 
@@ -107,7 +107,7 @@ class Discrete(_Listed):
             return self.tasks.index(task)
         is_number = isinstance(task, int | np.integer) and not isinstance(task, bool)
         if not is_number or not 0 <= task - self.first < self.n:
-            raise ValueError(f"{task!r} is no task: tasks are the numbers {self.first} to {self.first + self.n - 1}")
+            raise ValueError(f"{task!r} is not a task: tasks are the numbers {self.first} to {self.first + self.n - 1}")
         return int(task) - self.first
 
 
@@ -242,7 +242,7 @@ class Product(_Listed):
 
     def encode(self, task: Any) -> Any:
         if not isinstance(task, dict) or set(task) != set(self.names):
-            raise ValueError(f"{task!r} is no task: it must be a dict with {', '.join(self.names)}")
+            raise ValueError(f"{task!r} is not a task: it must be a dict with {', '.join(self.names)}")
         parts = tuple(space.encode(task[name]) for name, space in zip(self.names, self.spaces, strict=True))
         return parts if self.n is None else int(np.ravel_multi_index(parts, [space.n for space in self.spaces]))
 

@@ -64,7 +64,7 @@ class BatchReport(struct.PyTreeNode):
 
 @dataclasses.dataclass(frozen=True)
 class CurriculumTrial:
-    """A curriculum and who plays its levels."""
+    """A curriculum, and the students that play its levels."""
 
     curriculum: Curriculum
     env: Environment

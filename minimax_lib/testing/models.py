@@ -73,7 +73,7 @@ class Found(struct.PyTreeNode):
 
 @dataclasses.dataclass(frozen=True)
 class NetworkTrial:
-    """A network and who it acts for."""
+    """A network, and the spaces for which it acts."""
 
     network: Any
     env: Environment

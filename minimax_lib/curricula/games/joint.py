@@ -1,7 +1,7 @@
 """Curricula over levels and opponents at once: any curriculum of levels, and any of opponents, drawn independently."""
 
 import dataclasses
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from minimax_lib.curricula.base import Curriculum, LevelBatch, Plan, Students
 from minimax_lib.curricula.levels.dr import RandomLevels
 from minimax_lib.curricula.levels.generators import GENERATORS
 from minimax_lib.curricula.outcome import Outcome
-from minimax_lib.curricula.settings import RolloutSettings
+from minimax_lib.curricula.settings import RestartedRollouts
 from minimax_lib.envs.base import Environment
 from minimax_lib.envs.restarts import QueuedLevels
 from minimax_lib.opponents import bank as banks
@@ -51,7 +51,8 @@ class Joining:
     def joined(self, clock: jax.Array, bank: Bank, student: Any) -> Bank:
         """The bank after a copy of `student` has joined it, where one is due."""
         due, slot = self.is_due(clock), banks.KEEP[self.keep](bank.record)
-        # One slot is written in any case, with what it holds if nobody is due. A branch would have to copy all of them.
+        # One slot is written in any case, with what it holds if no copy is due. A branch would have to copy all of
+        # them.
         params = jax.tree.map(lambda x, new: x.at[slot].set(jnp.where(due, new, x[slot])), bank.params, student)
         added = banks.add(Bank((), bank.record), (), self.keep)
         return Bank(params, tree_where(due, added.record, bank.record))
@@ -170,10 +171,10 @@ class OpponentBank:
     every: int = 100
     """Batches from one copy of the student to the next: steps of the runner's clock, also those that only score."""
     window: int = banks.WINDOW
-    """Latest games against each copy that the rate of wins is taken of."""
+    """Latest games against each copy from which its rate of wins is taken."""
     keep: Keep = "oldest"
-    """Whose place a new copy takes in a full bank. oldest: that of the oldest copy. spread: one is taken such that the
-    ages of the others stay roughly geometric; the first copy stays."""
+    """The copy that leaves a full bank when one joins. oldest: the oldest one. spread: one of them, so that the ages of
+    the others stay roughly geometric; the first copy stays."""
     greedy_opponents: bool = False
     """Opponents take their most likely action. Otherwise they sample, as the student does."""
 
@@ -211,13 +212,15 @@ def check_game(env: Any) -> None:
     if not env.multi_agent or env.n_agents != 2:
         n = env.n_agents
         raise ValueError(
-            f"{type(env).__name__} has {n} agent{'s' * (n != 1)}: opponents need a game for 2, as LaserTag"
+            f"{type(env).__name__} has {n} agent{'s' * (n != 1)}: opponents need a game for 2, such as LaserTag"
         )
 
 
 @dataclasses.dataclass(frozen=True)
-class SelfPlayMethod(RolloutSettings, OpponentBank):
+class SelfPlayMethod(RestartedRollouts, OpponentBank):
     """A game for two: levels from one curriculum, opponents from a bank of the student's own copies."""
+
+    levels_per_row: ClassVar[int] = 1  # type: ignore[misc]  # each row has an opponent, chosen together with its level
 
     levels: Annotated[Any, GENERATORS] = RandomLevels()
     """The curriculum of levels."""

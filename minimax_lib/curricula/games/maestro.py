@@ -6,7 +6,7 @@ is a setting here.
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ from minimax_lib.curricula.games.joint import Joining, OpponentBank, bank_metric
 from minimax_lib.curricula.level_buffer import LevelBuffer
 from minimax_lib.curricula.levels.plr import PLRCurriculum, PLRSettings, PLRState
 from minimax_lib.curricula.outcome import Outcome
-from minimax_lib.curricula.settings import RolloutSettings
+from minimax_lib.curricula.settings import RestartedRollouts
 from minimax_lib.envs.base import Environment
 from minimax_lib.opponents import bank as banks
 from minimax_lib.opponents.bank import Bank
@@ -88,7 +88,7 @@ class Maestro(Curriculum):
             old = getattr(state.buffers, name)
             return old.at[slot].set(jnp.where(due, getattr(none, name), old[slot]))
 
-        # The levels themselves may stay: nobody looks into a slot that is not filled.
+        # The levels themselves may stay: an empty slot is never read.
         return state.buffers.replace(**{name: emptied(name) for name in BOOKS})
 
     @property
@@ -129,15 +129,17 @@ def at(buffers: LevelBuffer, slot: jax.Array) -> LevelBuffer:
 
 
 @dataclasses.dataclass(frozen=True)
-class MaestroMethod(RolloutSettings, OpponentBank):
+class MaestroMethod(RestartedRollouts, OpponentBank):
     """MAESTRO: in a game for two, each of the student's copies has its own level buffer."""
+
+    levels_per_row: ClassVar[int] = 1  # type: ignore[misc]  # as in `SelfPlayMethod`
 
     n_opponents: int = 1
     """Opponents of a batch. Here it is 1: each batch is against one co-player."""
     plr: PLRSettings = PLRSettings(capacity=500, min_fill=0.2)
     """How levels are replayed from a co-player's buffer."""
     uniform: float = 0.1
-    """Chance of any co-player alike. Otherwise it is the one in whose buffer is the highest score."""
+    """Chance that any co-player is drawn. Otherwise, it is the one whose buffer has the highest score."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -23,7 +23,7 @@ from minimax_lib.curricula.level_buffer.buffer import (
     no_ancestors,
     of_children,
 )
-from minimax_lib.curricula.level_buffer.insertion import Rows, best_returns, insert, locate
+from minimax_lib.curricula.level_buffer.insertion import LocatedBatch, best_returns, insert, locate
 from minimax_lib.curricula.level_buffer.sampling import replay_probability, sample
 from minimax_lib.curricula.level_buffer.weights import (
     MAX_AGE,
@@ -38,12 +38,15 @@ from minimax_lib.curricula.level_buffer.weights import (
 from minimax_lib.envs.family import whole_level
 from minimax_lib.priorities import highest_first
 
+Rows = LocatedBatch  # the name that it had
+
 __all__ = [
     "MAX_AGE",
     "SCHEDULES",
     "STRENGTHS",
     "Ancestors",
     "LevelBuffer",
+    "LocatedBatch",
     "ReplaySettings",
     "Rows",
     "aged",

@@ -53,7 +53,7 @@ class ReplaySettings:
 
 
 class LevelBuffer(struct.PyTreeNode):
-    """C slots. A slot that is not filled holds a placeholder."""
+    """C slots. An empty slot holds a placeholder."""
 
     levels: Level  # [C, ...]
     scores: jax.Array  # f32[C], -inf where not filled

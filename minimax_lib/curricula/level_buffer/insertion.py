@@ -22,7 +22,7 @@ from minimax_lib.priorities import highest_first, ranks_of, score_powers
 # ----------------------------------------------------------------------------------------------------------- duplicates
 
 
-class Rows(struct.PyTreeNode):
+class LocatedBatch(struct.PyTreeNode):
     """A batch of B levels, and where in the buffer they are."""
 
     levels: Level  # [B, ...]
@@ -39,7 +39,7 @@ def locate(
     levels: Level,
     slots: jax.Array,
     identity: Callable[[Level], Any] = whole_level,
-) -> Rows:
+) -> LocatedBatch:
     """The batch `levels` [B, ...] with its duplicates found; row i was drawn from slot `slots[i]` (i32[B], -1: new).
 
     Two levels are equal if `identity(level)`, a pytree, is equal. Without `settings.unique`, no two are taken as equal.
@@ -49,7 +49,7 @@ def locate(
     # A row drawn from an empty buffer is a placeholder. It gets no home, and so it is never inserted.
     homes = jnp.where(~is_new & buffer.filled[slots], slots, -1)
     fingerprints = jax.vmap(lambda level: fingerprint(identity(level)))(levels)
-    # Rows are counted on from the C slots, so that the number of a row is never that of a slot.
+    # LocatedBatch are counted on from the C slots, so that the number of a row is never that of a slot.
     groups = capacity + jnp.arange(n, dtype=jnp.int32)
     if settings.unique:
         # Slots stand before rows: if any slot holds the level, the first equal element is a slot. Replayed rows are
@@ -60,7 +60,7 @@ def locate(
         # Replayed copies of a level do not join the group of new ones. If the level is evicted and a new copy brings
         # it back, the updates of the old copies stay lost, by the rule of `insert`.
         groups = jnp.where(is_new, first, groups)
-    return Rows(levels=levels, is_new=is_new, homes=homes, groups=groups, fingerprints=fingerprints)
+    return LocatedBatch(levels=levels, is_new=is_new, homes=homes, groups=groups, fingerprints=fingerprints)
 
 
 def _first_equal(fingerprints: jax.Array, valid: jax.Array) -> jax.Array:
@@ -79,7 +79,7 @@ def _first_equal(fingerprints: jax.Array, valid: jax.Array) -> jax.Array:
     return jnp.zeros_like(index).at[order].set(order[runs], unique_indices=True)
 
 
-def best_returns(buffer: LevelBuffer, rows: Rows, returns: jax.Array) -> jax.Array:
+def best_returns(buffer: LevelBuffer, rows: LocatedBatch, returns: jax.Array) -> jax.Array:
     """f32[B], the highest return ever reached on the level of each row, in this batch or before.
 
     `returns` is the best of each row's rollout (-inf where no episode finished). Copies of a level share the highest.
@@ -115,7 +115,7 @@ class Placement(struct.PyTreeNode):
 def insert(
     settings: ReplaySettings,
     buffer: LevelBuffer,
-    rows: Rows,
+    rows: LocatedBatch,
     scores: jax.Array,
     returns: jax.Array,
     n_mutations: jax.Array,
@@ -149,7 +149,7 @@ def insert(
 
 
 def _with_levels(
-    buffer: LevelBuffer, rows: Rows, placed: Placement, n_mutations: jax.Array, ancestors: Any
+    buffer: LevelBuffer, rows: LocatedBatch, placed: Placement, n_mutations: jax.Array, ancestors: Any
 ) -> LevelBuffer:
     """The buffer after the rows have been `placed`, with the levels of those that stay."""
     # Levels are large, so they are written only here, when it is known which ones stay. A row may have a home and not
@@ -234,7 +234,7 @@ class _Contest(struct.PyTreeNode):
     """A full buffer, and the terms of its weights.
 
     The terms are carried from one iteration to the next, and only added up where the sums are compared. If a compiler
-    computed a product twice, it might round it in two ways: by itself, and as part of a fused multiply-add. Then no
+    computed a product twice, it might round it in two ways: alone, and as part of a fused multiply-add. Then no
     slot would have the lowest weight.
     """
 

@@ -48,11 +48,11 @@ def sample(key: jax.Array, settings: ReplaySettings, buffer: LevelBuffer, n: int
         """`cumulative`: i32[C], for each slot the sum of the ages up to its own, in units of 2**shift levels."""
         candidate, stale, uniform, growth = one
         total = cumulative[-1]
-        # A slot of age a owns a of the units 0 to total - 1. The minimum is a safeguard against rounding: nobody owns
+        # A slot of age a owns a of the units 0 to total - 1. The minimum is a safeguard against rounding: no slot owns
         # the unit `total`.
         unit = jnp.minimum((uniform * total.astype(jnp.float32)).astype(jnp.int32), total - 1)
         oldest = jnp.sum(cumulative <= unit, dtype=jnp.int32)
-        # Where all ages are 0 nobody owns anything, and the weights are those of the scores alone.
+        # Where all ages are 0, no slot owns a unit, and the weights are those of the scores alone.
         slot = jnp.where(stale & (total > 0), oldest, candidate)
         age = cumulative[slot] - jnp.where(slot > 0, cumulative[slot - 1], 0)  # index -1 would be the last slot
         # Every filled slot becomes one older. From the drawn slot on, the sums then lose its age and the one that it

@@ -19,7 +19,7 @@ from minimax_lib.curricula.levels.generators import GENERATORS
 from minimax_lib.curricula.levels.parallel import Parallel
 from minimax_lib.curricula.levels.plr import PLRCurriculum, PLRSettings, PLRState
 from minimax_lib.curricula.outcome import Outcome
-from minimax_lib.curricula.settings import RolloutSettings
+from minimax_lib.curricula.settings import RestartedRollouts
 from minimax_lib.envs.base import Environment, Level
 from minimax_lib.envs.registry import editing_of
 from minimax_lib.registry import unknown_name
@@ -175,7 +175,7 @@ class ACCELSettings(PLRSettings):
         return super().divided if self.selection == "batch" else (*super().divided, "n_parents")
 
     def check_rows(self, n_rows: int) -> None:
-        """ValueError where a batch of `n_rows` levels has not so many parents."""
+        """ValueError where a batch of `n_rows` levels has too few for the parents."""
         if not 1 <= self.n_parents <= n_rows:
             raise ValueError(f"runner.n_parents is {self.n_parents}: it must be between 1 and {n_rows}")
 
@@ -190,7 +190,7 @@ class ACCELSettings(PLRSettings):
 
 
 @dataclasses.dataclass(frozen=True)
-class ACCEL(RolloutSettings, ACCELSettings):
+class ACCEL(RestartedRollouts, ACCELSettings):
     """ACCEL: replayed levels are mutated, and the children compete for the buffer."""
 
     n_students: int = 1

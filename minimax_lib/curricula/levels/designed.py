@@ -20,7 +20,7 @@ from minimax_lib.agents.ppo import PPO, PPOAgent
 from minimax_lib.curricula.base import Curriculum, LevelBatch, Plan, Students, level_batch
 from minimax_lib.curricula.outcome import Outcome
 from minimax_lib.curricula.scores import SCORES, Score, check_score
-from minimax_lib.curricula.settings import RolloutSettings
+from minimax_lib.curricula.settings import RestartedRollouts
 from minimax_lib.envs.base import Environment, Level
 from minimax_lib.envs.registry import TEACHERS, OwnTeacher, teacher_of
 from minimax_lib.envs.ued import BatchUEDEnv, UEDEnvironment
@@ -146,7 +146,7 @@ class Teacher:
 
 
 @dataclasses.dataclass(frozen=True)
-class PAIRED(RolloutSettings):
+class PAIRED(RestartedRollouts):
     """PAIRED: a teacher designs every level and is paid the regret of two students (protagonist, antagonist).
 
     With `teacher.score` population_regret and 2 or more `n_students`, this is population PAIRED. With neg_return and
@@ -156,7 +156,7 @@ class PAIRED(RolloutSettings):
     n_students: int = 2
     """Students that play every level side by side."""
     teacher: Teacher = Teacher()
-    """Who designs the levels."""
+    """The teacher, which designs the levels."""
 
     def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
         return self.teacher.build(env, agent, n_rows, self.n_rollouts(env.max_steps))

@@ -1,7 +1,7 @@
 """Domain randomisation: every level is fresh."""
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 
@@ -52,3 +52,6 @@ class SimplestLevels:
 @dataclasses.dataclass(frozen=True)
 class DR(RolloutSettings, RandomLevels):
     """Domain randomisation: every level is fresh."""
+
+    levels_per_row: ClassVar[int] = 1  # type: ignore[misc]
+    rollouts_per_batch: ClassVar[int] = 1  # type: ignore[misc]

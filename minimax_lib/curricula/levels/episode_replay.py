@@ -18,7 +18,7 @@ from minimax_lib.curricula.base import NEW, REPLAY, SOURCE_NAMES, Curriculum, Le
 from minimax_lib.curricula.level_buffer import LevelBuffer, ReplaySettings
 from minimax_lib.curricula.outcome import Outcome
 from minimax_lib.curricula.scores import SCORES, Score
-from minimax_lib.curricula.settings import RolloutSettings, check_one_agent
+from minimax_lib.curricula.settings import QueuedRollouts, check_one_agent
 from minimax_lib.curricula.tasks.listed import begun_by, best_returns, with_best_returns
 from minimax_lib.curricula.tasks.scoring import AttemptScoring
 from minimax_lib.curricula.tasks.settings import scored_by
@@ -34,7 +34,7 @@ class EpisodeReplayState(struct.PyTreeNode):
     """What is remembered from one rollout to the next."""
 
     buffer: LevelBuffer
-    current: Level  # [R, ...], the levels that the rows are on: one of them may have left the buffer meanwhile
+    current: Level  # [R, ...], the levels that the rows are on: one of them may have left the buffer since
     slots: jax.Array  # i32[R], the buffer's slots that hold them; -1 if none does
     unfinished: Unfinished
 
@@ -175,7 +175,7 @@ def rescored(buffer: LevelBuffer, slots: jax.Array, results: Results) -> LevelBu
 
 
 @dataclasses.dataclass(frozen=True)
-class EpisodePLR(RolloutSettings, AttemptScoring, ReplaySettings):
+class EpisodePLR(QueuedRollouts, AttemptScoring, ReplaySettings):
     """Prioritised level replay with a level for each episode, from a buffer of an unlimited number of levels."""
 
     score: Annotated[str, SCORES] = "l1_value_loss"

@@ -22,7 +22,7 @@ from minimax_lib.curricula.levels.generators import GENERATORS
 from minimax_lib.curricula.levels.parallel import Parallel
 from minimax_lib.curricula.outcome import Outcome
 from minimax_lib.curricula.scores import SCORES, Score, check_score
-from minimax_lib.curricula.settings import RolloutSettings
+from minimax_lib.curricula.settings import RestartedRollouts
 from minimax_lib.envs.base import Environment, Level
 from minimax_lib.envs.registry import identity_of
 from minimax_lib.trees import zeros
@@ -225,12 +225,12 @@ def check_generator(name: str, generator: Curriculum, n_rows: int, parallel: boo
     if parallel and jax.tree.leaves(jax.eval_shape(generator.init, jax.random.key(0))):
         raise ValueError(
             f"runner.generator is {name!r} with runner.parallel, which draws several batches of new levels in a step: "
-            "choose a generator without memory, as random"
+            "choose a generator without memory, such as random"
         )
 
 
 @dataclasses.dataclass(frozen=True)
-class PLR(RolloutSettings, PLRSettings):
+class PLR(RestartedRollouts, PLRSettings):
     """Prioritised level replay: levels with a high score come back. With a teacher as the generator, REPAIRED."""
 
     n_students: int = 1

@@ -21,7 +21,7 @@ from minimax_lib.curricula.base import (
     level_batch,
 )
 from minimax_lib.curricula.outcome import Outcome
-from minimax_lib.curricula.settings import RolloutSettings
+from minimax_lib.curricula.settings import RestartedRollouts
 from minimax_lib.envs.base import Environment, Level, sample_levels
 
 
@@ -156,7 +156,7 @@ class SFLSettings:
             nearest = n_rows * max(1, round(self.n_scored / n_rows))
             raise ValueError(
                 f"runner.n_scored is {self.n_scored}: it must be a multiple of {n_rows} (runner.n_parallel * "
-                f"runner.levels_per_row), as {nearest}"
+                f"runner.levels_per_row), such as {nearest}"
             )
 
     def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
@@ -165,9 +165,12 @@ class SFLSettings:
 
 
 @dataclasses.dataclass(frozen=True)
-class SFL(RolloutSettings, SFLSettings):
+class SFLMethod(RestartedRollouts, SFLSettings):
     """Sampling for learnability: train on the levels that are solved about half of the time."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_rows(self.levels_per_batch)
+
+
+SFL = SFLMethod  # the name that it had

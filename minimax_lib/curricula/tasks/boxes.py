@@ -11,7 +11,7 @@ from minimax_lib import axes
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.curricula.base import Curriculum, LevelBatch, Plan, Students, level_batch
 from minimax_lib.curricula.outcome import Outcome
-from minimax_lib.curricula.settings import RolloutSettings, check_one_agent
+from minimax_lib.curricula.settings import QueuedRollouts, check_one_agent
 from minimax_lib.curricula.tasks.listed import begun_by
 from minimax_lib.envs.base import Environment, Level
 from minimax_lib.envs.restarts import LevelQueue, QueuedLevels
@@ -81,7 +81,7 @@ class BoxTasks(Curriculum):
         self, key: jax.Array, clock: jax.Array, state: BoxTasksState, batch: LevelBatch, outcome: Outcome
     ) -> tuple[BoxTasksState, dict[str, jax.Array]]:
         drawn, steps = batch.context, outcome.steps(None)
-        nothing = jnp.zeros_like(steps.quantity)  # nobody reads scores, and NaN would stay in what is remembered
+        nothing = jnp.zeros_like(steps.quantity)  # scores are not read, and NaN would stay in what is remembered
         own, unfinished = results_of(steps.replace(quantity=nothing), state.unfinished, "stitch")
         begun, last = begun_by(batch.queue.numbers, steps.done)
         told = (drawn.task[begun], steps.done, own.replace(task=drawn.task[own.task]))
@@ -103,7 +103,7 @@ class BoxTasks(Curriculum):
 
 
 @dataclasses.dataclass(frozen=True)
-class BoxMethod(RolloutSettings):
+class BoxMethod(QueuedRollouts):
     """Levels from a box of parameters, each for one episode; a curriculum decides which part of the box they come from.
 
     For environments whose levels are points of a box: Pendulum, and Gymnax with env.vary.
@@ -115,8 +115,8 @@ class BoxMethod(RolloutSettings):
     def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
         if not env.level_box:
             raise ValueError(
-                f"runner is box, and the levels of {type(env).__name__} are no points of a box: it must be an "
-                "environment with ranges of parameters, as Pendulum, or Gymnax with --env.vary gravity=5:15"
+                f"runner is box, and the levels of {type(env).__name__} are not points of a box: it must be an "
+                "environment with ranges of parameters, such as Pendulum, or Gymnax with --env.vary gravity=5:15"
             )
         check_one_agent("box", env)
         core, placing = self.core.build(env.level_box)

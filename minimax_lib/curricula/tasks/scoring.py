@@ -13,7 +13,7 @@ class AttemptScoring:
     """How the score of an attempt is made of its steps. Settings of curricula that score attempts derive from it."""
 
     tail: Tail = "stitch"
-    """How an attempt is scored that is cut by the end of a rollout. stitch: over all of its steps, once it has ended.
+    """How to score an attempt that the end of a rollout cuts. stitch: over all of its steps, once it has ended.
     write: each part as a separate attempt (level-replay's code). drop: over the part in which it ends."""
     max_score_coef: float = 0.0
     """Share of the largest value of the quantity in an attempt's score; the rest is the mean over its steps."""

@@ -10,7 +10,7 @@ import numpy as np
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.curricula.base import Curriculum
 from minimax_lib.curricula.scores import SCORES, Score, check_score
-from minimax_lib.curricula.settings import RolloutSettings
+from minimax_lib.curricula.settings import QueuedRollouts
 from minimax_lib.curricula.tasks.agents import AgentTasks
 from minimax_lib.curricula.tasks.evaluation import LifeEvaluation, TaskEvaluation
 from minimax_lib.curricula.tasks.listed import Tasks, listed_levels
@@ -34,7 +34,7 @@ class TaskSettings(AttemptScoring):
     """Levels of the list. Level i is drawn with seed i, and is the same in every run. With the cores plr, tscl and
     uniform, each of several devices has a part of the list."""
     share: str = ""
-    """A level metric of whole numbers, such as difficulty. What weight the levels of each value have is reported."""
+    """A level metric of whole numbers, such as difficulty. The weight of the levels of each value is reported."""
     evaluate_every: int = 25
     """Updates between two evaluations of the tasks. Only for a core that decides by how often each task is solved."""
     evaluate_episodes: int = 4
@@ -57,7 +57,7 @@ class TaskSettings(AttemptScoring):
 
 
 @dataclasses.dataclass(frozen=True)
-class TasksMethod(RolloutSettings, TaskSettings):
+class TasksMethod(QueuedRollouts, TaskSettings):
     """A fixed list of levels. At the end of every episode, a task curriculum draws the next one.
 
     Where each agent of the environment has its own task (`with_tasks`), it draws those in place of levels.

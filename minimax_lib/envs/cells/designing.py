@@ -104,7 +104,7 @@ class CellTeacher(TeacherEnvironment):
 
 
 def check_budget(name: str, budget: str) -> None:
-    """ValueError if the setting `name` is no budget."""
+    """ValueError if the setting `name` is not a budget."""
     if budget not in get_args(Budget):
         raise unknown_name(name, budget, get_args(Budget))
 

@@ -24,7 +24,7 @@ def mosaic(tiles: np.ndarray, kinds: np.ndarray) -> np.ndarray:
 
 
 def framed(tile: np.ndarray) -> np.ndarray:
-    """The picture of a cell with a thin line above and to the left, as all cells have that are no walls."""
+    """The picture of a cell with a thin line above and to the left, as all cells have that are not walls."""
     tile = tile.copy()
     tile[0] = tile[:, 0] = LINE
     return tile

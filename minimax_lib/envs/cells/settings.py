@@ -23,11 +23,11 @@ def check_bool(name: str, value: object) -> None:
 
 
 def check_view_size(value: object) -> None:
-    """ValueError if the setting is no side of a view: odd, and from 3 to 31."""
+    """ValueError if the setting is not a side of a view: odd, and from 3 to 31."""
     check_int("view_size", value, 3)
     assert isinstance(value, int)
     if value % 2 == 0:
-        raise ValueError(f"view_size={value} is even: it must be odd, as {value + 1}")
+        raise ValueError(f"view_size={value} is even: it must be odd, such as {value + 1}")
     if value > 31:  # a row of the view is stored as the bits of one word
         raise ValueError(f"view_size={value}: it must be at most 31")
 

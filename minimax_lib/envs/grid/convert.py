@@ -30,7 +30,7 @@ def from_minigrid(image: np.ndarray, contents: np.ndarray | None = None) -> np.n
     """u16[h, w]: the grid from MiniGrid's `Grid.encode()` (u8[w, h, 3], indexed [x, y]).
 
     `contents` (u8[w, h, 3]) are the objects inside the boxes, encoded in the same way, and 0 where there is none.
-    ValueError where a cell is unseen or the agent, which are no cells of a level.
+    ValueError where a cell is unseen or the agent, which are not cells of a level.
     """
     image = np.asarray(image)
     strange = (image[..., 0] < codes.EMPTY) | (image[..., 0] > codes.LAVA)
@@ -96,7 +96,7 @@ def from_text(
         difficulty=difficulty,
     )
     if not bool(is_valid(level)):
-        raise ValueError(f"the text is no level of the task {task!r} with target={target!r}: {RULES}")
+        raise ValueError(f"the text is not a level of the task {task!r} with target={target!r}: {RULES}")
     return level
 
 

@@ -29,7 +29,7 @@ class SolutionStage(NamedTuple):
     def after(self, event: int) -> "SolutionStage | None":
         """The next stage; None where the event cannot happen, or is of no use."""
         empty = self.hands == EMPTY_HANDS
-        # A key is of no use any more once the door is open. Before that, nobody lays it down.
+        # A key is of no use any more once the door is open. Before that, it is not laid down.
         drops = self.hands == BALL or (self.hands == KEY and self.is_open)
         after = {
             OPEN_BOX: self._replace(key=FREE) if self.key == BOXED else None,

@@ -16,7 +16,7 @@ from minimax_lib.envs.grid.level import REACH, Level
 
 
 class Cells(NamedTuple):
-    """What the cells of a level mean to who wants to solve it. bool[h, w] each."""
+    """The cells of a level, by what they mean for solving it. bool[h, w] each."""
 
     ends: jax.Array  # to enter it solves the level; to pick up the target, or to open it, counts as entering its cell
     free: jax.Array  # one action enters it

@@ -49,7 +49,7 @@ def default_schedule(n_cells: int) -> str:
 
 
 def placements(schedule: str) -> tuple[int, ...]:
-    """What is placed one after the other, as numbers of `WORDS`; ValueError if `schedule` is no list of those words.
+    """What is placed one after the other, as numbers of `WORDS`; ValueError if `schedule` is not a list of those words.
 
     A number before a word repeats it. There must be one agent, and a goal.
     """

@@ -14,7 +14,7 @@ from minimax_lib.envs.cells.sampling import draw_cell
 from minimax_lib.envs.lasertag.level import DRAWN, Level, at
 from minimax_lib.envs.lasertag.rules import ActionTable, among
 
-MOVES, TAGS = 1, 2  # what an action does to the place of somebody
+MOVES, TAGS = 1, 2  # what an action does to the place of an agent
 
 
 class EnvState(struct.PyTreeNode):

@@ -20,7 +20,7 @@ def empty_rooms(env: LaserTag) -> Any:
 
 
 def without_unused_spawns(level: Level) -> Level:
-    """The level as a game sees it in which nobody returns: spawns matter only where they are starts too."""
+    """The level as a game without returns sees it: spawns matter only where they are starts too."""
     return level.replace(spawns=level.spawns & jnp.any(level.starts == DRAWN))
 
 

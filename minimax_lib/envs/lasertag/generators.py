@@ -10,7 +10,7 @@ def random_level(key: jax.Array, shape: tuple[int, int], sides: tuple[int, int],
     """A square room in the upper left corner of a grid of `shape`, all else walls.
 
     Its side is uniform in `sides` (both ends are possible), and the share of walls in `shares`. Then each cell is a
-    wall with that chance. The two starts are uniform over pairs of different cells, and are no walls. Facings are
+    wall with that chance. The two starts are uniform over pairs of different cells, and are not walls. Facings are
     uniform. All free cells are spawns. The starts may not be connected.
     """
     k_side, k_share, k_walls, k_zero, k_one, k_facings = jax.random.split(key, 6)

@@ -1,4 +1,4 @@
-"""`LaserTag`: two agents in a maze, who tag each other with beams of light."""
+"""`LaserTag`: two agents in a maze, which tag each other with beams of light."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -30,9 +30,9 @@ from minimax_lib.envs.spaces import Box, Dict, Discrete, Space
 from minimax_lib.envs.terminal import Scene
 from minimax_lib.registry import unknown_name
 
-RANDOM_SIDE = 15  # rows and columns of random levels, if nobody says otherwise
+RANDOM_SIDE = 15  # rows and columns of random levels, if nothing else is said
 MOST_CELLS = 4096  # of a side: each word of a line of the grid (`lines.packed_lines`) is compiled separately
-# A setting that nobody has set: `__post_init__` puts in what the rules say. So its type is that of the setting.
+# A setting that is not given: `__post_init__` puts in what the rules say. So its type is that of the setting.
 BY_RULES: Any = None
 
 
@@ -41,10 +41,10 @@ class LaserTag(MultiAgentEnvironment):
     """Two agents walk through a maze. A beam of one that hits the other is a tag, and pays 1.
 
     A fair coin decides in every step whose action is carried out first. If it tags, the other action is void. All rules
-    are settings, and `rules` says what those are that nobody has set. maestro: square levels of random size, a small
-    view, and the first tag ends the game (Samvelyan et al. 2023). lanctot: many tags in a game on one map (Lanctot et
-    al. 2017); every step gives the same result as OpenSpiel's `laser_tag`. `dataclasses.replace(env, rules=...)`
-    changes nothing, since all settings are set by then.
+    are settings, and `rules` gives the values of those that are not given. maestro: square levels of random size, a
+    small view, and the first tag ends the game (Samvelyan et al. 2023). lanctot: many tags in a game on one map
+    (Lanctot et al. 2017); every step gives the same result as OpenSpiel's `laser_tag`. `dataclasses.replace(env,
+    rules=...)` changes nothing, since all settings are set by then.
     """
 
     rules: Rules = "maestro"
@@ -236,7 +236,7 @@ class LaserTag(MultiAgentEnvironment):
 
     @property
     def keys(self) -> Mapping[str, int]:
-        """Of a person who plays agent 0: see `Environment.scene`. The other agent is somebody else's (`Against`)."""
+        """Of a person who plays agent 0: see `Environment.scene`. The other agent is an opponent (`Against`)."""
         from minimax_lib.envs.lasertag.text import keys
 
         return keys(self.actions)

@@ -15,10 +15,10 @@ def mutate(key: jax.Array, level: Level, n_edits: int) -> Level:
     Each edit is one of three kinds, equally likely:
 
     * nothing
-    * a wall becomes free, or a free cell a wall, in a random cell that is no start
+    * a wall becomes free, or a free cell a wall, in a random cell that is not a start
     * the start of a random agent moves to a random free cell without the other one
 
-    A new wall is no spawn. Where all free cells are spawns, a new free cell is one too. The last two spawns stay. An
+    A new wall is not a spawn. Where all free cells are spawns, a new free cell is one too. The last two spawns stay. An
     edit that finds no cell does nothing, nor does a move of a start that is left open.
     """
 

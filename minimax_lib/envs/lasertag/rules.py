@@ -23,7 +23,7 @@ Action = Literal[
 ]
 ACTIONS: tuple[Action, ...] = get_args(Action)
 RANDOM = "random"  # the layout of random levels
-# What the settings are that nobody has set. lanctot: the game of OpenSpiel's `laser_tag`, seen partially.
+# Values of settings that are not given. lanctot: the game of OpenSpiel's `laser_tag`, seen partially.
 PRESETS: dict[str, dict[str, Any]] = {
     "maestro": {
         "layout": RANDOM,
@@ -89,7 +89,7 @@ def among(actions: int, action: jax.Array) -> jax.Array:
 
 
 def check_actions(actions: Sequence[str]) -> None:
-    """ValueError for a name that is no action, for one that is given twice, and for none at all."""
+    """ValueError for a name that is not an action, for one that is given twice, and for none at all."""
     if not actions:
         raise ValueError(f"actions=(): name at least one of {', '.join(ACTIONS)}")
     for i, action in enumerate(actions):

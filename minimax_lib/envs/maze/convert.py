@@ -44,10 +44,10 @@ def from_text(rows: Sequence[str]) -> Level:
 
 
 def to_text(level: Level) -> list[str]:
-    """The rows of the maze, with its border, as `from_text` reads them. ValueError where the level is no maze."""
+    """The rows of the maze, with its border, as `from_text` reads them. ValueError where the level is not a maze."""
     wrong = fault_in(level)
     if wrong:
-        raise ValueError(f"the level is no maze: {wrong}")
+        raise ValueError(f"the level is not a maze: {wrong}")
     grid = np.where(level.wall_map, WALL, EMPTY)
     grid[tuple(np.asarray(level.goal_pos)[::-1])] = GOAL
     grid[tuple(np.asarray(level.agent_pos)[::-1])] = ARROWS[int(level.agent_dir)]

@@ -188,7 +188,7 @@ def _find(name: str) -> Maze:
 
 
 def _given(level: Level) -> Maze:
-    """A maze that somebody has brought, with the time limit of the published ones."""
+    """A maze of the user, with the time limit of the published ones."""
     height, width = level.wall_map.shape
     limit = 2 * (height + 2) * (width + 2)
     return Maze(height, width, lambda key: jax.tree.map(jnp.asarray, level), limit, limit)

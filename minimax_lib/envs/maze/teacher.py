@@ -45,7 +45,7 @@ class MazeTeacher(CellTeacher):
     replace_walls: bool = True
     """A wall on a wall changes nothing. Otherwise, it goes to a random free cell."""
     budget: Budget = "fixed"
-    """What sets the number of wall steps. fixed: it is n_walls. first_action: a first action of its own. first_wall:
+    """What sets the number of wall steps. fixed: it is n_walls. first_action: an extra first action. first_wall:
     the cell of the first wall."""
     set_agent_dir: bool = False
     """One more step sets the agent's direction. Otherwise, it is random."""

@@ -30,7 +30,7 @@ def goal_ahead(level: Level, pos: jax.Array, facing: jax.Array, view_size: int) 
     # A sum of two numbers is a reduction, which XLA computes once, not for each pixel (see `lines.joined`).
     # To look up the goal together with the walls saved a kernel, but was slower.
     summands = jnp.where(np.arange(2) == 0, row * view_size, column)
-    # A goal that is not visible gets a negative number, which is no cell of the view.
+    # A goal that is not visible gets a negative number, which is not a cell of the view.
     cell = jnp.where(seen, summands, -(view_size**2)).sum(dtype=jnp.int32)
     return (jnp.arange(view_size**2, dtype=jnp.int32) == cell).reshape(view_size, view_size)  # flat, as in `unpacked`
 

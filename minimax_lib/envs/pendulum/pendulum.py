@@ -62,9 +62,9 @@ class Pendulum(Environment):
     see_physics: bool = False
     """Show the level's parameters, as shares of the highest values of random levels."""
     start_spread: float = math.pi
-    """Episodes start at rest, at most so far from hanging straight down, in rad. pi is the whole circle."""
+    """Largest angle from hanging straight down at which an episode starts, at rest, in rad. pi: the whole circle."""
     tolerance: float = 0.3
-    """The pole counts as upright if it is at most so far from upright, in rad."""
+    """Largest angle from upright at which the pole counts as upright, in rad."""
     hold_steps: int = 40
     """Number of last steps in which the pole must be upright for an episode to be solved."""
     max_steps: int = 200

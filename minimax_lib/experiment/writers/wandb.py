@@ -173,7 +173,7 @@ class WandbWriter:
         """Begins the W&B run of each seed, or goes on in it."""
         import wandb  # an extra, which only --wandb needs
 
-        # Silent: nothing is printed between the lines of the run, and nobody is asked for a key.
+        # Silent: nothing is printed between the lines of the run, and no key is asked for.
         silent = wandb.Settings(silent=True)
         wandb.setup(settings=silent)
         mode = self._settings.mode
@@ -214,7 +214,7 @@ class WandbWriter:
                 x_transaction_log_flush_interval=FLUSH_SECONDS,
                 finish_timeout=LEAVE_SECONDS,
                 finish_timeout_raises=True,
-                # What W&B would collect by itself: code, packages, the command, and facts about the machine.
+                # What W&B would collect without being asked: code, packages, the command, and facts about the machine.
                 save_code=False,
                 disable_code=True,
                 disable_git=True,

@@ -9,13 +9,13 @@ import numpy as np
 from minimax_lib.envs.cells.crossing import crossing_lines, n_lines
 from minimax_lib.envs.cells.settings import check_int
 from minimax_lib.envs.grid import cells
-from minimax_lib.envs.grid.generators.base import Square
+from minimax_lib.envs.grid.generators.base import SquareFamily
 from minimax_lib.envs.grid.generators.sampling import walled
 from minimax_lib.envs.grid.level import Level, make_level
 
 
 @dataclasses.dataclass(frozen=True)
-class LavaGap(Square):
+class LavaGap(SquareFamily):
     """A column of lava with one gap. Task: reach. MiniGrid's sizes are 5, 6 and 7."""
 
     size: int = 7
@@ -38,7 +38,7 @@ class LavaGap(Square):
 
 
 @dataclasses.dataclass(frozen=True)
-class LavaCrossing(Square):
+class LavaCrossing(SquareFamily):
     """Columns and rows of lava, each with one gap. Task: reach. MiniGrid has 1 to 3 in size 9, and 5 in size 11."""
 
     size: int = 9
@@ -49,7 +49,7 @@ class LavaCrossing(Square):
     def __post_init__(self) -> None:
         check_int("size", self.size, 5)
         if self.size % 2 == 0:
-            raise ValueError(f"size={self.size} is even: it must be odd, as {self.size + 1}")
+            raise ValueError(f"size={self.size} is even: it must be odd, such as {self.size + 1}")
         check_int("n_crossings", self.n_crossings, 1, n_lines(self.size - 2))
 
     @property

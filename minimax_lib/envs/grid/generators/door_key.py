@@ -9,13 +9,13 @@ import numpy as np
 from minimax_lib.envs.cells import codes
 from minimax_lib.envs.cells.settings import check_int
 from minimax_lib.envs.grid import cells
-from minimax_lib.envs.grid.generators.base import Square
+from minimax_lib.envs.grid.generators.base import SquareFamily
 from minimax_lib.envs.grid.generators.sampling import draw_place, walled
 from minimax_lib.envs.grid.level import Level, make_level
 
 
 @dataclasses.dataclass(frozen=True)
-class DoorKey(Square):
+class DoorKey(SquareFamily):
     """A wall divides the room. In it is a locked door; the key is on the agent's side, the goal on the other.
 
     Task: reach. MiniGrid's sizes are 5, 6, 8 and 16.

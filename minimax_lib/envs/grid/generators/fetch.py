@@ -9,13 +9,13 @@ import numpy as np
 from minimax_lib.envs.cells import codes
 from minimax_lib.envs.cells.settings import check_int
 from minimax_lib.envs.grid import cells
-from minimax_lib.envs.grid.generators.base import Square
+from minimax_lib.envs.grid.generators.base import SquareFamily
 from minimax_lib.envs.grid.generators.sampling import walled
 from minimax_lib.envs.grid.level import FETCH, Level, make_level
 
 
 @dataclasses.dataclass(frozen=True)
-class Fetch(Square):
+class Fetch(SquareFamily):
     """Keys and balls in a room. Task: pick up an object like the one that is asked for, and no other one first.
 
     The agent must see what is asked for (`see_target`). MiniGrid has 2 objects in size 5 and in size 6, 3 in size 8.

@@ -32,7 +32,7 @@ class Padded:
 
 
 @dataclasses.dataclass(frozen=True)
-class Mixture:
+class MixedFamilies:
     """Each level is from one of several families, in the upper left corner of a frame that is large enough for all.
 
     The rest of the frame is empty. The difficulty is the number of the family. Under `jax.vmap`, every family draws a

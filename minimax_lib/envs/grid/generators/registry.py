@@ -8,13 +8,16 @@ from minimax_lib.envs.grid.generators.empty_room import EmptyRoom
 from minimax_lib.envs.grid.generators.fetch import Fetch
 from minimax_lib.envs.grid.generators.key_corridor import KeyCorridor
 from minimax_lib.envs.grid.generators.locked_room import LockedRoom
-from minimax_lib.envs.grid.generators.mixture import Mixture
+from minimax_lib.envs.grid.generators.mixture import MixedFamilies
 from minimax_lib.envs.grid.generators.multi_room import MultiRoom, MultiRoomN2S4, MultiRoomN4S5, MultiRoomN6
 from minimax_lib.envs.grid.generators.obstructed_maze import GamutEasy, GamutHard, GamutMedium, ObstructedMaze
 from minimax_lib.envs.grid.generators.rooms import Rooms
 from minimax_lib.envs.grid.generators.unlock import BlockedUnlockPickup, Unlock, UnlockPickup
 from minimax_lib.registry import Registry
 
+# A family is a frozen dataclass, whose fields are the settings of its random levels. They are checked when it is built.
+# It has `height` and `width` of the frame, border included, the largest `max_steps` of its levels, and
+# `sample_level(key)`, which returns a valid random level (`grid.validity.is_valid`).
 FAMILIES: Registry[Any] = Registry(
     "family of levels",
     {
@@ -38,6 +41,6 @@ FAMILIES: Registry[Any] = Registry(
         "simple_crossing": SimpleCrossing,
         "fetch": Fetch,
         "rooms": Rooms,
-        "mixture": Mixture,
+        "mixture": MixedFamilies,
     },
 )
