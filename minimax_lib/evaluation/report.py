@@ -75,7 +75,7 @@ def compare(runner: EvalRunner, seeds: Sequence[int], *several: Any) -> list[Sco
 def draw_episodes(
     runner: EvalRunner, params: Any, path: Path, n_episodes: int = 1, n_seeds: int = 1, legend: str = ""
 ) -> str:
-    """Draws one agent's first episodes on every held-out task, `SIDE_BY_SIDE`. Returns a line that says where, or why not.
+    """Draws one agent's first episodes on every held-out task, `SIDE_BY_SIDE`. Returns a line: where, or why not.
 
     There are at most as many episodes of a task as `runner` plays. `n_seeds`: see `record_episodes`.
     """
