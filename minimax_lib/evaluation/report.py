@@ -16,6 +16,7 @@ from minimax_lib.envs.base import Level
 from minimax_lib.envs.held_out import TRAINING_DISTRIBUTION
 from minimax_lib.evaluation.held_out import EvalResult, EvalRunner, evaluation_keys
 from minimax_lib.evaluation.tables import Scores, comparison_table, task_scores
+from minimax_lib.files import naming
 from minimax_lib.loops import LEAST_EFFORT, RUN_ONCE
 from minimax_lib.playing.episodes import Played, Recording
 from minimax_lib.trees import mapped
@@ -74,7 +75,8 @@ def draw_episodes(runner: EvalRunner, params: Any, path: Path, n_episodes: int =
     captions = [caption(runner.names[row // n_episodes], recording.stats, row) for row in by_episode]
     picture = env.draw_episodes(states, running, captions, columns=n_tasks)
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(picture).save(path)
+    with naming(path):
+        Image.fromarray(picture).save(path)
     return f"the agent on a few levels: {path}"
 
 

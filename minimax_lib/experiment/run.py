@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import importlib.util
+import io
 import os
 import signal
 import sys
@@ -27,6 +28,7 @@ from minimax_lib.experiment.progress import Progress
 from minimax_lib.experiment.writers.base import Writer
 from minimax_lib.experiment.writers.tensorboard import TensorBoardWriter
 from minimax_lib.experiment.writers.wandb import WandbWriter, check_installed
+from minimax_lib.files import MOST_TABLE, read_bytes
 from minimax_lib.messages import one_line, printable, shown
 from minimax_lib.runners import hosts
 from minimax_lib.runners.build import make_agent, make_program, mesh_of
@@ -285,7 +287,7 @@ class ExperimentRunner:
         takers = [writer for writer in curves if hasattr(writer, "write_pictures")]
         path = self.folder.path / "levels" / "agent.png"
         if takers and path.exists():
-            picture = np.asarray(Image.open(path).convert("RGB"))
+            picture = np.asarray(Image.open(io.BytesIO(read_bytes(path, MOST_TABLE))).convert("RGB"))
             for writer in takers:
                 writer.write_pictures(self.config.n_updates, self.config.seed, {"agent": picture})
 

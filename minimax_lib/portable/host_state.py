@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from minimax_lib.files import forms_in
 from minimax_lib.messages import one_line, printable
 
 VERSION = 2
@@ -141,6 +142,8 @@ def _read(arrays: Any) -> dict[str, np.ndarray]:
     """All arrays. A file that `numpy.load` has opened is read here, and may fail here."""
     if not isinstance(arrays, Mapping):
         raise ValueError(f"the saved state is a {type(arrays).__name__}: it must be the dict that state_dict gave")
+    if isinstance(arrays, np.lib.npyio.NpzFile) and arrays.zip is not None:
+        _check_archive(arrays.zip)
     found = {}
     for name in arrays:
         try:
@@ -150,3 +153,11 @@ def _read(arrays: Any) -> dict[str, np.ndarray]:
         if not isinstance(name, str) or found[name].dtype.kind not in "biufUV":
             raise ValueError(f"{name!r} is a {type(arrays[name]).__name__} in the saved state: it must be an array")
     return found
+
+
+def _check_archive(archive: Any) -> None:
+    """ValueError unless the headers in an archive that `numpy.load` has opened say that it can be read."""
+    try:
+        forms_in(archive, archive.start_dir)  # the list of members begins behind all of them
+    except Exception as error:  # as above
+        raise ValueError(f"the saved state is refused: {one_line(error)}") from error
