@@ -723,12 +723,7 @@ def test_bad_requests_are_one_line_and_status_2_and_write_nothing(words, message
 def test_a_row_whose_keys_are_no_numbers_is_told_and_left_out(cell, capsys):
     path = make_run("a") / "metrics.csv"
     path.write_text(path.read_text().replace("10,20,0,", f"10,20,{cell},", 1))
-    number = (
-        path.read_text()
-        .splitlines()
-        .index(next(line for line in path.read_text().splitlines() if line[:6] == "10,20,"))
-        + 1
-    )
+    number = 1 + [line[:6] for line in path.read_text().splitlines()].index("10,20,")
     assert main(["a", "--metrics", "return", "--figures", "curves"]) == 0
     assert capsys.readouterr().err == f"warning: a/metrics.csv: line {number} has no number in column 'seed'\n"
 

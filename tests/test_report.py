@@ -312,7 +312,7 @@ def test_without_jinja2_one_line_names_the_extra(monkeypatch, capsys):
     [
         (lambda run: (run / "eval.csv").unlink(), "There are no scores on held-out tasks: runs/a has no eval.csv"),
         (lambda run: (run / "metrics.csv").unlink(), "Return on the levels of the training: no return in metrics.csv"),
-        (lambda run: (run / "metrics.csv").write_text("update,seed\n1,x\n"), "metrics.csv has 'x' in column 'seed'"),
+        (lambda run: (run / "metrics.csv").write_text("update;seed\n1;0\n"), "metrics.csv cannot be read: line 1"),
         (lambda run: (run / "eval.csv").write_text("update,seed,task\n1,0,Rooms\n"), "unknown score 'solved_rate'"),
     ],
 )  # fmt: skip

@@ -15,6 +15,7 @@ from minimax_lib.store.files import write_new
 
 PREFIX = "params/"  # of the names of arrays
 ABOUT = "about"  # the name of the text
+NUMBERS = "biufc"  # kinds of types: NumPy's own numbers
 DEEPEST = 50  # groups of parameters within each other
 MOST_ABOUT = 1_000_000  # characters of it; a real one has some thousand
 
@@ -51,7 +52,7 @@ def named(params: Mapping[str, Any]) -> dict[str, Any]:
     """The arrays, or their shapes, by the names that they have in a file; ValueError if they cannot be in one."""
     arrays = dict(_named(params, PREFIX.rstrip("/")))
     for name, array in arrays.items():
-        if array.dtype.kind not in "biufc":
+        if array.dtype.kind not in NUMBERS:
             raise ValueError(f"{name} is of the type {array.dtype}: an .npz file has only NumPy's own numbers")
     return arrays
 
@@ -67,6 +68,9 @@ def load_params(path: str | Path, wanted: Forms | None = None) -> dict[str, Any]
         found = {name: form for name, form in forms.items() if name.startswith(PREFIX)}
         if wanted is not None and found != dict(wanted):
             return "does not hold the parameters of this run"
+        for name, (kind, _) in found.items():
+            if kind.kind not in NUMBERS:
+                return f"is damaged: {shown(name)} in it is of the type {kind}"
         return _fault_in_names(found) if found else f"holds no parameters: no array in it is called {PREFIX}..."
 
     params: dict[str, Any] = {}
