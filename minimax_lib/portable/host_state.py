@@ -80,8 +80,8 @@ class Saved:
         for name in sorted(own.keys() | theirs.keys(), key=lambda name: (name.count("."), name)):
             if theirs.get(name) != own.get(name):
                 raise ValueError(
-                    f"the state was saved with {name}={printable(str(theirs.get(name)))}, and this Host has "
-                    f"{name}={own.get(name)}"
+                    f"the state was saved with {printable(name)}={printable(str(theirs.get(name)))}, and this Host has "
+                    f"{printable(name)}={own.get(name)}"
                 )
         self._sums = self._table("checksums") if self._version == VERSION else None
         self._taken: set[str] = set(HEADING[: 2 if self._sums is None else 3])
@@ -124,6 +124,8 @@ class Saved:
             )
         if self._sums is not None and self._sums.get(name) != _checksum(found):
             raise ValueError(f"{name!r} is damaged in the saved state: it is not what was saved")
+        if self._sums is None and (wrong := _impossible(found, wanted)):
+            raise ValueError(f"{name!r} is damaged in the saved state: it has {wrong}")
         self._taken.add(name)
         return found
 
@@ -136,6 +138,13 @@ class Saved:
         if not isinstance(table, dict):
             raise ValueError(f"the saved state has no readable {name}: it is damaged, or state_dict did not give it")
         return table
+
+
+def _impossible(found: np.ndarray, like: np.ndarray) -> str:
+    """What numbers without a checksum have that can hardly be: NaN, or counts below 0, where `like` has none."""
+    if found.dtype.kind == "f" and np.isnan(found).any() and not np.isnan(like).any():
+        return "nan"
+    return "negative numbers" if found.dtype.kind == "i" and (found < 0).any() and not (like < 0).any() else ""
 
 
 def _read(arrays: Any) -> dict[str, np.ndarray]:
