@@ -321,6 +321,17 @@ def test_a_part_that_cannot_be_made_is_a_sentence(damage, said, undrawn):
     assert said in report("runs/a").said
 
 
+def test_a_table_that_cannot_be_read_is_told_beside_the_page_too(undrawn, capsys):
+    path = make_run("runs/a") / "metrics.csv"
+    content = path.read_text()
+    path.write_text(content.replace(",", ";"))
+    report("runs/a", "--no-episodes", "--n-levels=0")
+    assert capsys.readouterr().err.startswith("warning: runs/a/metrics.csv cannot be read: line 1 names no column")
+    path.write_text(content.replace("\n", "\n\0\0\n", 1))
+    report("runs/a", "--no-episodes", "--n-levels=0")
+    assert capsys.readouterr().err.startswith("warning: runs/a/metrics.csv: line 2 has 1 cells of ")
+
+
 def test_one_run_shows_its_main_settings_and_several_equal_ones_say_so():
     one = Page(report_tables.configuration_part(find_groups([make_run("runs/a", 0, 1)])))
     assert "runner.name plr" in one.said

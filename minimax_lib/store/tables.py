@@ -186,7 +186,7 @@ def parsed(path: Path, numbers: Sequence[str] = ()) -> Table:
     if not lines:
         return Table([], [], [], {}, cut=1 if first else 0)  # not even the header is whole
     try:
-        columns = _header(first, numbers)
+        columns, n_blank = _header(first, numbers)
     except ValueError as error:
         # Without a header, no line can be read.
         return Table([], [], [], {1: str(error)} | dict.fromkeys(range(2, len(lines) + 1), ""))
@@ -194,7 +194,7 @@ def parsed(path: Path, numbers: Sequence[str] = ()) -> Table:
     unread: dict[int, str] = {}
     for number, line in enumerate(lines[:-1], start=2):
         try:
-            row = _row(line, columns, numbers)
+            row = _row(line, columns, n_blank, numbers)
         except ValueError as error:
             unread[number] = str(error)
             continue
@@ -202,26 +202,31 @@ def parsed(path: Path, numbers: Sequence[str] = ()) -> Table:
             rows.append(row)
             places.append(number)
     with contextlib.suppress(ValueError):
-        tail = _row(lines[-1], columns, numbers)
+        tail = _row(lines[-1], columns, n_blank, numbers)
     return Table(columns, rows, places, unread, tail, cut=len(lines) + 1 if lines[-1].strip() else 0)
 
 
-def _header(line: str, numbers: Sequence[str]) -> list[str]:
-    """The names of the columns. ValueError if they are not those of the table."""
-    columns = _cells(line)
+def _header(line: str, numbers: Sequence[str]) -> tuple[list[str], int]:
+    """(the names of the columns, blank ones behind them); ValueError if they are not those of the table."""
+    columns = cells = _cells(line)
+    # A spreadsheet in which somebody has clicked beside the table saves blank columns too.
+    while columns and not columns[-1]:
+        columns = columns[:-1]
     missing = [name for name in numbers if name not in columns]
     if missing:
         raise ValueError(f"names no column {missing[0]!r}")
     if len(set(columns)) < len(columns):
         raise ValueError("names a column twice")
-    return columns
+    return columns, len(cells) - len(columns)
 
 
-def _row(line: str, columns: Sequence[str], numbers: Sequence[str]) -> dict[str, str] | None:
-    """The cells by name, None for an empty line. ValueError if the line is not a row."""
+def _row(line: str, columns: Sequence[str], n_blank: int, numbers: Sequence[str]) -> dict[str, str] | None:
+    """The cells by name, None for an empty line. ValueError if the line is not a row, up to `n_blank` blank cells."""
     if not line.strip():
         return None
     cells = _cells(line)
+    if len(columns) < len(cells) <= len(columns) + n_blank and not any(cells[len(columns) :]):
+        cells = cells[: len(columns)]
     if len(cells) != len(columns):
         raise ValueError(f"has {len(cells)} cells of {len(columns)}")
     row = dict(zip(columns, cells, strict=True))

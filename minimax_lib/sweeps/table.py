@@ -74,13 +74,13 @@ def result_of(run: SweepRun, status: tuple[str, str], settings: ScoreSettings) -
     scores = scores_of(run, settings)
     at = counted(scores, settings)
     result = Result(run, *status, scores=scores.get(at, ()), scored_at=at, n_evaluations=len(scores))
-    last = last_rows(run.folder.metrics, run.config.n_seeds)
+    last = last_rows(run.folder.metrics, run.config.n_seeds) or _readable_rows(run)[-run.config.n_seeds :]
     if not last:
         return result
     return dataclasses.replace(
         result,
-        update=int(last[-1]["update"]),
-        env_steps=sum(int(row["env_steps"]) for row in last),
+        update=int(float(last[-1]["update"])),
+        env_steps=sum(int(float(row["env_steps"])) for row in last),
         seconds=float(last[-1]["seconds"]),
         idle=max(time.time() - run.folder.metrics.stat().st_mtime, 0.0),
     )
@@ -92,11 +92,7 @@ def scores_of(run: SweepRun, settings: ScoreSettings) -> Scores:
     tasks = set(make_held_out(config.env, tasks_of_run(settings.tasks, config.runner)).names)
     seeds = range(config.seed, config.seed + config.n_seeds)
     found: dict[int, dict[int, list[float]]] = {}  # update -> seed -> a value for each task
-    try:
-        columns, rows = read_table(run.folder.evaluations, KEYS)
-    except UnreadableFile as error:
-        warnings.warn(str(error), UnreadLines, stacklevel=2)
-        return {}
+    columns, rows = _table(run.folder.evaluations, KEYS)
     if not {"task", settings.measure} <= set(columns):
         return {}  # no evaluation yet, or none of this measure
     for row in rows:
@@ -110,6 +106,20 @@ def scores_of(run: SweepRun, settings: ScoreSettings) -> Scores:
         for update, of_seeds in sorted(found.items())
         if all(len(of_seeds.get(seed, ())) == len(tasks) for seed in seeds)
     }
+
+
+def _table(path: Path, keys: Sequence[str]) -> tuple[list[str], list[dict[str, str]]]:
+    """As `read_table`. A table that cannot be read is a warning, and empty: the other trials have theirs."""
+    try:
+        return read_table(path, keys)
+    except UnreadableFile as error:
+        warnings.warn(str(error), UnreadLines, stacklevel=2)
+        return [], []
+
+
+def _readable_rows(run: SweepRun) -> list[dict[str, str]]:
+    """All rows of metrics.csv that can be read, where the last of them cannot. A warning says what is wrong."""
+    return _table(run.folder.metrics, (*KEYS, "env_steps", "seconds"))[1]
 
 
 def counted(scores: Scores, settings: ScoreSettings) -> int:
@@ -133,7 +143,7 @@ def last_rows(path: Path, n: int) -> list[dict[str, str]]:
     try:
         for row in rows:
             int(row["update"]), int(row["env_steps"]), float(row["seconds"])
-    except (KeyError, ValueError):  # somebody has changed the table: the run will say so when it goes on
+    except (KeyError, ValueError):  # somebody has changed the table
         return []
     return rows
 
