@@ -53,7 +53,9 @@ def main(argv: Sequence[str] | None = None, train: Sequence[str] = ()) -> int:
         try:
             study.open(write=not (command.dry_run or command.table or command.slurm))
         except OSError as error:
-            raise ValueError(f"cannot open {study.folder}: {error.strerror or error}") from None
+            file = Path(error.filename or study.folder)
+            what = file if study.folder in file.parents else study.folder
+            raise ValueError(f"cannot open {what}: {error.strerror or error}") from None
     except ValueError as error:
         return refuse(error)
     except KeyboardInterrupt:

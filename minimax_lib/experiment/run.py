@@ -256,7 +256,8 @@ class ExperimentRunner:
         with contextlib.ExitStack() as stack:
             curves: list[Writer] = []
             if self.config.tensorboard and hosts.is_first():
-                curves.append(stack.enter_context(contextlib.closing(TensorBoardWriter(self.folder.tensorboard))))
+                to_tensorboard = TensorBoardWriter(self.folder.tensorboard, say_at_once)
+                curves.append(stack.enter_context(contextlib.closing(to_tensorboard)))
             if self.config.wandb.on and hosts.is_first():
                 to_wandb = WandbWriter(self.folder, self.config.wandb, self.settings, say_at_once)
                 curves.append(stack.enter_context(contextlib.closing(to_wandb)))

@@ -263,4 +263,4 @@ def differences(saved: dict[str, Any], given: dict[str, Any]) -> dict[str, tuple
 
 
 def _unwritable(path: Path, error: OSError) -> RunRefused:
-    return RunRefused(f"cannot write to {path}: {error.strerror or error}")
+    return RunRefused(f"cannot write to {error.filename or path}: {error.strerror or error}")

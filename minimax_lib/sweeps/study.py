@@ -26,7 +26,7 @@ from optuna.trial import FrozenTrial, TrialState
 from minimax_lib.config import Config
 from minimax_lib.config.sweep import DIGITS, MOST_TRIALS, Choices, ScoreSettings, Sweep, SweepKeys
 from minimax_lib.config.tree import to_tree
-from minimax_lib.files import MOST_TABLE, holds, opened, read_bytes
+from minimax_lib.files import MOST_TABLE, holds, naming, opened, read_bytes
 from minimax_lib.messages import one_line
 from minimax_lib.store.files import copy_aside, saved_updates, write_atomically
 from minimax_lib.sweeps.runs import NOTES, Check, SweepRun, fingerprint, refuse_same, run_of
@@ -83,7 +83,7 @@ class SweepStudy:
                 with opened(path, MOST_TABLE):  # Optuna opens whatever it is
                     pass
             try:
-                journal = JournalStorage(JournalFileBackend(str(path), lock_of(path)))  # type: ignore[arg-type]
+                journal = JournalStorage(Journal(str(path), lock_of(path)))  # type: ignore[arg-type]
                 known = [study.study_name for study in optuna.get_all_study_summaries(journal)]
             except (ValueError, LookupError, TypeError, AssertionError) as error:
                 what = f"{path} is damaged ({one_line(error)})"
@@ -299,6 +299,14 @@ def pruner_of(keys: SweepKeys, config: Config) -> BasePruner:
     if keys.pruner == "hyperband":
         return HyperbandPruner(min(config.eval.every, config.n_updates), config.n_updates)
     return MedianPruner() if keys.pruner == "median" else NopPruner()
+
+
+class Journal(JournalFileBackend):
+    """Optuna's journal file, whose errors name the file."""
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        with naming(self._file_path):
+            super().append_logs(logs)
 
 
 def lock_of(path: Path) -> filelock.BaseFileLock:
