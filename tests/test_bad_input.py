@@ -133,7 +133,7 @@ def test_a_command_line_that_once_passed_or_broke(words, pattern, capsys):
         (f"? {'x' * 40_000}\n: 1", "unknown setting 'xxx*': choose from env, *"),
         (f"x: {BOMB}seed: *i", "config file 'bad.yaml' has too many values for settings: they must be 5,000 at most"),
         ("x: &a {x: *a}", "config file 'bad.yaml' has a value that contains itself (*a): it must be written out"),
-        ("".join(f"k{i}: 1\n" for i in range(30_000)), "config file 'bad.yaml' is too large for settings: it must be*"),
+        ("".join(f"k{i}: 1\n" for i in range(30_000)), "config file 'bad.yaml' is too large: it must have 50,000*"),
         ("".join(f"k{i}: 1\n" for i in range(4000)), "config file 'bad.yaml' has too many values for settings: *"),
         ("seed: " + "[" * 3000 + "]" * 3000, "config file 'bad.yaml' is nested too deep for settings: it must be 30*"),
         ("[" * 3000, "config file 'bad.yaml' is nested too deep for settings: it must be 30 levels at most"),

@@ -14,6 +14,7 @@ import pytest
 from flax import struct
 from jax.sharding import NamedSharding, PartitionSpec
 
+from minimax_lib.store import checkpoint
 from minimax_lib.store.checkpoint import CheckpointError, Checkpoints, _explained, fingerprint, on_host, placed
 
 
@@ -218,6 +219,36 @@ def test_all_damaged_is_refused_in_one_line_and_nothing_is_touched(two):
         checkpoints.restore(placed(jax.eval_shape(make)))
     assert "\n" not in str(error.value)
     assert sorted(path.name for path in folder.iterdir()) == ["1", "2"]
+
+
+@pytest.mark.parametrize("gone", [True, False], ids=["gone", "going"])
+def test_a_checkpoint_that_goes_while_it_is_read_is_no_damage(two, gone, monkeypatch):
+    """As in a run under way that keeps one: it has saved a newer one, and deletes the one that a reader has found."""
+    folder, _ = two
+    shutil.move(folder / "2", folder.parent / "newer")
+    read = Checkpoints._read
+
+    def overtaken(self, update, shape):
+        if update == 1:
+            shutil.move(folder.parent / "newer", folder / "2")
+            shutil.rmtree(folder / "1" if gone else folder / "1" / "state")
+        return read(self, update, shape)
+
+    monkeypatch.setattr(Checkpoints, "_read", overtaken)
+    with Checkpoints(folder, read_only=True) as reader:
+        restored = reader.restore(placed(jax.eval_shape(make)))
+    assert (restored.update, restored.damaged) == (2, {})
+    monkeypatch.undo()
+    with Checkpoints(folder, read_only=True) as reader, monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "_read", lambda self, update, shape: shutil.rmtree(folder / str(update)))
+        assert reader.restore(placed(jax.eval_shape(make))) is None
+
+
+def test_a_reader_makes_no_manager_which_would_look_at_folders_that_go(two, monkeypatch):
+    folder, _ = two
+    monkeypatch.setattr(checkpoint.ocp, "CheckpointManager", None)
+    with Checkpoints(folder, read_only=True) as reader:
+        assert reader.restore(placed(jax.eval_shape(make))).update == 2
 
 
 def test_a_write_that_a_kill_interrupted_is_cleaned_up_but_not_by_a_reader(two):

@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from rich.console import Console
+from saved_tables import SAID
 
 from minimax_lib.commands.evaluate import check_comparable, env_steps_of, main
 from minimax_lib.config import Config, from_dict, save_yaml
@@ -47,7 +48,7 @@ from minimax_lib.runners.seeds import SeedRunner
 from minimax_lib.runners.training import RunnerState
 from minimax_lib.store.checkpoint import Checkpoints
 from minimax_lib.store.evaluations import as_csv, csv_text, existing, write_new
-from minimax_lib.store.files import saved_updates
+from minimax_lib.store.files import UnreadLines, saved_updates
 from minimax_lib.store.folder import RunFolder
 from minimax_lib.store.saved import Run, restore
 
@@ -316,6 +317,20 @@ def test_an_evaluation_that_was_made_otherwise_is_not_used(column, cell, tmp_pat
     table[-1][column] = cell
     path.write_text(as_csv([dict.fromkeys(table[-1], "") | row for row in table]))
     assert existing(settings, run, ("B", "A")) is None
+
+
+@pytest.mark.filterwarnings("error")
+def test_an_evaluation_that_cannot_be_read_is_told(tmp_path):
+    folder = tmp_path / "run"
+    (folder / "checkpoints" / "20").mkdir(parents=True)
+    (folder / "evaluations").mkdir()
+    settings = parse(["--compare", str(folder), "--tasks", "A", "B", "--n-episodes", "25"])
+    run, path = Run(RunFolder(folder), config(), None), folder / "evaluations" / "x.csv"
+    text = csv_text(settings, 20, scores(np.zeros((2, 2)))).encode()
+    for how in SAID:
+        path.write_bytes(SAID[how][0](text))
+        with pytest.warns(UnreadLines, match="x.csv"):
+            existing(settings, run, ("B", "A"))
 
 
 def method(label: str, rates, improvement=None) -> MethodRuns:

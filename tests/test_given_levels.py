@@ -128,7 +128,7 @@ def test_files_and_folders_are_held_out_tasks(tmp_path):
     ("name", "content", "message"),
     [
         ("a.txt", b"", "have no cells"),
-        ("a.txt", b"\xff\xfe", "decode"),
+        ("a.txt", b"\xff\xfe", "it is not UTF-8 text"),
         ("a.txt", b">.\n", "0 goals"),
         ("a.npz", b"PK\x03\x04 and no more", "a.npz"),
         ("a.npz", archive(wall_map=np.zeros((2, 3))), "wall_map is [2, 3] and agent_pos int64[2, 2]: they must be"),

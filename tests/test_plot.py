@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 import yaml
 from doc_blocks import run_blocks
+from saved_tables import SAID
 from scipy.stats import bootstrap, trim_mean
 from tiny_run import save_tiny_run
 from toy_program import EVALUATION, toy_config, toy_program
 
 from minimax_lib.commands.plot import main, requests
+from minimax_lib.commands.status import carried_out
 from minimax_lib.config.plot import FIGURES, parse
 from minimax_lib.config.shipped import located
 from minimax_lib.experiment.run import ExperimentRunner
@@ -721,11 +723,43 @@ def test_bad_requests_are_one_line_and_status_2_and_write_nothing(words, message
 
 
 @pytest.mark.parametrize("cell", ["x", "nan", ""])
-def test_a_table_whose_keys_are_no_numbers_is_refused(cell, capsys):
+def test_a_row_whose_keys_are_no_numbers_is_told_and_left_out(cell, capsys):
     path = make_run("a") / "metrics.csv"
     path.write_text(path.read_text().replace("10,20,0,", f"10,20,{cell},", 1))
+    number = 1 + [line[:6] for line in path.read_text().splitlines()].index("10,20,")
+    assert main(["a", "--metrics", "return", "--figures", "curves"]) == 0
+    assert capsys.readouterr().err == f"warning: a/metrics.csv: line {number} has no number in column 'seed'\n"
+
+
+@pytest.mark.parametrize("how", SAID)
+def test_every_table_that_is_not_as_it_was_is_told(how, capsys):
+    change, said = SAID[how]
+    for name in ("metrics.csv", "eval.csv"):
+        path = make_run(name.removesuffix(".csv")) / name
+        path.write_bytes(change(path.read_bytes()))
+        read = name.removesuffix(".csv").replace("eval", "evals")
+        carried_out([str(path.parent)], lambda words, read=read: getattr(read_run(words[0]), read), lambda _: 0)
+        line = capsys.readouterr().err
+        assert line.split(": ")[1].startswith(str(path))
+        assert line.count("\n") == 1
+        if name == "metrics.csv":
+            assert said in line
+
+
+def test_a_table_with_semicolons_is_refused_and_one_with_half_a_line_is_drawn(capsys):
+    path = make_run("a") / "metrics.csv"
+    content = path.read_text()
+    path.write_text(content.replace(",", ";"))
     assert main(["a"]) == 2
-    assert capsys.readouterr().err == f"error: a/metrics.csv has {cell!r} in column 'seed': it must be a number\n"
+    hint = "line 1 names no column 'update' (its cells are divided by ';': save it with commas)"
+    assert capsys.readouterr().err == f"error: a/metrics.csv cannot be read: {hint}\n"
+    path.write_text(content[:-3])
+    (path.parent / "evaluations").mkdir()
+    (path.parent / "evaluations" / "notes.csv").write_text("my;notes\n")
+    assert main(["a", "--metrics", "return", "--figures", "curves", "held-out"]) == 0
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "warning: a/metrics.csv: line 9 has no line break: it is left out, since it may have been cut off"
+    assert second.startswith("warning: a/evaluations/notes.csv cannot be read: line 1 names no column 'seed'")
 
 
 @pytest.mark.deep

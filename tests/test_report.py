@@ -301,13 +301,24 @@ def test_hostile_names_are_escaped_in_every_part():
     [
         (lambda run: (run / "eval.csv").unlink(), "There are no scores on held-out tasks: runs/a has no eval.csv"),
         (lambda run: (run / "metrics.csv").unlink(), "Return on the levels of the training: no return in metrics.csv"),
-        (lambda run: (run / "metrics.csv").write_text("update,seed\n1,x\n"), "metrics.csv has 'x' in column 'seed'"),
+        (lambda run: (run / "metrics.csv").write_text("update;seed\n1;0\n"), "metrics.csv cannot be read: line 1"),
         (lambda run: (run / "eval.csv").write_text("update,seed,task\n1,0,Rooms\n"), "unknown score 'solved_rate'"),
     ],
 )  # fmt: skip
 def test_a_part_that_cannot_be_made_is_a_sentence(damage, said, undrawn):
     damage(make_run("runs/a"))
     assert said in report("runs/a").said
+
+
+def test_a_table_that_cannot_be_read_is_told_beside_the_page_too(undrawn, capsys):
+    path = make_run("runs/a") / "metrics.csv"
+    content = path.read_text()
+    path.write_text(content.replace(",", ";"))
+    report("runs/a", "--no-episodes", "--n-levels=0")
+    assert capsys.readouterr().err.startswith("warning: runs/a/metrics.csv cannot be read: line 1 names no column")
+    path.write_text(content.replace("\n", "\n\0\0\n", 1))
+    report("runs/a", "--no-episodes", "--n-levels=0")
+    assert capsys.readouterr().err.startswith("warning: runs/a/metrics.csv: line 2 has 1 cells of ")
 
 
 def test_one_run_shows_its_main_settings_and_several_equal_ones_say_so():

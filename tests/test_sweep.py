@@ -12,6 +12,7 @@ import statistics
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,6 +21,7 @@ import numpy as np
 import optuna
 import pytest
 import yaml
+from saved_tables import READ, SAID
 
 from minimax_lib.commands.sweep import main
 from minimax_lib.config import to_dict
@@ -29,11 +31,13 @@ from minimax_lib.config.sweep import Between, ScoreSettings, SweepKeys, read_swe
 from minimax_lib.config.sweep_command import Command, parse
 from minimax_lib.config.train import load_yaml
 from minimax_lib.config.tree import flat, setting_hints
+from minimax_lib.envs.registry import make_held_out
+from minimax_lib.evaluation.held_out import tasks_of_run
 from minimax_lib.extras import how_to_install
 from minimax_lib.sweeps import work
 from minimax_lib.sweeps.runs import check_of, short_names
 from minimax_lib.sweeps.study import FINISHED, SweepStudy, combinations_of
-from minimax_lib.sweeps.table import caption, last_rows
+from minimax_lib.sweeps.table import caption, last_rows, result_of
 
 ROOT = Path(__file__).parent.parent
 STUB = (sys.executable, str(ROOT / "tests" / "stub_training.py"))
@@ -705,7 +709,8 @@ def test_a_trial_under_way_says_when_it_was_last_heard_of(capsys):
 DRIVER = f"""
 import os, signal, sys, threading, time
 from pathlib import Path
-from minimax_lib.extras import how_to_install
+from minimax_lib.envs.registry import make_held_out
+from minimax_lib.evaluation.held_out import tasks_of_run
 from minimax_lib.sweeps import work
 from minimax_lib.commands.sweep import main
 work.POLL = 0.02
@@ -827,6 +832,30 @@ def test_the_page_names_every_flag_key_column_and_sweep():
     for i, example in enumerate(re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)):
         Path(f"{i}.yaml").write_text(example)
         assert main([f"{i}.yaml", "--dry-run"]) == 0
+
+
+@pytest.mark.parametrize("how", READ | SAID)
+@pytest.mark.parametrize("name", ["metrics.csv", "eval.csv"])
+def test_tables_of_trials_that_are_not_as_they_were_are_told(how, name, tmp_path):
+    run = made(settings=SETTINGS | {"n_seeds": 1})[0]
+    run.folder.path.mkdir(parents=True)
+    tasks = make_held_out(run.config.env, tasks_of_run(ScoreSettings().tasks, run.config.runner)).names
+    run.folder.metrics.write_text("update,seed,env_steps,seconds\n2,0,200,1.5\n4,0,400,2.5\n6,0,600,3.5\n")
+    scores = "".join(f"{update},0,{task},0.5\n" for update in (2, 4) for task in tasks)
+    run.folder.evaluations.write_text(f"update,seed,task,solved_rate\n{scores}")
+    as_it_was = result_of(run, (FINISHED, ""), ScoreSettings())
+    assert (as_it_was.update, as_it_was.scores) == (6, (0.5,))
+    path = run.folder.path / name
+    path.write_bytes((READ.get(how) or SAID[how][0])(path.read_bytes()))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        found = result_of(run, (FINISHED, ""), ScoreSettings())
+    said = [str(warning.message) for warning in told]
+    assert all(line.startswith(str(path)) for line in said)
+    if how in READ:
+        assert (found.update, found.scores, found.env_steps, said) == (6, (0.5,), 600, [])
+    # The last rows of metrics.csv are enough: what is above them does not matter.
+    assert how in READ or said or (name == "metrics.csv" and (found.update, found.env_steps) in ((6, 600), (4, 400)))
 
 
 def test_a_table_without_scores_says_why():

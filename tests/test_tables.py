@@ -3,13 +3,16 @@
 import csv
 import random
 import shutil
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
+from saved_tables import READ, SAID
 from toy_program import EVALUATION, toy_config, toy_experiment
 
-from minimax_lib.store.tables import OLD_NAMES, OLD_TABLES, CsvWriter, old_names, read_table
+from minimax_lib.store.files import UnreadLines
+from minimax_lib.store.tables import KEYS, OLD_NAMES, OLD_TABLES, CsvWriter, old_names, read_table
 
 WHOLE = "update,seconds,x\n1,0.5,a\n2,1.5,b\n3,2.5,c\n"
 
@@ -244,3 +247,61 @@ def test_rows_of_a_run_that_had_no_checkpoint_yet_are_written_again_without_a_wo
     train(tmp_path, resume=True, n_updates=2)
     assert not (folder / OLD_TABLES).exists()
     assert "old" not in capsys.readouterr().out
+
+
+# ---------------------------------------------------------------------------------------------- for readers
+
+SMALL = "update,seed,env_steps,seconds,return\n" + "".join(
+    f"{update},{seed},{100 * update},{update}.5,{seed}.25\n" for update in (2, 4, 6) for seed in (0, 1)
+)
+
+
+@pytest.mark.parametrize("how", READ)
+def test_what_other_programs_have_saved_is_read_right(how, tmp_path):
+    path = tmp_path / "metrics.csv"
+    path.write_text(SMALL)
+    as_it_was = read_table(path, KEYS)
+    path.write_bytes(READ[how](SMALL.encode()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert read_table(path, KEYS) == as_it_was
+    said: list[str] = []
+    assert CsvWriter(path, "update", 6, ("seed",), 6, said.append).kept == as_it_was[1]
+    assert said == []
+
+
+@pytest.mark.parametrize("how", SAID)
+def test_what_cannot_be_read_is_said_to_readers(how, tmp_path):
+    change, said = SAID[how]
+    path = tmp_path / "metrics.csv"
+    path.write_bytes(change(SMALL.encode()))
+    line = told_by(lambda: read_table(path, KEYS))
+    assert line.startswith(str(path))
+    assert said in line
+    assert "\n" not in line
+
+
+def told_by(read) -> str:
+    """The one thing that a reader says: why nothing can be read, or which lines are left out."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        try:
+            read()
+        except ValueError as error:
+            assert not told
+            return str(error)
+    (one,) = told
+    assert one.category is UnreadLines
+    return str(one.message)
+
+
+def test_a_warning_names_some_of_the_lines(tmp_path):
+    path = tmp_path / "metrics.csv"
+    path.write_text("update,seed,return\n" + "1,0\n" * 9)
+    more = "(lines with faults too: 3, 4, 5, 6, 7, and 3 more)"
+    assert told_by(lambda: read_table(path, KEYS)) == f"{path}: line 2 has 2 cells of 3 {more}"
+    path.write_text("update,seed,return\n1,0,nan\n2,0,-inf\n3,0,\n4,0,x\n")
+    fault = "line 5 has 'x' in column 'return', which is no number"
+    assert told_by(lambda: read_table(path, KEYS)) == f"{path}: {fault}"
+    path.write_text("update,seed,maze,solved\n1,0,x,1\n")  # of an earlier version: text is text
+    assert read_table(path, KEYS)[1][0]["task"] == "x"

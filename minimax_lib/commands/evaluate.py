@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import track
 
 from minimax_lib import axes
-from minimax_lib.commands.status import refuse, without_sweeps
+from minimax_lib.commands.status import plain_warnings, refuse, without_sweeps
 from minimax_lib.config import to_dict
 from minimax_lib.config.evaluate import EvaluateSettings, parse
 from minimax_lib.config.shipped import located_run, shipped_agents
@@ -61,6 +61,7 @@ POOLED = ("env", "model", "runner", "ppo", "n_updates")  # settings in which run
 MOST_NAMED = 5  # settings in a note
 
 
+@plain_warnings()
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit status. A request that cannot be met is refused with one line on stderr and status 2.
 

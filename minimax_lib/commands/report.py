@@ -1,6 +1,7 @@
 """The command `minimax-report`: one HTML file about runs, which opens without a network."""
 
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from minimax_lib.pictures import report_tables
 from minimax_lib.pictures.html import page, write_page
 from minimax_lib.pictures.opponents import have_met
 from minimax_lib.pictures.runs import Group, find_groups
+from minimax_lib.store.files import UnreadLines
 from minimax_lib.store.folder import RunFolder
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ def prepared(words: Sequence[str]) -> tuple[ReportSettings, Sequence[Group]]:
     groups = find_groups(without_sweeps(settings.run), settings.patterns, settings.by)
     check_plugins(settings, groups)
     check_tasks(settings, groups)
+    warn_of_tables(groups)
     return settings, groups
 
 
@@ -62,6 +65,16 @@ def check_plugins(settings: ReportSettings, groups: Sequence[Group]) -> None:
         for run in group.runs:
             config = RunFolder(run.path).config
             harmless(read_yaml(config), config, settings.plugins is not None)
+
+
+def warn_of_tables(groups: Sequence[Group]) -> None:
+    """Warns of tables that cannot be read. The report says so too, and has what is in the others."""
+    for run in (run for group in groups for run in group.runs):
+        for table in ("metrics", "evals"):
+            try:
+                getattr(run, table)
+            except ValueError as error:
+                warnings.warn(str(error), UnreadLines, stacklevel=2)
 
 
 def check_tasks(settings: ReportSettings, groups: Sequence[Group]) -> None:

@@ -1,9 +1,11 @@
 """How commands begin and end: what is refused, what is said, and the exit status."""
 
+import contextlib
 import sys
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from minimax_lib.config.words import as_typed
 from minimax_lib.messages import one_line, printable
@@ -11,6 +13,25 @@ from minimax_lib.messages import one_line, printable
 Request = TypeVar("Request")
 
 
+@contextlib.contextmanager
+def plain_warnings() -> Iterator[None]:
+    """A block, or a command, in which what the package warns its users of is one line on stderr, each line once."""
+    said: set[str] = set()
+    with warnings.catch_warnings():
+        shown = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *where: Any) -> None:
+            if not issubclass(category, UserWarning):
+                shown(message, category, *where)
+            elif str(message) not in said:
+                said.add(str(message))
+                print(f"warning: {printable(' '.join(str(message).split()))}", file=sys.stderr)
+
+        warnings.showwarning = show  # type: ignore[assignment]
+        yield
+
+
+@plain_warnings()
 def carried_out(
     argv: Sequence[str] | None, prepare: Callable[[Sequence[str]], Request], work: Callable[[Request], int]
 ) -> int:

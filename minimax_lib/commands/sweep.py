@@ -12,12 +12,13 @@ import jax
 from rich.console import Console
 from rich.text import Text
 
-from minimax_lib.commands.status import refuse
+from minimax_lib.commands.status import plain_warnings, refuse
 from minimax_lib.config.sweep import read_sweep
 from minimax_lib.config.sweep_command import Command, parse
 from minimax_lib.experiment.interrupts import exit_status
 from minimax_lib.extras import check_installed
 from minimax_lib.messages import one_line, printable, shown
+from minimax_lib.store.files import write_new
 from minimax_lib.sweeps.runs import NOTES, check_of
 
 if TYPE_CHECKING:  # these import Optuna, which is no part of a plain installation
@@ -37,6 +38,7 @@ exec {command} --trial "$SLURM_ARRAY_TASK_ID"
 """
 
 
+@plain_warnings()
 def main(argv: Sequence[str] | None = None, train: Sequence[str] = ()) -> int:
     """The exit status: 0 if all is finished, 1 if a trial failed, 2 for bad input, 130 or 143 on a signal.
 
@@ -51,7 +53,9 @@ def main(argv: Sequence[str] | None = None, train: Sequence[str] = ()) -> int:
         try:
             study.open(write=not (command.dry_run or command.table or command.slurm))
         except OSError as error:
-            raise ValueError(f"cannot open {study.folder}: {error.strerror or error}") from None
+            file = Path(error.filename or study.folder)
+            what = file if study.folder in file.parents else study.folder
+            raise ValueError(f"cannot open {what}: {error.strerror or error}") from None
     except ValueError as error:
         return refuse(error)
     except KeyboardInterrupt:
@@ -204,8 +208,7 @@ def write_script(path: Path, study: "SweepStudy", words: Sequence[str], console:
         here=shlex.quote(os.getcwd()),
         command=command,
     )
-    with path.open("x", encoding="utf-8") as file:
-        file.write(text)
+    write_new(path, text)
     say(console, f"written: {path}, {len(study.numbers)} tasks; start it with sbatch {path}")
     return 0
 

@@ -1,6 +1,5 @@
 """Experiments as YAML files."""
 
-import stat
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +7,7 @@ import yaml
 
 from minimax_lib.config.shipped import shipped
 from minimax_lib.config.tree import Tree
+from minimax_lib.files import MISSING, UnreadableFile, naming, read_text
 from minimax_lib.messages import shown
 from minimax_lib.registry import unknown_name
 
@@ -41,14 +41,13 @@ class _Loader(yaml.SafeLoader):
 def read_yaml(path: str | Path) -> Tree:
     """The settings in a file; ValueError in one line for a file that is missing, unreadable or not a mapping."""
     try:
-        text = _text(Path(path))
+        text = read_text(path, MOST_BYTES)
         _check_bounds(text)
         tree = yaml.load(text, _Loader)
-    except FileNotFoundError:
-        raise _no_such_file(Path(path)) from None
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise ValueError(f"config file {shown(str(path))} cannot be read: {reason}") from None
+    except UnreadableFile as error:
+        if error.why == MISSING:
+            raise _no_such_file(Path(path)) from None
+        raise ValueError(f"config file {shown(str(path))} {error.why}") from None
     except yaml.YAMLError as error:
         raise ValueError(f"config file {shown(str(path))} is not YAML: {_where(error)}") from None
     except _NoSettings as error:
@@ -60,23 +59,12 @@ def read_yaml(path: str | Path) -> Tree:
 
 def write_yaml(tree: Tree, path: str | Path) -> None:
     """A file that `read_yaml` reads back as `tree`."""
-    Path(path).write_text(yaml.safe_dump(tree, sort_keys=False, width=120), encoding="utf-8")
+    with naming(path):
+        Path(path).write_text(yaml.safe_dump(tree, sort_keys=False, width=120), encoding="utf-8")
 
 
 class _NoSettings(Exception):
     """The file is not one that settings could be in. The message says why."""
-
-
-def _text(path: Path) -> str:
-    mode = path.stat().st_mode
-    # A pipe or a device may never begin to give, or never end. Opening a folder says itself what is wrong.
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise _NoSettings("is a pipe or a device: it must be a regular file")
-    with path.open("rb") as file:
-        content = file.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise _NoSettings(f"is too large for settings: it must be of {MOST_BYTES:,} bytes at most")
-    return content.decode("utf-8")
 
 
 def _check_bounds(text: str) -> None:

@@ -7,9 +7,10 @@
 A configuration is what --config takes, and a trained agent is what --run takes. So the two may have the same name.
 """
 
-import json
 from pathlib import Path
 from typing import Any
+
+from minimax_lib.files import read_json, read_text
 
 FOLDER = Path(__file__).parent.parent / "configs"
 SWEEPS = FOLDER / "sweeps"
@@ -57,7 +58,8 @@ def agent_name(folder: Path) -> str:
 
 def about_agent(folder: Path) -> dict[str, Any]:
     """How the trained agent in `folder` was trained, and what it solves."""
-    return json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+    about: dict[str, Any] = read_json(folder / ABOUT)
+    return about
 
 
 def is_shipped(path: Path) -> bool:
@@ -67,8 +69,7 @@ def is_shipped(path: Path) -> bool:
 
 def summary(path: Path) -> str:
     """What a file is: its first line, which is a comment; empty if it is none."""
-    with path.open(encoding="utf-8") as file:
-        line = file.readline().strip()
+    line, *_ = read_text(path).strip().splitlines() or [""]
     return line.removeprefix("#").strip() if line.startswith("#") else ""
 
 

@@ -18,6 +18,7 @@ from minimax_lib.envs.drawing import shrunk, titled
 from minimax_lib.envs.held_out import TRAINING_DISTRIBUTION
 from minimax_lib.evaluation.held_out import EvalResult, EvalRunner, evaluation_keys
 from minimax_lib.evaluation.tables import Scores, comparison_table, task_scores
+from minimax_lib.files import naming
 from minimax_lib.loops import LEAST_EFFORT, RUN_ONCE
 from minimax_lib.playing.episodes import Played, Recording
 from minimax_lib.trees import mapped
@@ -89,7 +90,8 @@ def draw_episodes(
     picture = env.draw_episodes(recording.states, recording.running, captions, columns=min(SIDE_BY_SIDE, n_rows))
     picture = shrunk(titled(picture, legend) if legend else picture, WIDEST)
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(picture).save(path)
+    with naming(path):
+        Image.fromarray(picture).save(path)
     return f"the agent on a few levels: {path}"
 
 

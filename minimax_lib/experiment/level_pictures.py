@@ -15,6 +15,7 @@ from minimax_lib.messages import one_line
 from minimax_lib.runners import hosts
 from minimax_lib.runners.build import mesh_of
 from minimax_lib.runners.training import RunnerState
+from minimax_lib.store.files import write_atomically
 from minimax_lib.store.folder import RunFolder
 
 FOLDER = "levels"  # in the run's folder
@@ -96,9 +97,7 @@ class LevelPictures:
         folder.mkdir(exist_ok=True)
         file = io.BytesIO()
         Image.fromarray(picture).save(file, "png")
-        partial = folder / f".{name}.partial"
-        partial.write_bytes(file.getvalue())
-        partial.replace(folder / name)
+        write_atomically(folder / name, file.getvalue())
 
 
 def copy_of_first(leaf: Any) -> Any:

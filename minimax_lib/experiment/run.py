@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import io
 import os
 import signal
 import sys
@@ -28,6 +29,7 @@ from minimax_lib.experiment.writers.base import Writer
 from minimax_lib.experiment.writers.tensorboard import TensorBoardWriter
 from minimax_lib.experiment.writers.wandb import WandbWriter, check_wandb
 from minimax_lib.extras import check_installed
+from minimax_lib.files import MOST_TABLE, read_bytes
 from minimax_lib.messages import one_line, printable, shown
 from minimax_lib.runners import hosts
 from minimax_lib.runners.build import make_agent, make_program, mesh_of
@@ -256,7 +258,8 @@ class ExperimentRunner:
         with contextlib.ExitStack() as stack:
             curves: list[Writer] = []
             if self.config.tensorboard and hosts.is_first():
-                curves.append(stack.enter_context(contextlib.closing(TensorBoardWriter(self.folder.tensorboard))))
+                to_tensorboard = TensorBoardWriter(self.folder.tensorboard, say_at_once)
+                curves.append(stack.enter_context(contextlib.closing(to_tensorboard)))
             if self.config.wandb.on and hosts.is_first():
                 to_wandb = WandbWriter(self.folder, self.config.wandb, self.settings, say_at_once)
                 curves.append(stack.enter_context(contextlib.closing(to_wandb)))
@@ -306,7 +309,7 @@ class ExperimentRunner:
         takers = [writer for writer in curves if hasattr(writer, "write_pictures")]
         path = self.folder.path / "levels" / "agent.png"
         if takers and path.exists():
-            picture = np.asarray(Image.open(path).convert("RGB"))
+            picture = np.asarray(Image.open(io.BytesIO(read_bytes(path, MOST_TABLE))).convert("RGB"))
             for writer in takers:
                 writer.write_pictures(self.config.n_updates, self.config.seed, {"agent": picture})
 

@@ -15,6 +15,7 @@ from minimax_lib.envs.base import Environment
 from minimax_lib.envs.drawing import arranged, shrunk
 from minimax_lib.envs.registry import make_held_out
 from minimax_lib.extras import how_to_install
+from minimax_lib.files import naming
 from minimax_lib.messages import shown
 from minimax_lib.store.loaded import Episode
 
@@ -110,7 +111,8 @@ def save_film(frames: Sequence[np.ndarray], file: str | Path, fps: float = 10.0,
     file = Path(file)
     check_film(file)
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(film_bytes(frames, file.suffix, fps, hold))
+    with naming(file):
+        file.write_bytes(film_bytes(frames, file.suffix, fps, hold))
     return file
 
 

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
+from minimax_lib.files import MOST_TABLE, UnreadableFile, read_bytes
 from minimax_lib.pictures import style
 from minimax_lib.pictures.style import Picture
+from minimax_lib.store.files import write_atomically
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -166,18 +168,14 @@ def write_page(path: Path, text: str) -> Path:
         place = path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
         if not (place.exists() or place.is_symlink()) or _is_own(place):
             break
-    # A new file in place of the old one: a link is replaced, and what it points to is left alone.
-    partial = place.with_name(f".{place.name}.partial")
-    partial.unlink(missing_ok=True)
-    with partial.open("xb") as file:
-        file.write(content)
-    partial.replace(place)
+    write_atomically(place, content)  # a link is replaced, and what it points to is left alone
     return place
 
 
 def _is_own(path: Path) -> bool:
-    if not path.is_file():
+    try:
+        content = read_bytes(path, MOST_TABLE)
+    except UnreadableFile:
         return False
-    content = path.read_bytes()
     mark = MARK.search(content)
     return mark is not None and hashlib.sha256(content[: mark.start()]).hexdigest() == mark[1].decode()

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from minimax_lib.files import MOST_TABLE, UnreadableFile, read_bytes, read_json
 from minimax_lib.store.files import write_atomically
 
 RECORD = ".minimax-plot.json"  # the fingerprints of the files that were written here, by name
@@ -27,8 +28,8 @@ class FigureFolder:
 
     def _read_record(self) -> dict[str, str]:
         try:
-            found = json.loads(self._record_file.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            found = read_json(self._record_file)
+        except UnreadableFile:
             return {}  # then no file is known to be ours
         return {str(name): str(mark) for name, mark in found.items()} if isinstance(found, dict) else {}
 
@@ -40,12 +41,7 @@ class FigureFolder:
             if all(self._may_be_written(path, content) for path, content in paths.items()):
                 break
         for path, content in paths.items():
-            # A new file in place of the old one: a link is replaced, and what it points to is left alone.
-            partial = path.with_name(f".{path.name}.partial")
-            partial.unlink(missing_ok=True)
-            with partial.open("xb") as file:
-                file.write(content)
-            partial.replace(path)
+            write_atomically(path, content)  # a link is replaced, and what it points to is left alone
             self._record[path.name] = _mark(content)
         write_atomically(self._record_file, json.dumps(self._record, indent=1, sort_keys=True) + "\n")
         return list(paths)
@@ -53,9 +49,10 @@ class FigureFolder:
     def _may_be_written(self, path: Path, content: bytes) -> bool:
         if not (path.exists() or path.is_symlink()):
             return True
-        if not path.is_file():
+        try:
+            there = read_bytes(path, MOST_TABLE)
+        except UnreadableFile:
             return False
-        there = path.read_bytes()
         return there == content or self._record.get(path.name) == _mark(there)
 
 

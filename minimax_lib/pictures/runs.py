@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import itertools
 import math
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatch
 from glob import glob
@@ -16,10 +17,12 @@ from minimax_lib.config.files import read_yaml
 from minimax_lib.config.help import written
 from minimax_lib.config.shipped import agent_name, located_run, shipped_agents
 from minimax_lib.config.tree import flat
-from minimax_lib.messages import shown
+from minimax_lib.files import UnreadableFile
 from minimax_lib.registry import unknown_name
+from minimax_lib.store.files import UnreadLines
 from minimax_lib.store.folder import RunFolder, completed, no_such_run
 from minimax_lib.store.origin import Origin, begun_by_this_version, read_origins
+from minimax_lib.store.tables import KEYS as KEY_COLUMNS
 from minimax_lib.store.tables import read_table
 
 KEYS = ("update", "clock", "seed", "env_steps", "seconds", "steps_per_second")  # columns that are not metrics
@@ -39,23 +42,23 @@ class RunTables:
     @functools.cached_property
     def metrics(self) -> dict[int, Cells]:
         """metrics.csv of each seed; empty if there is none."""
-        return by_seed(RunFolder(self.path).metrics)
+        return by_seed(RunFolder(self.path).metrics, KEY_COLUMNS)
 
     @functools.cached_property
     def evals(self) -> dict[int, Cells]:
         """eval.csv of each seed; empty if there is none."""
-        return by_seed(RunFolder(self.path).evaluations)
+        return by_seed(RunFolder(self.path).evaluations, KEY_COLUMNS)
 
     @functools.cached_property
     def evaluations(self) -> dict[str, dict[int, Cells]]:
         """The tables of minimax-evaluate of each seed, by the names of their files."""
-        return {path.stem: by_seed(path) for path in sorted((self.path / "evaluations").glob("*.csv"))}
+        return _tables(sorted((self.path / "evaluations").glob("*.csv")))
 
     @functools.cached_property
     def matches(self) -> dict[str, dict[int, Cells]]:
         """The games of each seed against opponents, by the names of their files."""
         files = sorted((self.path / "evaluations" / "matches").glob("*.csv"))
-        return {path.stem: by_seed(path) for path in files if not path.stem.endswith("-matrix")}
+        return _tables([path for path in files if not path.stem.endswith("-matrix")])
 
     @functools.cached_property
     def origins(self) -> list[Origin]:
@@ -117,30 +120,29 @@ def check_is_run(path: Path, agents: Iterable[str] = ()) -> None:
         raise ValueError(f"{path} is not the folder of a run: it has no {config.name}{more}")
 
 
-def by_seed(path: Path) -> dict[int, Cells]:
-    """The rows of a CSV file, by column, of each seed; empty if there is no file."""
-    try:
-        columns, rows = read_table(path)
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
+def by_seed(path: Path, keys: Sequence[str] = ("seed",)) -> dict[int, Cells]:
+    """The rows of a CSV file, by column, of each seed; empty if there is no file.
+
+    A warning says which rows are left out, as in `read_table`. ValueError in one line where nothing can be read.
+    """
+    columns, rows = read_table(path, keys)
     found: dict[int, Cells] = {}
     for row in rows:
-        seed = int(number(row.get("seed", ""), path, "seed"))
-        cells = found.setdefault(seed, {name: [] for name in columns})
+        cells = found.setdefault(int(float(row["seed"])), {name: [] for name in columns})
         for name, cell in row.items():
             cells[name].append(cell)
     return found
 
 
-def number(cell: str, path: Path, column: str) -> float:
-    """The number in a cell of a key; ValueError in one line if it is none."""
-    try:
-        value = float(cell)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise ValueError(f"{path} has {shown(cell)} in column {column!r}: it must be a number")
-    return value
+def _tables(paths: Sequence[Path]) -> dict[str, dict[int, Cells]]:
+    """The tables by the names of their files. A warning says which files are none."""
+    found = {}
+    for path in paths:
+        try:
+            found[path.stem] = by_seed(path)
+        except UnreadableFile as error:
+            warnings.warn(str(error), UnreadLines, stacklevel=3)
+    return found
 
 
 def numbers(cells: Sequence[str]) -> np.ndarray:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from minimax_lib.files import naming
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -91,7 +93,8 @@ class Picture:
 
     def save(self, path: str | Path) -> None:
         """Writes the picture; the ending of `path` says in which format."""
-        Path(path).write_bytes(self.image(Path(path).suffix.removeprefix(".")))
+        with naming(path):
+            Path(path).write_bytes(self.image(Path(path).suffix.removeprefix(".")))
 
     def _repr_png_(self) -> bytes:
         return self.image()

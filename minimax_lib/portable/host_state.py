@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from minimax_lib.files import forms_in
 from minimax_lib.messages import one_line, printable
 
 VERSION = 2
@@ -79,8 +80,8 @@ class Saved:
         for name in sorted(own.keys() | theirs.keys(), key=lambda name: (name.count("."), name)):
             if theirs.get(name) != own.get(name):
                 raise ValueError(
-                    f"the state was saved with {name}={printable(str(theirs.get(name)))}, and this Host has "
-                    f"{name}={own.get(name)}"
+                    f"the state was saved with {printable(name)}={printable(str(theirs.get(name)))}, and this Host has "
+                    f"{printable(name)}={own.get(name)}"
                 )
         self._sums = self._table("checksums") if self._version == VERSION else None
         self._taken: set[str] = set(HEADING[: 2 if self._sums is None else 3])
@@ -123,6 +124,8 @@ class Saved:
             )
         if self._sums is not None and self._sums.get(name) != _checksum(found):
             raise ValueError(f"{name!r} is damaged in the saved state: it is not what was saved")
+        if self._sums is None and (wrong := _impossible(found, wanted)):
+            raise ValueError(f"{name!r} is damaged in the saved state: it has {wrong}")
         self._taken.add(name)
         return found
 
@@ -137,10 +140,19 @@ class Saved:
         return table
 
 
+def _impossible(found: np.ndarray, like: np.ndarray) -> str:
+    """What numbers without a checksum have that can hardly be: NaN, or counts below 0, where `like` has none."""
+    if found.dtype.kind == "f" and np.isnan(found).any() and not np.isnan(like).any():
+        return "nan"
+    return "negative numbers" if found.dtype.kind == "i" and (found < 0).any() and not (like < 0).any() else ""
+
+
 def _read(arrays: Any) -> dict[str, np.ndarray]:
     """All arrays. A file that `numpy.load` has opened is read here, and may fail here."""
     if not isinstance(arrays, Mapping):
         raise ValueError(f"the saved state is a {type(arrays).__name__}: it must be the dict that state_dict gave")
+    if isinstance(arrays, np.lib.npyio.NpzFile) and arrays.zip is not None:
+        _check_archive(arrays.zip)
     found = {}
     for name in arrays:
         try:
@@ -150,3 +162,11 @@ def _read(arrays: Any) -> dict[str, np.ndarray]:
         if not isinstance(name, str) or found[name].dtype.kind not in "biufUV":
             raise ValueError(f"{name!r} is a {type(arrays[name]).__name__} in the saved state: it must be an array")
     return found
+
+
+def _check_archive(archive: Any) -> None:
+    """ValueError unless the headers in an archive that `numpy.load` has opened say that it can be read."""
+    try:
+        forms_in(archive, archive.start_dir)  # the list of members begins behind all of them
+    except Exception as error:  # as above
+        raise ValueError(f"the saved state is refused: {one_line(error)}") from error

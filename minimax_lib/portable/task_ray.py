@@ -5,7 +5,7 @@ env = RemoteTaskEnv(env, server, space)       in each worker; `server` travels i
 """
 
 import contextlib
-import os
+import io
 import sys
 import uuid
 import warnings
@@ -19,7 +19,7 @@ import gymnasium
 import numpy as np
 import ray
 
-from minimax_lib.messages import one_line
+from minimax_lib.files import UnreadableFile, read_arrays
 from minimax_lib.portable.attempts import AttemptLedger
 from minimax_lib.portable.encodings import gathered, messages
 from minimax_lib.portable.evaluation import EvaluationHost
@@ -29,6 +29,7 @@ from minimax_lib.portable.progress import Solved
 from minimax_lib.portable.scoring import Scoring
 from minimax_lib.portable.task_receiver import as_seed, reset_arguments
 from minimax_lib.portable.task_vector import Progress
+from minimax_lib.store.files import write_atomically
 
 CALLER = "caller/"  # before the names of callers, in the file
 MOST_CALLS = 256  # of one caller that may be under way
@@ -71,13 +72,11 @@ class TaskServer:
     def _load(self, file: str) -> None:
         """Goes on from the file. ValueError in one line if it is damaged, or of another curriculum."""
         try:
-            with np.load(file) as opened:
-                arrays = {name: opened[name] for name in opened}
-        except Exception as error:  # whatever NumPy and zip files say of damaged bytes
+            arrays = read_arrays(file)
+        except UnreadableFile as error:
             raise ValueError(
-                f"{file} cannot be read ({one_line(error)}): it is damaged or unfinished; delete it to begin anew, or "
-                "give another file"
-            ) from error
+                f"{error}: it is damaged, unfinished or another file; delete it to begin anew, or give another file"
+            ) from None
         calls = {name.removeprefix(CALLER): arrays.pop(name) for name in list(arrays) if name.startswith(CALLER)}
         for caller, numbers in calls.items():
             if numbers.ndim != 1 or numbers.dtype.kind != "i" or not numbers.size:
@@ -114,10 +113,10 @@ class TaskServer:
 
     def save(self, file: str) -> None:
         """The state of the host, whole or not at all."""
-        partial = f"{file}.partial.npz"
+        content = io.BytesIO()
         calls = {f"{CALLER}{name}": np.array(sorted(seen.numbers)) for name, seen in self._calls.items()}
-        np.savez(partial, **self.host.state_dict(), **calls)  # type: ignore[arg-type]
-        os.replace(partial, file)
+        np.savez(content, **self.host.state_dict(), **calls)  # type: ignore[arg-type]
+        write_atomically(Path(file), content.getvalue())
 
 
 def task_server(

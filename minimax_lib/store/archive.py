@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from minimax_lib.files import Forms
 from minimax_lib.store.files import copy_aside, write_atomically
 from minimax_lib.store.parameters import about_params, load_params, npz_bytes
 
@@ -38,9 +39,12 @@ def keep(folder: Path, update: int, params: Mapping[str, Any], about: Mapping[st
     return moved
 
 
-def read(path: Path) -> tuple[int, Any, dict[str, Any]]:
-    """(update, parameters [S, A, ...], what the file says of them); ValueError in one line if it cannot be read."""
-    return int(path.stem.removeprefix("update-")), load_params(path), about_params(path)
+def read(path: Path, wanted: Forms) -> tuple[int, Any, dict[str, Any]]:
+    """(update, parameters [S, A, ...], what the file says of them).
+
+    ValueError in one line if it cannot be read, or has not the parameters `wanted` (see `load_params`).
+    """
+    return int(path.stem.removeprefix("update-")), load_params(path, wanted), about_params(path)
 
 
 def _has_parameters(path: Path, params: Mapping[str, Any]) -> bool:

@@ -5,12 +5,13 @@ import dataclasses
 import functools
 import gc
 import logging
+import math
 import re
 import shutil
 import sys
 import warnings
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -21,12 +22,14 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from minimax_lib.counts import Count
+from minimax_lib.files import check_folder
 from minimax_lib.messages import one_line
 from minimax_lib.runners import hosts
 from minimax_lib.store.files import saved_updates
 from minimax_lib.store.provenance import sealed, words_of
 
 ASIDE = "damaged_checkpoints"
+MOST_MORE = 100_000_000  # bytes that a checkpoint may have beside four times those of the state
 
 
 class CheckpointError(RuntimeError):
@@ -62,16 +65,15 @@ class Checkpoints:
         self.folder = folder.absolute()
         self.config = config
         hush_failed_writes()
-        policy = ocp.checkpoint_managers.LatestN(n=keep)
-        self._manager = ocp.CheckpointManager(
-            self.folder,
-            options=ocp.CheckpointManagerOptions(
-                preservation_policy=policy,
-                create=not read_only,
-                read_only=read_only,
-                cleanup_tmp_directories=not read_only,
-            ),
-        )
+        # Only for what is written: it reads the whole folder when it is made, and the run that owns the folder may be
+        # deleting a checkpoint.
+        self._manager: ocp.CheckpointManager | None = None
+        if not read_only:
+            policy = ocp.checkpoint_managers.LatestN(n=keep)
+            options = ocp.CheckpointManagerOptions(
+                preservation_policy=policy, create=True, cleanup_tmp_directories=True
+            )
+            self._manager = ocp.CheckpointManager(self.folder, options=options)
 
     def __enter__(self) -> Self:
         return self
@@ -84,8 +86,9 @@ class Checkpoints:
                 raise
         finally:
             # Closing waits for a write that has failed, and may raise its error once more.
-            with _explained("a checkpoint could not be written"):
-                self._manager.close()
+            with self._writing():
+                if self._manager:
+                    self._manager.close()
 
     def updates(self) -> list[int]:
         """The updates of the checkpoints in the folder, oldest first. Only reading shows whether one is damaged."""
@@ -106,20 +109,23 @@ class Checkpoints:
             state=ocp.args.StandardSave(_without_empty(state)),
             integrity=ocp.args.JsonSave(sealed(words)),
         )
-        with _explained("a checkpoint could not be written"):
+        assert self._manager, "opened to be read"
+        with self._writing():
             check_space(self.folder, sum(leaf.nbytes for leaf in jax.tree.leaves(state)))
             # Forced: the run decides when to save, not orbax.
             self._manager.save(update, args=items, force=True)
 
     def check(self) -> None:
         """Raises CheckpointError if the last write has failed. Does not wait for one that is under way."""
-        with _explained("a checkpoint could not be written"):
-            self._manager.check_for_errors()
+        with self._writing():
+            if self._manager:
+                self._manager.check_for_errors()
 
     def wait(self) -> None:
         """Returns when everything is on disk. Raises CheckpointError if it could not be written."""
-        with _explained("a checkpoint could not be written"):
-            self._manager.wait_until_finished()
+        with self._writing():
+            if self._manager:
+                self._manager.wait_until_finished()
 
     def restore(self, shape: Any, only: int | None = None) -> Restored | None:
         """The newest checkpoint that is not damaged; None if there are none. `shape` (`placed`) says where arrays go.
@@ -129,15 +135,21 @@ class Checkpoints:
         """
         self.wait()
         damaged: dict[int, str] = {}
+        tried: set[int] = set()
         with _hushed():
-            update = self._newest() if only is None else only
+            update = self._newest(tried) if only is None else only
             while update >= 0:
+                tried.add(update)
                 try:
                     state, record = self._read(update, shape)
-                    return Restored(update, state, damaged, record)
+                    newer = {other: why for other, why in damaged.items() if other > update}
+                    return Restored(update, state, newer, record)
                 except Exception as error:  # whatever is wrong with this one, an earlier one may be good
                     damaged[update] = one_line(error)
-                update = self._newest(before=update) if only is None else -1
+                if only is None and hosts.largest(not (self.folder / str(update)).exists()):
+                    del damaged[update]  # the run that owns the folder has deleted it, and has saved a newer one
+                # So a newer one than the last may be there by now.
+                update = self._newest(tried) if only is None else -1
         if damaged:
             newest, why = next(iter(damaged.items()))
             raise CheckpointError(f"no checkpoint in {self.folder} can be read; that of update {newest}: {why}")
@@ -155,14 +167,18 @@ class Checkpoints:
                 shutil.move(self.folder / str(update), aside / (f"{update}-{taken}" if taken else str(update)))
         # The manager remembers what the folder held. It must look again, after everything has been moved.
         hosts.wait_for_all()
-        self._manager.reload()
+        if self._manager:
+            self._manager.reload()
         return aside
 
-    def _newest(self, before: int | None = None) -> int:
-        """The newest checkpoint that any process sees, or the newest one older than `before`; -1 if there is none."""
+    def _newest(self, tried: Collection[int]) -> int:
+        """The newest checkpoint that any process sees, but for those that were `tried`; -1 if there is none."""
         # Processes may see the folder differently. All must try the same checkpoint: else they wait for each other.
-        updates = [update for update in self.updates() if before is None or update < before]
-        return hosts.largest(max(updates, default=-1))
+        return hosts.largest(max((update for update in self.updates() if update not in tried), default=-1))
+
+    def _writing(self) -> contextlib.AbstractContextManager[None]:
+        """A block in which every error is one of writing a checkpoint, and names the folder."""
+        return _explained(f"a checkpoint could not be written: {self.folder}")
 
     def _read(self, update: int, shape: Any) -> tuple[Any, Mapping[str, Any]]:
         """(state, record)."""
@@ -172,6 +188,7 @@ class Checkpoints:
         # manager is not used for reading, since it has its own barrier. There the other processes would wait for
         # the one that failed, and would take its message from `all_or_none` for the barrier's.
         with hosts.all_or_none():
+            check_folder(checkpoint, MOST_MORE + 4 * sum(_n_bytes(leaf) for leaf in jax.tree.leaves(shape)))
             words = words_of(checkpoint)
             saved = handler.metadata(checkpoint / "state").tree
             # A count that began with a later version was 0 in all runs before.
@@ -206,6 +223,10 @@ def _without_empty(state: Any) -> Any:
 
 def _empty_where_none(leaf: jax.ShapeDtypeStruct, saved: jax.Array | None) -> jax.Array:
     return _zeros(leaf) if saved is None else saved
+
+
+def _n_bytes(leaf: jax.ShapeDtypeStruct) -> int:
+    return math.prod(leaf.shape) * leaf.dtype.itemsize
 
 
 def _zeros(leaf: jax.ShapeDtypeStruct) -> jax.Array:
@@ -250,7 +271,7 @@ def check_space(folder: Path, n_bytes: int) -> None:
     """Raises OSError if `n_bytes` do not fit. The message is clearer than that of a write that fails half way."""
     free = shutil.disk_usage(folder).free
     if free < n_bytes:
-        raise OSError(f"no space left on device: {n_bytes / 1e6:.1f} MB needed, {free / 1e6:.1f} MB free in {folder}")
+        raise OSError(f"no space left on device: {n_bytes / 1e6:.1f} MB needed, {free / 1e6:.1f} MB free")
 
 
 def fingerprint(state: Any) -> int:

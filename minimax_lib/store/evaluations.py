@@ -3,6 +3,7 @@
 import csv
 import io
 import itertools
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ import numpy as np
 from minimax_lib.config.evaluate import EvaluateSettings
 from minimax_lib.evaluation.statistics import n_worst, shares_of
 from minimax_lib.evaluation.tables import Scores, share_name
-from minimax_lib.store.files import saved_updates
+from minimax_lib.files import UnreadableFile, holds
+from minimax_lib.store.files import UnreadLines, saved_updates
+from minimax_lib.store.files import write_new as write_new_file
 from minimax_lib.store.saved import Run
 from minimax_lib.store.tables import read_table
 
@@ -33,7 +36,11 @@ def existing(settings: EvaluateSettings, run: Run, tasks: Sequence[str]) -> tupl
     names = LEVEL_MEASURES if settings.robust else MEASURES
     wanted = [(str(seed), task) for seed in run.seeds for task in tasks]
     for path in sorted(run.results.glob("*.csv")):
-        columns, table = read_table(path)
+        try:
+            columns, table = read_table(path, ("seed",))
+        except UnreadableFile as error:
+            warnings.warn(str(error), UnreadLines, stacklevel=2)
+            continue
         if (LEVELS in columns) != settings.robust or not {"seed", "task", *names, *how} <= set(columns):
             continue
         cells = {(row["seed"], row["task"]): row for row in table if all(row[name] == how[name] for name in how)}
@@ -115,12 +122,11 @@ def write_new(folder: Path, name: str, text: str) -> Path:
     for number in itertools.count(1):
         path = folder / (f"{name}.csv" if number == 1 else f"{name}-{number}.csv")
         try:
-            # Mode "x": another process may be about to make the same file.
-            with path.open("x", encoding="utf-8", newline="") as file:
-                file.write(text)
+            # It must be new: another process may be about to make the same file.
+            write_new_file(path, text)
             return path
         except FileExistsError:
             # The same evaluation gives the same text. Repeating it makes no second file.
-            if path.is_file() and path.read_text(encoding="utf-8", errors="replace") == text:
+            if holds(path, text.encode()):
                 return path
     raise AssertionError("unreachable")

@@ -1,26 +1,63 @@
 """Files that are written completely or not at all, and the list of checkpoints in a folder."""
 
 import os
+import warnings
+from collections.abc import Mapping
 from pathlib import Path
+
+from minimax_lib.files import MOST_TABLE, check_regular, naming, read_bytes
+
+MOST_NAMED = 5  # further lines in a warning
+
+
+class UnreadLines(UserWarning):
+    """Some lines of a file could not be read. One line, with the name of the file. Commands print it as it is."""
+
+
+def say_unread(path: Path, faults: Mapping[int, str]) -> None:
+    """Warns of lines of `path` that could not be read, by their numbers. Says what is wrong with the first of them."""
+    (first, why), *others = sorted(faults.items())
+    numbers = ", ".join(str(number) for number, _ in others[:MOST_NAMED])
+    hidden = f", and {len(others) - MOST_NAMED:,} more" if len(others) > MOST_NAMED else ""
+    more = f" (lines with faults too: {numbers}{hidden})" if others else ""
+    warnings.warn(f"{path}: line {first} {why}{more}", UnreadLines, stacklevel=3)
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Replaces `path` in one step: a reader sees the old content or the new one, also after a crash."""
+    """Replaces `path` in one step: a reader sees the old content or the new one, also after a crash.
+
+    OSError, with the name of the file, where it cannot be written. Then nothing is left of the new content.
+    """
     # In the same folder: a file cannot be moved in one step from one file system to another.
     partial = path.with_name(f"{path.name}.partial")
     # It must be a new file. In another user's folder, a file of this name may be a link to anywhere.
     partial.unlink(missing_ok=True)
-    with partial.open("xb") as file:
-        file.write(content.encode() if isinstance(content, str) else content)
-        file.flush()
-        # Before the new file gets its name. Otherwise a power cut could leave an empty file of that name.
-        os.fsync(file.fileno())
-    os.replace(partial, path)
+    with naming(path):
+        # The new file is on disk before it gets its name. Otherwise a power cut could leave an empty file of that name.
+        write_new(partial, content)
+        os.replace(partial, path)
+
+
+def write_new(path: Path, content: str | bytes) -> None:
+    """Writes a file that does not exist, and waits until the disk has it. FileExistsError where it does.
+
+    OSError, with the name of the file, where it cannot be written whole. Then it is not there.
+    """
+    with naming(path), path.open("xb") as file:
+        try:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
 
 
 def append_durably(path: Path, text: str) -> None:
-    """Adds `text` to the end of `path` and waits until the disk has it."""
-    with path.open("a", encoding="utf-8", newline="") as file:
+    """Adds `text` to the end of `path` and waits until the disk has it. OSError, with the name of the file, if not."""
+    if path.exists():
+        check_regular(path, path.stat(), None)  # a pipe would wait for a reader
+    with naming(path), path.open("a", encoding="utf-8", newline="") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
@@ -29,14 +66,11 @@ def append_durably(path: Path, text: str) -> None:
 def copy_aside(path: Path, folder: Path) -> Path:
     """Copies `path` into `folder`, and returns the path of the copy. If its name is taken, a number is added to it."""
     folder.mkdir(exist_ok=True)
-    content, n_taken = path.read_bytes(), 0
+    content, n_taken = read_bytes(path, MOST_TABLE), 0
     while True:
         copy = folder / (f"{path.stem}-{n_taken}{path.suffix}" if n_taken else path.name)
         try:
-            with copy.open("xb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
+            write_new(copy, content)
             return copy
         except FileExistsError:
             n_taken += 1

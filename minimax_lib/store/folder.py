@@ -15,6 +15,7 @@ import yaml
 from minimax_lib.config.files import read_yaml
 from minimax_lib.config.tree import flat
 from minimax_lib.config.values import convert
+from minimax_lib.files import MOST_TEXT, read_bytes
 from minimax_lib.registry import unknown_name
 from minimax_lib.store.files import saved_updates, write_atomically
 
@@ -82,7 +83,7 @@ class RunFolder:
                 self._check_no_stranger()
                 self.path.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(locked_folder(self.path))
-                signature = self._owner.read_text(encoding="utf-8", errors="replace") if self._owner.exists() else None
+                signature = self._signed() if self._owner.exists() else None
                 stack.enter_context(self._lock)
                 write_atomically(self._owner, self._signature)
             except (filelock.Timeout, BlockingIOError):
@@ -130,7 +131,7 @@ class RunFolder:
             raise FolderLost(f"{self.path} has been taken away while the run was under way")
         lock = Path(self._lock.lock_file)
         missing = [path.name for path in (lock, self._owner, self.config) if not path.exists()]
-        if self._owner.name not in missing and self._owner.read_text("utf-8", "replace") != self._signature:
+        if self._owner.name not in missing and self._signed() != self._signature:
             raise FolderLost(f"{self.path} has been taken over by {self._owner_name()}")
         if lock.name in missing:
             self._lock.release()
@@ -190,9 +191,13 @@ class RunFolder:
         except ValueError as error:
             raise RunRefused(f"cannot resume {self.path}: {error}") from error
 
+    def _signed(self) -> str:
+        """The signature of the process that took the folder last."""
+        return read_bytes(self._owner, MOST_TEXT).decode("utf-8", "replace")
+
     def _owner_name(self) -> str:
         with contextlib.suppress(OSError, ValueError, IndexError):
-            return f"process {int(self._owner.read_text(encoding='utf-8').split()[0])}"
+            return f"process {int(self._signed().split()[0])}"
         return "another process"
 
 
@@ -258,4 +263,4 @@ def differences(saved: dict[str, Any], given: dict[str, Any]) -> dict[str, tuple
 
 
 def _unwritable(path: Path, error: OSError) -> RunRefused:
-    return RunRefused(f"cannot write to {path}: {error.strerror or error}")
+    return RunRefused(f"cannot write to {error.filename or path}: {error.strerror or error}")

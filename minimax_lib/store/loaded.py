@@ -40,7 +40,7 @@ from minimax_lib.store.kept_levels import KeptLevels
 from minimax_lib.store.origin import Origin, read_origins
 from minimax_lib.store.parameters import save_params
 from minimax_lib.store.saved import Run, archived_params, damage, find_run, restored_state
-from minimax_lib.store.tables import read_table
+from minimax_lib.store.tables import KEYS, read_table
 from minimax_lib.trees import tree_size
 
 
@@ -200,7 +200,10 @@ class LoadedRun:
 
     @property
     def metrics(self) -> dict[str, np.ndarray]:
-        """metrics.csv by column, of all seeds: numbers, or text where a column has some; empty if there is no table."""
+        """metrics.csv by column, of all seeds: numbers, or text where a column has some; empty if there is no table.
+
+        A warning says which lines cannot be read and are left out. ValueError in one line where none can be read.
+        """
         return _columns(self._folder.metrics)
 
     @property
@@ -383,7 +386,7 @@ def _parts(tree: Any, kind: type) -> list[Any]:
 
 
 def _columns(path: Path) -> dict[str, np.ndarray]:
-    columns, rows = read_table(path)
+    columns, rows = read_table(path, KEYS)
     return {name: _column([row[name] for row in rows]) for name in columns}
 
 

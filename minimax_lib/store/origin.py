@@ -8,7 +8,8 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from minimax_lib.store.files import append_durably
+from minimax_lib.files import MOST_TEXT, read_bytes
+from minimax_lib.store.files import append_durably, say_unread
 
 PACKAGE = "minimax-ued"
 CHECKOUT = Path(__file__).parent.parent.parent  # the folder of the package, if it is used from a checkout
@@ -49,18 +50,34 @@ def begun_by_this_version(origins: Sequence[Origin]) -> bool:
 
 def record(path: Path, origin: Origin) -> None:
     """Adds a line to the file, unless its last one says the same of an earlier update."""
-    known = read_origins(path)
+    known, _ = _origins(path)
     if known and dataclasses.replace(known[-1], update=origin.update) == origin:
         return
     # A power cut may have left half a line.
-    gap = "\n" if path.exists() and path.read_bytes()[-1:] not in (b"", b"\n") else ""
+    gap = "\n" if _content(path)[-1:] not in (b"", b"\n") else ""
     append_durably(path, f"{gap}{json.dumps(dataclasses.asdict(origin))}\n")
 
 
 def read_origins(path: Path) -> list[Origin]:
-    """The lines of the file that can be read, the oldest first; none where an earlier version made the run."""
-    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-    return [origin for line in text.splitlines() if (origin := _parsed(line))]
+    """The lines of the file that can be read, the oldest first; none where an earlier version made the run.
+
+    A warning says which lines cannot be read. ValueError in one line where the file is no regular one, or too large.
+    """
+    found, unread = _origins(path)
+    if unread:
+        say_unread(path, dict.fromkeys(unread, "is no origin of a run"))
+    return found
+
+
+def _origins(path: Path) -> tuple[list[Origin], list[int]]:
+    """(the origins, the numbers of the lines that are none)."""
+    lines = _content(path).decode("utf-8", "replace").splitlines()
+    parsed = {number: _parsed(line) for number, line in enumerate(lines, start=1) if line.strip()}
+    return [one for one in parsed.values() if one], [number for number, one in parsed.items() if one is None]
+
+
+def _content(path: Path) -> bytes:
+    return read_bytes(path, MOST_TEXT) if path.exists() else b""
 
 
 def _parsed(line: str) -> Origin | None:

@@ -5,13 +5,19 @@ import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import jax
 import numpy as np
 
+from minimax_lib.files import Forms, UnreadableFile, read_arrays
+from minimax_lib.messages import shown
+from minimax_lib.store.files import write_new
+
 PREFIX = "params/"  # of the names of arrays
 ABOUT = "about"  # the name of the text
+NUMBERS = "biufc"  # kinds of types: NumPy's own numbers
+DEEPEST = 50  # groups of parameters within each other
+MOST_ABOUT = 1_000_000  # characters of it; a real one has some thousand
 
 
 def save_params(path: str | Path, params: Mapping[str, Any], about: Mapping[str, Any] | None = None) -> Path:
@@ -26,8 +32,7 @@ def save_params(path: str | Path, params: Mapping[str, Any], about: Mapping[str,
     content = npz_bytes(params, about)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("xb") as file:
-            file.write(content)
+        write_new(path, content)
     except FileExistsError:
         raise ValueError(f"{path} exists: no file is overwritten, choose another name") from None
     except OSError as error:
@@ -47,52 +52,70 @@ def named(params: Mapping[str, Any]) -> dict[str, Any]:
     """The arrays, or their shapes, by the names that they have in a file; ValueError if they cannot be in one."""
     arrays = dict(_named(params, PREFIX.rstrip("/")))
     for name, array in arrays.items():
-        if array.dtype.kind not in "biufc":
+        if array.dtype.kind not in NUMBERS:
             raise ValueError(f"{name} is of the type {array.dtype}: an .npz file has only NumPy's own numbers")
     return arrays
 
 
-def load_params(path: str | Path) -> dict[str, Any]:
+def load_params(path: str | Path, wanted: Forms | None = None) -> dict[str, Any]:
     """The parameters in an .npz file as `save_params` wrote them, as NumPy arrays.
 
-    Nothing in the file is run. ValueError in one line where it cannot be read.
+    Nothing in the file is run. ValueError in one line where it cannot be read, or where its parameters have not the
+    types and shapes `wanted` (by `named`; None: any): then none of them has been read.
     """
+
+    def fault(forms: Forms) -> str:
+        found = {name: form for name, form in forms.items() if name.startswith(PREFIX)}
+        if wanted is not None and found != dict(wanted):
+            return "does not hold the parameters of this run"
+        for name, (kind, _) in found.items():
+            if kind.kind not in NUMBERS:
+                return f"is damaged: {shown(name)} in it is of the type {kind}"
+        return _fault_in_names(found) if found else f"holds no parameters: no array in it is called {PREFIX}..."
+
     params: dict[str, Any] = {}
-    for name, array in _archive(Path(path)).items():
-        if name.startswith(PREFIX):
-            *way, last = name.removeprefix(PREFIX).split("/")
-            place = params
-            for part in way:
-                place = place.setdefault(part, {})
-            place[last] = array
-    if not params:
-        raise ValueError(f"{path} holds no parameters: no array in it is called {PREFIX}...")
+    for name, array in read_arrays(path, lambda name: name.startswith(PREFIX), fault).items():
+        *way, last = name.removeprefix(PREFIX).split("/")
+        place = params
+        for part in way:
+            place = place.setdefault(part, {})
+        place[last] = array
     return params
 
 
 def about_params(path: str | Path) -> dict[str, Any]:
-    """What the file says about its parameters; empty if it says nothing."""
-    archive = _archive(Path(path))
+    """What the file says about its parameters; empty if it says nothing. ValueError in one line as `load_params`."""
+
+    def fault(forms: Forms) -> str:
+        kind, shape = forms.get(ABOUT, (np.dtype("U1"), ()))
+        is_text = kind.kind == "U" and shape == () and kind.itemsize <= 4 * MOST_ABOUT
+        return "" if is_text else f"is damaged: {ABOUT!r} in it is {kind}{list(shape)} and no text that was written"
+
+    archive = read_arrays(path, ABOUT.__eq__, fault)
     try:
         about = json.loads(str(archive[ABOUT])) if ABOUT in archive else {}
     except (ValueError, RecursionError):
         about = None
     if not isinstance(about, dict):
-        raise ValueError(f"{path} is damaged: the text {ABOUT!r} in it is not what was written")
+        raise UnreadableFile(path, f"is damaged: the text {ABOUT!r} in it is not what was written")
     return about
 
 
-def _archive(path: Path) -> dict[str, np.ndarray]:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return dict(archive)
-    except FileNotFoundError:
-        raise ValueError(f"{path} does not exist") from None
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror or 'it is damaged'}") from None
-    # A file of another kind (numpy tries pickle on it, which is off), a single array, and a damaged archive.
-    except (ValueError, EOFError, TypeError, BadZipFile):
-        raise ValueError(f"{path} is not an .npz file of plain arrays") from None
+def forms_of(params: Any) -> dict[str, tuple[np.dtype, tuple[int, ...]]]:
+    """(type, shape) of each array, or of its shape, by the name that it has in a file."""
+    return {name: (np.dtype(x.dtype), tuple(x.shape)) for name, x in named(params).items()}
+
+
+def _fault_in_names(forms: Forms) -> str:
+    """What is wrong with the names of parameters: one cannot be an array and hold others too."""
+    for name in forms:
+        way = name.split("/")
+        if len(way) > DEEPEST:
+            return f"is damaged: {shown(name)} in it is nested too deep"
+        for i in range(1, len(way)):
+            if "/".join(way[:i]) in forms:
+                return f"is damaged: {shown('/'.join(way[:i]))} in it is an array, and holds {shown(name)} too"
+    return ""
 
 
 def _named(tree: Any, name: str) -> Iterator[tuple[str, Any]]:

@@ -11,6 +11,7 @@ from minimax_lib.agents.ppo import SCHEDULES
 from minimax_lib.config import Config, to_dict
 from minimax_lib.config.tree import Tree, flat
 from minimax_lib.config.wandb import Wandb
+from minimax_lib.files import read_json
 from minimax_lib.messages import shortened
 from minimax_lib.store.files import saved_updates
 from minimax_lib.store.folder import NO_REASONS, change, completed, differences
@@ -62,18 +63,9 @@ def sealed(words: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def words_of(checkpoint: Path) -> dict[str, Any]:
-    """What was `sealed` with the checkpoint in the folder `checkpoint`. OSError or ValueError if it is damaged."""
+    """What was `sealed` with the checkpoint in the folder `checkpoint`. ValueError if it is damaged."""
     path = checkpoint / WORDS / "metadata"  # named by orbax
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist")
-    with path.open("rb") as file:
-        text = file.read(MOST_BYTES + 1)
-    if len(text) > MOST_BYTES:
-        raise ValueError(f"{path} is too large")
-    try:
-        words = json.loads(text)
-    except RecursionError:
-        raise ValueError(f"{path} is nested too deep") from None
+    words = read_json(path, MOST_BYTES)
     if not isinstance(words, dict):
         raise ValueError(f"{path} is not what was saved")
     # Checkpoints of earlier versions have no fingerprint.
@@ -91,7 +83,7 @@ def configuration_of(checkpoints: Path, only: int | None = None) -> tuple[int, T
     for update in reversed(saved_updates(checkpoints) if only is None else [only]):
         try:
             config = words_of(checkpoints / str(update)).get("config")
-        except (OSError, ValueError):
+        except ValueError:
             continue  # damaged, as reading the whole checkpoint will report
         return update, config if isinstance(config, dict) else None
     return None

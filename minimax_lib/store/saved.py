@@ -16,7 +16,7 @@ from minimax_lib.runners.devices import whole_state
 from minimax_lib.store.archive import archived, read
 from minimax_lib.store.files import saved_updates
 from minimax_lib.store.folder import RunFolder, no_such_run
-from minimax_lib.store.parameters import about_params, named
+from minimax_lib.store.parameters import about_params, forms_of
 from minimax_lib.store.provenance import configuration_of, edited, free_settings
 
 if TYPE_CHECKING:
@@ -169,19 +169,14 @@ def archived_params(run: Run) -> tuple[int, Any]:
     from minimax_lib.store.checkpoint import CheckpointError  # slow: not before the checks
 
     assert run.archive is not None
+    shape = whole_state(make_runner(as_trained(run.config)), run.config.n_seeds, mesh_of(run.config)).students.evaluated
     try:
-        update, params, about = read(run.archive)
+        update, params, about = read(run.archive, forms_of(shape))
     except ValueError as error:
         raise CheckpointError(str(error)) from None
-    shape = whole_state(make_runner(as_trained(run.config)), run.config.n_seeds, mesh_of(run.config)).students.evaluated
-    if about.get("seeds") != list(run.seeds) or _forms(params) != _forms(shape):
+    if about.get("seeds") != list(run.seeds):
         raise CheckpointError(f"{run.archive} does not hold the parameters of this run")
     return update, params
-
-
-def _forms(params: Any) -> dict[str, tuple[Any, ...]]:
-    """(type, shape) of each array, by name."""
-    return {name: (x.dtype, x.shape) for name, x in named(params).items()}
 
 
 def damage(restored: "Restored", update: int, why: str) -> str:

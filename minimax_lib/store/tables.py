@@ -1,5 +1,6 @@
 """Tables on disk that only grow."""
 
+import contextlib
 import csv
 import dataclasses
 import io
@@ -8,10 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from minimax_lib.store.files import append_durably, copy_aside, write_atomically
+from minimax_lib.files import MOST_TABLE, UnreadableFile, opened, read_bytes
+from minimax_lib.messages import shown
+from minimax_lib.store.files import append_durably, copy_aside, say_unread, write_atomically
 
 Row = Mapping[str, Any]
 OLD_TABLES = "old_tables"
+KEYS = ("update", "seed")  # columns of the tables of a run that say what a row is of
+TEXTS = frozenset({"task", "protocol", "actions", "opponent", "player"})  # columns of text, in any table
+LONGEST_HINT = 1000  # bytes of a header that are looked at to say what may be wrong with it
 OLD_NAMES = {"task": "maze", "solved_rate": "solved"}  # what earlier versions called columns of their tables of tasks
 
 
@@ -21,8 +27,10 @@ class Table:
 
     columns: list[str]
     rows: list[dict[str, str]]
-    unread: list[str]  # a sentence for each line that is not a row
+    lines: list[int]  # the number of the line that each row stands in
+    unread: dict[int, str]  # what is wrong with each line that is not a row, by its number
     tail: dict[str, str] | None = None  # the last line, if it has no line break and is as long as a row
+    cut: int = 0  # the number of the last line, if it has no line break
 
 
 class CsvWriter:
@@ -82,7 +90,7 @@ class CsvWriter:
         # the file without its last line break. If it is later, a crash may have cut it off anywhere.
         rows = [*found.rows, *([found.tail] if found.tail else [])]
         kept = [row for row in rows if float(row[self._key]) <= last]
-        wrong = found.unread[:1]
+        wrong = [f"line {number} {why}" for number, why in list(found.unread.items())[:1]]
         if len(found.unread) > 1:
             wrong.append(f"{len(found.unread)} lines cannot be read")
         if n_rows is not None and len(kept) != n_rows:
@@ -116,15 +124,45 @@ class CsvWriter:
         return text.getvalue()
 
 
-def read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
-    """(columns, complete rows) of a CSV file, without a last line that was cut off; empty if there is no file.
+def read_table(path: Path, keys: Sequence[str] = ()) -> tuple[list[str], list[dict[str, str]]]:
+    """(columns, rows) of a CSV file that a run or an evaluation has written; empty if there is no file.
 
-    Columns that an earlier version called otherwise have today's names.
+    `keys` are columns that must hold a number: a row without one is left out, and so is a last line that was cut off.
+    Columns that an earlier version called otherwise have today's names. A warning (`UnreadLines`) says which lines are
+    left out, and where a column has what is no number. ValueError in one line where nothing can be read.
     """
-    table = parsed(path)
+    table = parsed(path, keys)
+    if table.unread and not table.columns:
+        raise UnreadableFile(path, f"cannot be read: line 1 {table.unread[1]}{_hint(path)}")
     names = {old: name for name, old in old_names(table.columns).items()}
-    rows = [{names.get(name, name): cell for name, cell in row.items()} for row in table.rows]
-    return [names.get(name, name) for name in table.columns], rows
+    columns = [names.get(name, name) for name in table.columns]
+    faults = table.unread | _no_numbers(columns, table)
+    if table.cut:
+        faults[table.cut] = "has no line break: it is left out, since it may have been cut off"
+    if faults:
+        say_unread(path, faults)
+    return columns, [{names.get(name, name): cell for name, cell in row.items()} for row in table.rows]
+
+
+def _no_numbers(columns: Sequence[str], table: Table) -> dict[int, str]:
+    """What is wrong with each row that has a cell that is no number, in a column of numbers; by the line's number."""
+    numeric = [name for name, new in zip(table.columns, columns, strict=True) if new not in TEXTS]
+    found = {}
+    for number, row in zip(table.lines, table.rows, strict=True):
+        wrong = next((name for name in numeric if row[name] and not _is_float(row[name])), None)
+        if wrong is not None:
+            found[number] = f"has {shown(row[wrong])} in column {wrong!r}, which is no number"
+    return found
+
+
+def _hint(path: Path) -> str:
+    """What may have been done to a table whose header cannot be read."""
+    with opened(path, MOST_TABLE) as file:
+        line = file.readline(LONGEST_HINT)
+    if line[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in line:
+        return " (it looks like UTF-16: save it as UTF-8)"
+    other = next((mark for mark in ";\t" if mark.encode() in line), None)
+    return f" (its cells are divided by {other!r}: save it with commas)" if other else ""
 
 
 def old_names(columns: Sequence[str]) -> dict[str, str]:
@@ -136,49 +174,59 @@ def old_names(columns: Sequence[str]) -> dict[str, str]:
 
 
 def parsed(path: Path, numbers: Sequence[str] = ()) -> Table:
-    """The content of a CSV file, whose rows have a number in each of the columns `numbers`; empty without a file."""
+    """The content of a CSV file, whose rows have a number in each of the columns `numbers`; empty without a file.
+
+    UnreadableFile where it is no regular file, or has more bytes than any table.
+    """
     if not path.exists():
-        return Table([], [], [])
+        return Table([], [], [], {})
     # The table must be readable whatever bytes a power cut has left, and with the mark that spreadsheets put first.
     # Lines are parsed one by one. Otherwise a stray quote would join all lines up to the next quote in one cell.
-    first, *lines = path.read_bytes().decode("utf-8-sig", errors="replace").split("\n")
+    first, *lines = read_bytes(path, MOST_TABLE).decode("utf-8-sig", errors="replace").split("\n")
     if not lines:
-        return Table([], [], [])  # not even the header is whole
+        return Table([], [], [], {}, cut=1 if first else 0)  # not even the header is whole
     try:
-        columns = _header(first, numbers)
+        columns, n_blank = _header(first, numbers)
     except ValueError as error:
-        return Table([], [], [f"line 1 {error}", *lines[:-1]])  # without a header, no line can be read
-    rows, unread, tail = [], [], None
-    for i, line in enumerate(lines):
+        # Without a header, no line can be read.
+        return Table([], [], [], {1: str(error)} | dict.fromkeys(range(2, len(lines) + 1), ""))
+    rows, places, tail = [], [], None
+    unread: dict[int, str] = {}
+    for number, line in enumerate(lines[:-1], start=2):
         try:
-            row = _row(line, columns, numbers)
+            row = _row(line, columns, n_blank, numbers)
         except ValueError as error:
-            if i < len(lines) - 1:
-                unread.append(f"line {i + 2} {error}")
+            unread[number] = str(error)
             continue
-        if i == len(lines) - 1:
-            tail = row
-        elif row:
+        if row:
             rows.append(row)
-    return Table(columns, rows, unread, tail)
+            places.append(number)
+    with contextlib.suppress(ValueError):
+        tail = _row(lines[-1], columns, n_blank, numbers)
+    return Table(columns, rows, places, unread, tail, cut=len(lines) + 1 if lines[-1].strip() else 0)
 
 
-def _header(line: str, numbers: Sequence[str]) -> list[str]:
-    """The names of the columns. ValueError if they are not those of the table."""
-    columns = _cells(line)
+def _header(line: str, numbers: Sequence[str]) -> tuple[list[str], int]:
+    """(the names of the columns, blank ones behind them); ValueError if they are not those of the table."""
+    columns = cells = _cells(line)
+    # A spreadsheet in which somebody has clicked beside the table saves blank columns too.
+    while columns and not columns[-1]:
+        columns = columns[:-1]
     missing = [name for name in numbers if name not in columns]
     if missing:
         raise ValueError(f"names no column {missing[0]!r}")
     if len(set(columns)) < len(columns):
         raise ValueError("names a column twice")
-    return columns
+    return columns, len(cells) - len(columns)
 
 
-def _row(line: str, columns: Sequence[str], numbers: Sequence[str]) -> dict[str, str] | None:
-    """The cells by name, None for an empty line. ValueError if the line is not a row."""
+def _row(line: str, columns: Sequence[str], n_blank: int, numbers: Sequence[str]) -> dict[str, str] | None:
+    """The cells by name, None for an empty line. ValueError if the line is not a row, up to `n_blank` blank cells."""
     if not line.strip():
         return None
     cells = _cells(line)
+    if len(columns) < len(cells) <= len(columns) + n_blank and not any(cells[len(columns) :]):
+        cells = cells[: len(columns)]
     if len(cells) != len(columns):
         raise ValueError(f"has {len(cells)} cells of {len(columns)}")
     row = dict(zip(columns, cells, strict=True))
@@ -198,10 +246,15 @@ def _cells(line: str) -> list[str]:
 
 
 def _is_number(cell: str) -> bool:
+    return _is_float(cell) and math.isfinite(float(cell))
+
+
+def _is_float(cell: str) -> bool:
     try:
-        return math.isfinite(float(cell))
+        float(cell)
     except ValueError:
         return False
+    return True
 
 
 def _size(path: Path) -> int:

@@ -26,6 +26,7 @@ from optuna.trial import FrozenTrial, TrialState
 from minimax_lib.config import Config
 from minimax_lib.config.sweep import DIGITS, MOST_TRIALS, Choices, ScoreSettings, Sweep, SweepKeys
 from minimax_lib.config.tree import to_tree
+from minimax_lib.files import MOST_TABLE, holds, naming, opened, read_bytes
 from minimax_lib.messages import one_line
 from minimax_lib.store.files import copy_aside, saved_updates, write_atomically
 from minimax_lib.sweeps.runs import NOTES, Check, SweepRun, fingerprint, refuse_same, run_of
@@ -78,8 +79,11 @@ class SweepStudy:
         self._storage: BaseStorage = InMemoryStorage()
         pruner = pruner_of(self.sweep.keys, self.example)
         if write or path.exists():
+            if path.exists():
+                with opened(path, MOST_TABLE):  # Optuna opens whatever it is
+                    pass
             try:
-                journal = JournalStorage(JournalFileBackend(str(path), lock_of(path)))  # type: ignore[arg-type]
+                journal = JournalStorage(Journal(str(path), lock_of(path)))  # type: ignore[arg-type]
                 known = [study.study_name for study in optuna.get_all_study_summaries(journal)]
             except (ValueError, LookupError, TypeError, AssertionError) as error:
                 what = f"{path} is damaged ({one_line(error)})"
@@ -297,6 +301,14 @@ def pruner_of(keys: SweepKeys, config: Config) -> BasePruner:
     return MedianPruner() if keys.pruner == "median" else NopPruner()
 
 
+class Journal(JournalFileBackend):
+    """Optuna's journal file, whose errors name the file."""
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        with naming(self._file_path):
+            super().append_logs(logs)
+
+
 def lock_of(path: Path) -> filelock.BaseFileLock:
     """The lock of the journal: one of the operating system. Optuna's own outlives a killed process for a time."""
     return filelock.FileLock(f"{path}.lock")
@@ -305,7 +317,7 @@ def lock_of(path: Path) -> filelock.BaseFileLock:
 def mend(path: Path) -> None:
     """Makes a journal that is missing. Cuts off half a line at its end: a power cut leaves one without a sign."""
     with lock_of(path):
-        text = path.read_bytes() if path.exists() else b""
+        text = read_bytes(path, MOST_TABLE) if path.exists() else b""
         if not path.exists() or text[-1:] not in (b"", b"\n"):
             write_atomically(path, text[: text.rfind(b"\n") + 1])
 
@@ -313,7 +325,7 @@ def mend(path: Path) -> None:
 def write_new(path: Path, text: str, kept: Path | None = None) -> None:
     """`path` with this text. A file with another text is copied to the folder `kept` first, if one is named."""
     if path.exists():
-        if path.read_text(encoding="utf-8", errors="replace") == text:
+        if holds(path, text.encode()):
             return
         if kept:
             copy_aside(path, kept)

@@ -5,7 +5,9 @@ import csv
 import dataclasses
 import io
 import math
+import os
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -19,8 +21,9 @@ from minimax_lib.envs.registry import make_held_out
 from minimax_lib.evaluation.held_out import tasks_of_run
 from minimax_lib.evaluation.statistics import MIN_SEEDS
 from minimax_lib.experiment.progress import duration
-from minimax_lib.store.files import write_atomically
-from minimax_lib.store.tables import read_table
+from minimax_lib.files import MOST_TABLE, UnreadableFile, opened
+from minimax_lib.store.files import UnreadLines, write_atomically
+from minimax_lib.store.tables import KEYS, read_table
 from minimax_lib.sweeps.runs import SweepRun, as_text, short_names
 from minimax_lib.sweeps.study import FINISHED, PRUNED, UNFINISHED, WAITING, SweepStudy
 
@@ -71,13 +74,13 @@ def result_of(run: SweepRun, status: tuple[str, str], settings: ScoreSettings) -
     scores = scores_of(run, settings)
     at = counted(scores, settings)
     result = Result(run, *status, scores=scores.get(at, ()), scored_at=at, n_evaluations=len(scores))
-    last = last_rows(run.folder.metrics, run.config.n_seeds)
+    last = last_rows(run.folder.metrics, run.config.n_seeds) or _readable_rows(run)[-run.config.n_seeds :]
     if not last:
         return result
     return dataclasses.replace(
         result,
-        update=int(last[-1]["update"]),
-        env_steps=sum(int(row["env_steps"]) for row in last),
+        update=int(float(last[-1]["update"])),
+        env_steps=sum(int(float(row["env_steps"])) for row in last),
         seconds=float(last[-1]["seconds"]),
         idle=max(time.time() - run.folder.metrics.stat().st_mtime, 0.0),
     )
@@ -89,9 +92,9 @@ def scores_of(run: SweepRun, settings: ScoreSettings) -> Scores:
     tasks = set(make_held_out(config.env, tasks_of_run(settings.tasks, config.runner)).names)
     seeds = range(config.seed, config.seed + config.n_seeds)
     found: dict[int, dict[int, list[float]]] = {}  # update -> seed -> a value for each task
-    columns, rows = read_table(run.folder.evaluations)
-    if not {"update", "seed", "task", settings.measure} <= set(columns):
-        return {}  # no evaluation yet, or a table that somebody has changed
+    columns, rows = _table(run.folder.evaluations, KEYS)
+    if not {"task", settings.measure} <= set(columns):
+        return {}  # no evaluation yet, or none of this measure
     for row in rows:
         with contextlib.suppress(ValueError):  # a damaged row: its evaluation is not whole
             if row["task"] in tasks and math.isfinite(value := float(row[settings.measure])):
@@ -105,6 +108,20 @@ def scores_of(run: SweepRun, settings: ScoreSettings) -> Scores:
     }
 
 
+def _table(path: Path, keys: Sequence[str]) -> tuple[list[str], list[dict[str, str]]]:
+    """As `read_table`. A table that cannot be read is a warning, and empty: the other trials have theirs."""
+    try:
+        return read_table(path, keys)
+    except UnreadableFile as error:
+        warnings.warn(str(error), UnreadLines, stacklevel=2)
+        return [], []
+
+
+def _readable_rows(run: SweepRun) -> list[dict[str, str]]:
+    """All rows of metrics.csv that can be read, where the last of them cannot. A warning says what is wrong."""
+    return _table(run.folder.metrics, (*KEYS, "env_steps", "seconds"))[1]
+
+
 def counted(scores: Scores, settings: ScoreSettings) -> int:
     """The update of the evaluation that counts; 0 if there is none."""
     # Of equally good ones, the first.
@@ -116,17 +133,17 @@ def last_rows(path: Path, n: int) -> list[dict[str, str]]:
     """The last `n` rows of metrics.csv, without reading the others; empty if there are none that can be read."""
     if not path.exists():
         return []
-    with path.open("rb") as file:
-        columns = file.readline().decode("utf-8", "replace").strip().split(",")
+    with opened(path, MOST_TABLE) as file:
+        columns = file.readline(LONGEST_ROW).decode("utf-8", "replace").strip().split(",")
         begin = file.tell()
-        file.seek(max(begin, path.stat().st_size - n * LONGEST_ROW))
+        file.seek(max(begin, os.fstat(file.fileno()).st_size - n * LONGEST_ROW))
         # The last piece is empty, or a row that is being written.
-        lines = file.read().decode("utf-8", "replace").split("\n")[:-1][-n:]
+        lines = file.read(n * LONGEST_ROW).decode("utf-8", "replace").split("\n")[:-1][-n:]
     rows = [dict(zip(columns, line.split(","), strict=False)) for line in lines]
     try:
         for row in rows:
             int(row["update"]), int(row["env_steps"]), float(row["seconds"])
-    except (KeyError, ValueError):  # somebody has changed the table: the run will say so when it goes on
+    except (KeyError, ValueError):  # somebody has changed the table
         return []
     return rows
 

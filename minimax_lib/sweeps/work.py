@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
@@ -19,8 +20,9 @@ from rich.console import Console
 
 from minimax_lib.experiment.interrupts import StopRequest
 from minimax_lib.experiment.progress import Progress, Standing, duration
+from minimax_lib.files import naming, opened
 from minimax_lib.messages import printable
-from minimax_lib.store.files import saved_updates
+from minimax_lib.store.files import UnreadLines, saved_updates
 from minimax_lib.store.folder import locked_folder
 from minimax_lib.sweeps.runs import SweepRun
 from minimax_lib.sweeps.study import FAILED, FINISHED, PRUNED, SweepStudy, write_new
@@ -28,6 +30,7 @@ from minimax_lib.sweeps.table import counted, last_rows, scores_of
 
 TRAIN = (sys.executable, "-m", "minimax_lib.commands.train")
 POLL, PLAIN_POLL = 0.2, 30.0  # seconds between two looks at the processes; between two lines where there is no terminal
+MOST_WORDS = 1_000_000  # bytes at the end of a log in which the last words of a process are looked for
 GPU_SHARE = 0.9  # of a GPU's memory, for all trials that share it
 REASONS = {signal.SIGKILL: " (too little memory?)"}
 
@@ -161,7 +164,7 @@ class Workers:
         write_new(run.file, yaml.safe_dump(run.settings(), sort_keys=False))
         slot = min(set(range(self._jobs)) - {worker.slot for worker in self._running})
         update, table = max(saved_updates(run.folder.checkpoints), default=0), modified(run.folder.metrics)
-        with run.log.open("ab") as output:
+        with naming(run.log), run.log.open("ab") as output:
             process = subprocess.Popen(
                 [*self._command, *flags_of(run)],
                 stdin=subprocess.DEVNULL,
@@ -188,7 +191,9 @@ class Workers:
             worker.stop()
 
     def _report(self, run: SweepRun) -> bool:
-        scores = scores_of(run, self.study.sweep.keys.score)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnreadLines)  # the trial may be writing a row: the table at the end says it
+            scores = scores_of(run, self.study.sweep.keys.score)
         return self.study.report(run.number, {update: float(np.mean(each)) for update, each in scores.items()})
 
     def _settle(self, number: int) -> None:
@@ -314,9 +319,9 @@ def last_words(log: Path, begins: int, status: int) -> str:
     if status < 0:
         number = signal.Signals(-status)
         return f"killed by {number.name}{REASONS.get(number, '')}"
-    with log.open("rb") as file:
-        file.seek(begins)
-        lines = [line for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
+    with opened(log, None) as file:
+        file.seek(max(begins, os.fstat(file.fileno()).st_size - MOST_WORDS))
+        lines = [line for line in file.read(MOST_WORDS).decode("utf-8", "replace").splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("error: ")]
     line = (errors or lines or [f"it said nothing, with exit status {status}"])[-1]
     return printable(line.removeprefix("error: ").strip())

@@ -1,10 +1,9 @@
 """Lists of tasks, as they are written in flags and files."""
 
-import json
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
+from minimax_lib.files import UnreadableFile, read_json
 from minimax_lib.tasks.names import number_of, numbers_by_name
 
 RANGE = re.compile(r"([0-9]+)(?:-([0-9]+))?")
@@ -29,11 +28,9 @@ def read_strata(setting: str, path: str, names: Sequence[str]) -> tuple[tuple[in
     if not path:
         raise ValueError(f"{setting} is empty: it must be a JSON file with a list of lists of tasks")
     try:
-        lists = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ValueError(f"{setting}: {path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise ValueError(f"{setting}: {path} is not JSON: {error}") from error
+        lists = read_json(path)
+    except UnreadableFile as error:
+        raise ValueError(f"{setting}: {error}") from None
     are_lists = isinstance(lists, list) and all(isinstance(stratum, list) for stratum in lists)
     if not are_lists or not all(type(task) in (int, str) for stratum in lists for task in stratum):
         raise ValueError(f"{setting}: {path} must be a list of lists of tasks, such as [[0, 1], [2]]")

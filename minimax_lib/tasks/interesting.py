@@ -1,13 +1,13 @@
 """Which tasks are interesting beside others: matrices for OMNI, from JSON files or from a function."""
 
 import dataclasses
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 
+from minimax_lib.files import read_json
 from minimax_lib.registry import unknown_name
 from minimax_lib.tasks.names import number_of, numbers_by_name
 
@@ -44,13 +44,7 @@ class Interesting:
     @classmethod
     def of_json(cls, path: str | Path, names: Sequence[str], missing: Missing = "refuse") -> "Interesting":
         """From a file {task: {other task: true or false}}. ValueError in one line if it is no such file."""
-        try:
-            table = json.loads(Path(path).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ValueError(f"{path} cannot be read: {error.strerror}") from error
-        except ValueError as error:
-            raise ValueError(f"{path} is not JSON: {error}") from error
-        return cls.of_table(table, names, missing, str(path))
+        return cls.of_table(read_json(path), names, missing, str(path))
 
     @classmethod
     def of_table(

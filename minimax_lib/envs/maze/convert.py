@@ -1,7 +1,6 @@
 """Mazes from text and from files, and back; and what is wrong with a maze. On the host."""
 
 import functools
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,11 +8,13 @@ from typing import Any
 import numpy as np
 
 from minimax_lib.envs.maze.level import Level
+from minimax_lib.files import Forms, UnreadableFile, read_arrays, read_text
 from minimax_lib.registry import unknown_name
 
 WALL, EMPTY, GOAL = "#", ".", "G"
 ARROWS = ">v<^"  # the agent, by direction
 TEXT, ARCHIVE = ".txt", ".npz"
+MOST_MAZES = 10_000  # of a file
 PARTS = ("wall_map", "agent_pos", "agent_dir", "goal_pos")  # of an archive, with a leading axis of mazes
 
 
@@ -105,13 +106,15 @@ def is_file(name: str) -> bool:
 @functools.cache
 def _mazes_of(path: Path) -> list[Level]:
     """The mazes of a file."""
-    if not path.is_file():
+    if not path.exists():
         raise ValueError(f"there is no file {str(path)!r} with mazes")
     if path.suffix not in (TEXT, ARCHIVE):
         raise ValueError(f"{str(path)!r} must end with {TEXT} (mazes as text) or {ARCHIVE} (arrays of NumPy)")
     try:
         mazes = _in_text(path) if path.suffix == TEXT else _in_archive(path)
-    except (ValueError, KeyError, zipfile.BadZipFile, OSError, EOFError) as error:
+    except UnreadableFile:
+        raise
+    except ValueError as error:
         raise ValueError(f"{str(path)!r}: {error}") from error
     for number, level in enumerate(mazes):
         wrong = fault_in(level)
@@ -123,31 +126,40 @@ def _mazes_of(path: Path) -> list[Level]:
 def _in_text(path: Path) -> list[Level]:
     """Mazes apart by empty lines."""
     blocks: list[list[str]] = [[]]
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in read_text(path).splitlines():
         if line.strip():
             blocks[-1].append(line)
         elif blocks[-1]:
             blocks.append([])
+    if len(blocks) > MOST_MAZES:
+        raise ValueError(f"it has {len(blocks):,} mazes: they must be {MOST_MAZES:,} at most")
     return [from_text(rows) for rows in blocks if rows or len(blocks) == 1]
 
 
 def _in_archive(path: Path) -> list[Level]:
     """Mazes of the arrays wall_map [N, h, w] (0 free, 1 wall), agent_pos, goal_pos [N, 2] ([x, y]), agent_dir [N]."""
-    with np.load(path, allow_pickle=False) as arrays:
-        missing = [name for name in PARTS if name not in arrays]
-        if missing:
-            raise ValueError(f"it has no array {missing[0]!r}: it needs {', '.join(PARTS)}")
-        walls, pos, facing, goal = (np.asarray(arrays[name]) for name in PARTS)
-    n = len(walls) if walls.ndim == 3 else 0
-    for name, array, shape in (("agent_pos", pos, (n, 2)), ("agent_dir", facing, (n,)), ("goal_pos", goal, (n, 2))):
-        if n == 0 or array.shape != shape or array.dtype.kind not in "iu":
-            raise ValueError(
-                f"wall_map is {list(walls.shape)} and {name} {array.dtype}{list(array.shape)}: they must be [N, h, w] "
-                f"and integers [{', '.join(['N', *map(str, shape[1:])])}]"
-            )
+    arrays = read_arrays(path, PARTS.__contains__, _fault_in_arrays)
+    walls, pos, facing, goal = (arrays[name] for name in PARTS)
     if not np.isin(walls, (0, 1)).all():
         raise ValueError("wall_map must be 0 (free) and 1 (wall)")
-    return [_level(walls[i], pos[i], facing[i], goal[i]) for i in range(n)]
+    return [_level(walls[i], pos[i], facing[i], goal[i]) for i in range(len(walls))]
+
+
+def _fault_in_arrays(forms: Forms) -> str:
+    """What is wrong with the types and shapes of the arrays of mazes; empty if nothing is."""
+    missing = [name for name in PARTS if name not in forms]
+    if missing:
+        return f"has no array {missing[0]!r}: it needs {', '.join(PARTS)}"
+    kind, walls = forms["wall_map"]
+    n = walls[0] if len(walls) == 3 and kind.kind in "biuf" else 0
+    for name, shape in (("agent_pos", (n, 2)), ("agent_dir", (n,)), ("goal_pos", (n, 2))):
+        dtype, found = forms[name]
+        if n == 0 or found != shape or dtype.kind not in "iu":
+            return (
+                f"cannot be read: wall_map is {list(walls)} and {name} {dtype}{list(found)}: they must be [N, h, w] "
+                f"and integers [{', '.join(['N', *map(str, shape[1:])])}]"
+            )
+    return f"has {n:,} mazes: they must be {MOST_MAZES:,} at most" if n > MOST_MAZES else ""
 
 
 def _level(wall_map: Any, agent_pos: Any, agent_dir: Any, goal_pos: Any) -> Level:

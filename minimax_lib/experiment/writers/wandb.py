@@ -20,6 +20,7 @@ import numpy as np
 from minimax_lib.config.wandb import Wandb
 from minimax_lib.experiment.writers.base import Row, curves_of
 from minimax_lib.extras import how_to_install
+from minimax_lib.files import MOST_TABLE, read_bytes, read_json
 from minimax_lib.messages import one_line
 from minimax_lib.store.files import copy_aside, write_atomically
 from minimax_lib.store.folder import RunFolder
@@ -128,7 +129,7 @@ class WandbWriter:
         path, ids = self._folder.path / IDS, {}
         if path.exists():
             try:
-                ids = {int(seed): str(own) for seed, own in json.loads(path.read_text(encoding="utf-8")).items()}
+                ids = {int(seed): str(own) for seed, own in read_json(path).items()}
             except (ValueError, AttributeError):
                 copy = copy_aside(path, self._folder.path / OLD_TABLES)
                 self._say(f"{path} is damaged: new W&B runs begin, and it is kept in {copy}")
@@ -268,7 +269,7 @@ def last_step(folder: Path, wandb_id: str) -> int:
     messages: Any = importlib.import_module("wandb.proto.wandb_internal_pb2")  # protobuf makes it: it has no types
     last = -1
     for path in folder.glob(f"wandb/*run-*-{wandb_id}/run-{wandb_id}.wandb"):
-        for content in log_records(path.read_bytes()):
+        for content in log_records(read_bytes(path, MOST_TABLE)):
             record = messages.Record.FromString(content)
             if record.WhichOneof("record_type") == "history":
                 last = max(last, record.history.step.num)
