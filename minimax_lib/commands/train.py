@@ -18,6 +18,7 @@ from minimax_lib.curricula.levels.sfl import SFL
 from minimax_lib.evaluation.held_out import EvalRunner
 from minimax_lib.experiment.compilation import keep_compiled_programs
 from minimax_lib.jax_settings import check_jax
+from minimax_lib.leaving import interrupted
 from minimax_lib.messages import printable
 from minimax_lib.runners.build import make_runner, mesh_of, program_of, with_runner
 from minimax_lib.runners.hosts import join, make_devices_of_cores, n_cores
@@ -48,9 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         experiment = ExperimentRunner(config, program, eval_runner)
     except ValueError as error:
         return refuse(error, argv)
-    except KeyboardInterrupt:
-        print("interrupted before the run began", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as error:
+        return interrupted(error, " before the run began")
     return experiment.run()
 
 
@@ -101,4 +101,6 @@ def doubts(config: Config) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from minimax_lib.commands import launch
+
+    sys.exit(launch.train())
