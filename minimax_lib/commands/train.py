@@ -11,6 +11,7 @@ from minimax_lib.commands.status import refuse
 from minimax_lib.config import Config, parse, to_dict
 from minimax_lib.config.files import read_yaml
 from minimax_lib.config.flags import left_behind_by
+from minimax_lib.config.paths import check_cache_folder
 from minimax_lib.config.train import AUTO
 from minimax_lib.config.tree import flat
 from minimax_lib.config.wandb import Wandb
@@ -33,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     try:
         config = parse(argv)
+        check_cache_folder(config.compilation_cache)
         # Before the checks, which count the devices: from then on their number is fixed.
         if config.distributed:
             join(config.hosts, flat(to_dict(config)))
