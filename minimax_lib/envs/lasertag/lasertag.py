@@ -169,7 +169,7 @@ class LaserTag(MultiAgentEnvironment):
     def reset(self, key: jax.Array, level: Level) -> tuple[EnvState, AgentTimeStep]:
         """The start of a game on `level`. Deterministic without `random_starts`. Outside jit, ValueError where it is no
         level."""
-        level = checked_at_reset(self, level)
+        level = checked_at_reset(self, level)  # type: ignore[arg-type]  # a level has no axis of agents
         state = begin_anywhere(key, level) if self.random_starts else begin(level)
         nothing = jnp.zeros(2, jnp.float32)
         return state, agents_opening(self.observe(state), progress=nothing, facts={"tags": nothing})
