@@ -118,13 +118,13 @@ setup(
     extras_require=EXTRAS,
     entry_points={
         "console_scripts": [
-            "minimax-train=minimax_lib.commands.train:main",
-            "minimax-evaluate=minimax_lib.commands.evaluate:main",
-            "minimax-plot=minimax_lib.commands.plot:main",
-            "minimax-draw=minimax_lib.commands.draw:main",
-            "minimax-play=minimax_lib.commands.play:main",
-            "minimax-report=minimax_lib.commands.report:main",
-            "minimax-sweep=minimax_lib.commands.sweep:main",
+            "minimax-train=minimax_lib.commands.launch:train",
+            "minimax-evaluate=minimax_lib.commands.launch:evaluate",
+            "minimax-plot=minimax_lib.commands.launch:plot",
+            "minimax-draw=minimax_lib.commands.launch:draw",
+            "minimax-play=minimax_lib.commands.launch:play",
+            "minimax-report=minimax_lib.commands.launch:report",
+            "minimax-sweep=minimax_lib.commands.launch:sweep",
         ]
     },
 )

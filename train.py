@@ -2,7 +2,7 @@
 
 import sys
 
-from minimax_lib.commands.train import main
+from minimax_lib.commands.launch import train
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(train())

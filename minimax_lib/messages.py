@@ -45,6 +45,11 @@ def printable(message: str) -> str:
     return "".join(c if is_plain(c) else repr(c)[1:-1] for c in shortened(message))
 
 
+def is_invisible(text: str) -> bool:
+    """Whether nothing of `text` can be seen: it is empty, or blanks and marks without a width."""
+    return not any(character.isprintable() and not character.isspace() for character in text)
+
+
 def is_plain(text: str) -> bool:
     """Whether `text` can stand in one line, as a name or a path."""
     return not any(unicodedata.category(character) in UNPRINTABLE for character in text)

@@ -22,7 +22,7 @@ def unknown_name(
     allowed = list(allowed)
     # A comparison takes longer for a longer name. Of a very long one, the beginning is enough.
     wanted = shortened(str(name), 200).lower()
-    near = list(allowed if near is None else near)
+    near = [other for other in (allowed if near is None else near) if other != str(name)]
     # The name dr may mean maze/dr. Of several such paths the shortest is meant, and of these the first. Whole names
     # come last, so that they win over the end of another.
     backwards = near[::-1]
@@ -30,7 +30,8 @@ def unknown_name(
     folded = {a.rpartition("/")[2].lower(): a for a in by_depth} | {a.lower(): a for a in near}
     nearest = [] if meant else difflib.get_close_matches(wanted, folded, n=1, cutoff=0.5)
     meant = folded[nearest[0]] if nearest else meant
-    hint = f" (did you mean {meant!r}?)" if meant else ""
+    # What was typed is no suggestion.
+    hint = f" (did you mean {meant!r}?)" if meant and meant != str(name) else ""
     return ValueError(f"unknown {kind} {shown(str(name))}: {_choice(allowed, wanted)}{hint}")
 
 

@@ -12,6 +12,12 @@ def tree_size(tree: Any) -> int:
     return int(jax.tree.leaves(tree)[0].shape[0])
 
 
+def parts_of(tree: Any, kind: type) -> list[Any]:
+    """The parts of a tree that are of the type `kind`."""
+    found = jax.tree.leaves(tree, is_leaf=lambda part: isinstance(part, kind))
+    return [part for part in found if isinstance(part, kind)]
+
+
 def zeros(shapes: Any) -> Any:
     """Zeros in the shapes of a tree of `ShapeDtypeStruct`. For random keys, keys made of zeros."""
 

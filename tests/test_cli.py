@@ -231,7 +231,7 @@ def test_bad_flags_are_one_line_and_status_2(words, message, capsys, elsewhere):
         ("n_seeds: 1.5", "n_seeds is 1.5: it must be an integer"),
         ("n_seeds: '2'", "n_seeds is '2': it must be an integer"),
         ("env: {name: Maze}", "unknown environment 'Maze': choose from AMaze* (did you mean 'AMaze'?)"),
-        ("env:", "env is None: it is a group of settings, as in env.SETTING"),
+        ("env:", "env is without a value: it is a group of settings, as in env.SETTING"),
         ("- seed", "config file 'bad.yaml' holds ['seed']: it must hold settings, as in 'seed: 1'"),
         ("seed: 1\nenv: {", "config file 'bad.yaml' is not YAML: line 2, column 7: *"),
         ("seed: 1\nseed: 2", "config file 'bad.yaml' is not YAML: line 1, column 1: 'seed' occurs twice"),

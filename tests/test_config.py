@@ -86,7 +86,7 @@ def test_values_take_the_declared_type(hint, value, expected):
         (float, [1.0], "x is [1.0]: it must be a number"),
         (bool, 1, "x is 1: it must be true or false"),
         (bool, Words(("maybe",)), "x is 'maybe': it must be true or false"),
-        (str, 7, "x is 7: it must be text"),
+        (str, 7, "x is 7: it must be text (in a file, put it in quotes)"),
         (float | None, "no", "x is 'no': it must be a number or none"),
         (tuple[int, ...], Words(("1", "b")), "x is '1 b': it must be a list of an integer"),
         (tuple[str, ...], "abc", "x is 'abc': it must be a list of text"),
@@ -381,7 +381,7 @@ def test_the_environment_is_chosen_by_name_in_python():
         ({"eval": "all"}, "eval is 'all': it must be settings of the class Evaluation"),
         ({"n_updates": "3"}, "n_updates is '3': it must be an integer"),
         ({"seed": 1.0}, "seed is 1.0: it must be an integer"),
-        ({"log_dir": None}, "log_dir is None: it must be text"),
+        ({"log_dir": None}, "log_dir is None: it must be text .*"),
         ({"plugins": "mine"}, "plugins is 'mine': it must be a list of text"),
     ],
 )

@@ -19,7 +19,7 @@ SOURCES = {
     for path in sorted(PACKAGE.rglob("*.py"))
 }
 LAYERS = [  # each may import itself and what stands before it; the longest prefix counts
-    ["messages", "extras", "files", "moved", "registry", "settings", "trees"],
+    ["output", "leaving", "messages", "extras", "files", "moved", "registry", "settings", "trees"],
     ["counts", "axes", "loops", "jax_settings", "priorities"],
     ["envs"],
     ["agents.base", "gae", "playing", "reward_normalization", "models"],

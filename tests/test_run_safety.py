@@ -110,7 +110,14 @@ def test_killed_at_the_worst_moment_and_resumed_it_is_the_same_run(runs, whole, 
     assert_same_run(runs.folder / name, whole)
 
 
-@pytest.mark.parametrize(("name", "status"), [pytest.param("SIGINT", 130, marks=pytest.mark.deep), ("SIGTERM", 143)])
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [
+        pytest.param("SIGINT", 130, marks=pytest.mark.deep),
+        ("SIGTERM", 143),
+        pytest.param("SIGHUP", 129, marks=pytest.mark.deep),
+    ],
+)
 def test_a_signal_saves_and_leaves_and_the_resumed_run_is_the_same(runs, whole, name, status):
     """At update 10, where no checkpoint is due."""
     slow = {"program": {"seconds": 0.01}}

@@ -23,6 +23,7 @@ import pytest
 import yaml
 from saved_tables import READ, SAID
 
+from minimax_lib.commands import sweep as commands
 from minimax_lib.commands.sweep import main
 from minimax_lib.config import to_dict
 from minimax_lib.config.files import read_yaml
@@ -547,7 +548,7 @@ def test_a_sweep_that_is_killed_goes_on_where_it_was(capsys):
     process.wait()
     known = journal()
     assert [state for state, *_ in known] == ["RUNNING"] * 2
-    assert sweep(**asked) == 0
+    assert sweep(**asked) == 1
     assert capsys.readouterr().out.count("is trained by another process") == 2
     for *_, orphan in starts():
         os.kill(orphan, signal.SIGKILL)
@@ -644,11 +645,34 @@ def test_trials_share_the_memory_of_a_gpu(monkeypatch):
 def test_several_processes_may_work_on_one_sweep(capsys):
     run = opened(vary=LRS).run(2)
     with filelock.FileLock(run.lock().lock_file):
-        assert sweep(vary=LRS) == 0
-    assert f"trial 2 ({run.name}) is trained by another process" in capsys.readouterr().out
+        assert sweep(vary=LRS) == 1  # not all are finished
+    printed = capsys.readouterr().out
+    assert f"trial 2 ({run.name}) is trained by another process" in printed
+    assert "not finished: trial 2, which another process trains" in printed
     assert [lr for lr, _ in started()] == [0.01, 0.03]
     assert sweep(vary=LRS) == 0
     assert [lr for lr, _ in started()] == [0.01, 0.03, 0.02]
+
+
+def test_a_trial_that_another_process_has_finished_by_the_end_is_finished(monkeypatch):
+    run, show_table = opened(vary=LRS).run(2), commands.show_table
+
+    def finished_elsewhere(study, console):
+        (run.folder.checkpoints / "20").mkdir(parents=True)
+        return show_table(study, console)
+
+    monkeypatch.setattr(commands, "show_table", finished_elsewhere)
+    with filelock.FileLock(run.lock().lock_file):
+        assert sweep(vary=LRS) == 0
+
+
+def test_the_time_that_is_left_is_not_said_when_it_has_run_out():
+    study = opened(vary=LRS)
+    workers = work.Workers(study, study.numbers)
+    workers._pace = (10, 5.0)
+    assert workers._standing(10, 6.0).seconds_left == 29.0  # 60 updates are left, at half a second each
+    assert math.isnan(workers._standing(10, 36.0).seconds_left)
+    assert "left" not in str(workers._standing(10, 36.0))
 
 
 def test_what_another_process_has_done_in_the_meantime_is_not_done_again(capsys, monkeypatch):
@@ -712,6 +736,7 @@ from pathlib import Path
 from minimax_lib.envs.registry import make_held_out
 from minimax_lib.evaluation.held_out import tasks_of_run
 from minimax_lib.sweeps import work
+
 from minimax_lib.commands.sweep import main
 work.POLL = 0.02
 def strike(numbers):
@@ -741,8 +766,9 @@ def test_signals_save_the_trials_and_a_second_one_always_works():
     write(vary=LRS)
     done = subprocess.run([sys.executable, "-c", DRIVER], capture_output=True, text=True, timeout=100, env=ENV)
     statuses = [line for line in done.stdout.splitlines() if line.endswith(("True", "False"))]
-    assert statuses == ["130 True", "143 True", "143 True", "130 True", "130 True"], done.stderr
-    assert "stopped, what was trained is saved; the same command goes on with runs/sweeps/hang2" in done.stderr
+    assert statuses == ["130 True", "143 True", "129 True", "130 True", "130 True"], done.stderr
+    assert "ended by SIGTERM; the same command goes on with runs/sweeps/hang15" in done.stderr
+    assert "what was trained is saved" not in done.stderr
     assert done.stdout.count("interrupted: the newest checkpoint is that of update 10") == 3
     assert done.stdout.count("interrupted: there is no checkpoint yet") == 1
     # Of each sweep, the first trial was finished and the third never began. An interrupted one is not a failure.
@@ -769,10 +795,10 @@ def test_a_slurm_script_runs_one_trial_a_task(here, monkeypatch, capsys):
     elsewhere.mkdir()
     env = os.environ | {"SLURM_ARRAY_TASK_ID": "3"}
     ran = subprocess.run(["bash", "../out.sh"], cwd=elsewhere, env=env, capture_output=True, text=True, check=True)
-    words = ["-m", "minimax_lib.commands.sweep", "toy.yaml", "--settings.n_updates", "40"]
+    words = ["-m", "minimax_lib.commands.launch", "sweep", "toy.yaml", "--settings.n_updates", "40"]
     words += ["--name", "a b", "--trial", "3"]
     assert ran.stdout.splitlines() == [str(here), *words]
-    assert parse(words[2:])[0].trial == 3
+    assert parse(words[3:])[0].trial == 3
     assert not Path("runs").exists()
     assert "sbatch out.sh" in capsys.readouterr().out
 

@@ -212,4 +212,6 @@ BY_CHECKPOINT = {
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from minimax_lib.commands import launch
+
+    sys.exit(launch.draw())

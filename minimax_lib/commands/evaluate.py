@@ -39,6 +39,7 @@ from minimax_lib.experiment.hardware import say_hardware
 from minimax_lib.experiment.meeting_plan import planned
 from minimax_lib.experiment.meetings import meet
 from minimax_lib.jax_settings import check_jax
+from minimax_lib.leaving import interrupted
 from minimax_lib.runners.build import make_agent
 from minimax_lib.runners.memory import check_level_memory, check_task_memory
 from minimax_lib.store.evaluations import (
@@ -96,9 +97,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (CheckpointError, OSError, *XLA_ERRORS) as error:
         print(f"error: {evaluation_failure(error, settings.episodes)}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as error:
+        return interrupted(error)
     return 0
 
 
@@ -373,4 +373,6 @@ def print_tables(settings: EvaluateSettings, scores: Scores, console: Console) -
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from minimax_lib.commands import launch
+
+    sys.exit(launch.evaluate())

@@ -393,4 +393,6 @@ def check_playable(env: Environment) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from minimax_lib.commands import launch
+
+    sys.exit(launch.play())

@@ -184,4 +184,6 @@ def write(request: Prepared) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from minimax_lib.commands import launch
+
+    sys.exit(launch.plot())

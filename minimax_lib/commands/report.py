@@ -128,4 +128,6 @@ def parts(settings: ReportSettings, groups: Sequence[Group]) -> "Iterator[tuple[
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from minimax_lib.commands import launch
+
+    sys.exit(launch.report())

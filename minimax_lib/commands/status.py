@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from minimax_lib.config.words import as_typed
+from minimax_lib.leaving import interrupted
 from minimax_lib.messages import one_line, printable
 
 Request = TypeVar("Request")
@@ -44,12 +45,12 @@ def carried_out(
         request = prepare(sys.argv[1:] if argv is None else argv)
     except ValueError as error:
         return refuse(error, argv)
-    except KeyboardInterrupt:
-        return interrupted()
+    except KeyboardInterrupt as error:
+        return interrupted(error)
     try:
         return work(request)
-    except KeyboardInterrupt:
-        return interrupted()
+    except KeyboardInterrupt as error:
+        return interrupted(error)
     except _failures() as error:  # the types are asked for only when something has failed
         print(f"error: {printable(failure(error))}", file=sys.stderr)
         return 1
@@ -91,12 +92,6 @@ def failure(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.filename}: {error.strerror}"
     return one_line(error)
-
-
-def interrupted() -> int:
-    """Says so; the exit status."""
-    print("interrupted", file=sys.stderr)
-    return 130
 
 
 def nothing_drawn() -> int:

@@ -15,8 +15,8 @@ from rich.text import Text
 from minimax_lib.commands.status import plain_warnings, refuse
 from minimax_lib.config.sweep import read_sweep
 from minimax_lib.config.sweep_command import Command, parse
-from minimax_lib.experiment.interrupts import exit_status
 from minimax_lib.extras import check_installed
+from minimax_lib.leaving import Interrupted, interrupted
 from minimax_lib.messages import one_line, printable, shown
 from minimax_lib.store.files import write_new
 from minimax_lib.sweeps.runs import NOTES, check_of
@@ -40,7 +40,9 @@ exec {command} --trial "$SLURM_ARRAY_TASK_ID"
 
 @plain_warnings()
 def main(argv: Sequence[str] | None = None, train: Sequence[str] = ()) -> int:
-    """The exit status: 0 if all is finished, 1 if a trial failed, 2 for bad input, 130 or 143 on a signal.
+    """The exit status: 0 if all is finished, 2 for bad input, 130, 143 or 129 on a signal.
+
+    It is 1 if a trial failed, or is not finished because another process trains it.
 
     Every trial is checked before the first one starts. `train` is the training command, if it is another one.
     """
@@ -58,9 +60,8 @@ def main(argv: Sequence[str] | None = None, train: Sequence[str] = ()) -> int:
             raise ValueError(f"cannot open {what}: {error.strerror or error}") from None
     except ValueError as error:
         return refuse(error)
-    except KeyboardInterrupt:
-        print("interrupted before the sweep began", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as error:
+        return interrupted(error, " before the sweep began")
     runs = [run for run in map(study.run, study.numbers) if run]
     for line in dict.fromkeys(line for run in runs for line in run.left_behind):
         print(f"warning: {printable(line)}", file=sys.stderr)
@@ -77,9 +78,8 @@ def main(argv: Sequence[str] | None = None, train: Sequence[str] = ()) -> int:
     except OSError as error:
         print(f"error: {printable(one_line(error))}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print(f"interrupted; the same command goes on with {study.folder}", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as error:
+        return interrupted(error, f"; the same command goes on with {study.folder}")
 
 
 def leave_accelerator_alone() -> None:
@@ -128,13 +128,15 @@ def train_all(
     workers = Workers(study, numbers, min(command.jobs, len(numbers)), train or TRAIN)
     signal = workers.work(console)
     if signal:
-        stopped = f"{signal.name}: stopped, what was trained is saved"
-        print(f"{stopped}; the same command goes on with {study.folder}", file=sys.stderr)
-        return exit_status(signal)
+        # What is saved of each trial has been said.
+        return interrupted(Interrupted(signal), f"; the same command goes on with {study.folder}")
     show_table(study, console)
-    if workers.elsewhere:
-        say(console, f"{len(workers.elsewhere)} trials are trained by another process: --table shows them later")
-    return 1 if workers.failed else 0
+    elsewhere = workers.unfinished_elsewhere()
+    if elsewhere:
+        trials = f"trial{'s' if len(elsewhere) > 1 else ''} {', '.join(map(str, elsewhere[:MOST_NAMED]))}"
+        more = f" and {len(elsewhere) - MOST_NAMED} more" if elsewhere[MOST_NAMED:] else ""
+        say(console, f"not finished: {trials}{more}, which another process trains; --table shows them later")
+    return 1 if workers.failed or elsewhere else 0
 
 
 def show_trials(study: "SweepStudy", console: Console) -> int:
@@ -199,7 +201,7 @@ def write_script(path: Path, study: "SweepStudy", words: Sequence[str], console:
     # Without what asks for the script.
     at = next(i for i, word in enumerate(words) if word.partition("=")[0] == "--slurm")
     kept = [*words[:at], *words[at + (1 if "=" in words[at] else 2) :]]
-    command = shlex.join([sys.executable, "-m", "minimax_lib.commands.sweep", *kept])
+    command = shlex.join([sys.executable, "-m", "minimax_lib.commands.launch", "sweep", *kept])
     text = SLURM.format(
         # A job's name is one word.
         name=re.sub(r"\W+", "_", study.folder.name),
@@ -219,4 +221,6 @@ def say(console: Console, line: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from minimax_lib.commands import launch
+
+    sys.exit(launch.sweep())

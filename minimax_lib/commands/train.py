@@ -11,6 +11,7 @@ from minimax_lib.commands.status import refuse
 from minimax_lib.config import Config, parse, to_dict
 from minimax_lib.config.files import read_yaml
 from minimax_lib.config.flags import left_behind_by
+from minimax_lib.config.paths import check_cache_folder
 from minimax_lib.config.train import AUTO
 from minimax_lib.config.tree import flat
 from minimax_lib.config.wandb import Wandb
@@ -18,6 +19,7 @@ from minimax_lib.curricula.levels.sfl import SFLMethod
 from minimax_lib.evaluation.held_out import EvalRunner
 from minimax_lib.experiment.compilation import keep_compiled_programs
 from minimax_lib.jax_settings import check_jax
+from minimax_lib.leaving import interrupted
 from minimax_lib.messages import printable
 from minimax_lib.runners.build import make_runner, mesh_of, program_of, with_runner
 from minimax_lib.runners.hosts import join, make_devices_of_cores, n_cores
@@ -32,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     try:
         config = parse(argv)
+        check_cache_folder(config.compilation_cache)
         # Before the checks, which count the devices: from then on their number is fixed.
         if config.distributed:
             join(config.hosts, flat(to_dict(config)))
@@ -48,9 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         experiment = ExperimentRunner(config, program, eval_runner)
     except ValueError as error:
         return refuse(error, argv)
-    except KeyboardInterrupt:
-        print("interrupted before the run began", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as error:
+        return interrupted(error, " before the run began")
     return experiment.run()
 
 
@@ -104,4 +106,6 @@ def doubts(config: Config) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from minimax_lib.commands import launch
+
+    sys.exit(launch.train())

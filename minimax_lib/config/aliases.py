@@ -1,5 +1,8 @@
 """Names of settings in other libraries (minimax, JaxUED, dcd, Stable-Baselines3): users may type them from habit."""
 
+from collections.abc import Mapping
+from typing import Any
+
 NAMES_ELSEWHERE = {
     "env": ("env_name", "env_id"),
     "runner": ("train_runner", "ued_algo", "algo", "curriculum"),
@@ -30,6 +33,21 @@ NAMES_ELSEWHERE = {
     "eval.tasks": ("test_env_names", "eval_levels"),
     "eval.n_episodes": ("n_eval_episodes", "eval_num_attempts", "test_n_episodes"),
 }
+ELSEWHERE = {other: setting for setting, others in NAMES_ELSEWHERE.items() for other in others}
+FEW = 3  # names of another library's, which one has by no accident; and as many are shown
+
+
+def settings_elsewhere(tree: Mapping[Any, Any]) -> list[str] | None:
+    """What a few settings of another library's file are called here; None where it is none.
+
+    minimax's and dcd's files (JSON) hold them under `args`.
+    """
+    inner = tree.get("args")
+    names = inner if isinstance(inner, Mapping) else tree
+    found = [f"{name} is {ELSEWHERE[name]}" for name in names if isinstance(name, str) and name in ELSEWHERE]
+    return found[:FEW] if names is inner or len(found) >= FEW else None
+
+
 # Our own names too: gamma is found in whatever group it was looked for.
 SETTING_OF = {
     other: setting for setting, others in NAMES_ELSEWHERE.items() for other in (*others, setting.rpartition(".")[2])

@@ -6,7 +6,7 @@ from typing import NoReturn
 
 from minimax_lib.config.common import Explained, check_names, check_out_folder, check_run_folders
 from minimax_lib.config.help import Flag, sections, show_flags
-from minimax_lib.config.paths import check_cache
+from minimax_lib.config.paths import check_cache_folder
 from minimax_lib.config.tree import build
 from minimax_lib.config.words import runs_and_flags
 from minimax_lib.messages import shown
@@ -68,7 +68,7 @@ class DrawSettings(Explained):
         check_out_folder(self.out, "pictures")
         check_names("what", self.what, tuple(WHAT))
         check_names("format", self.format, FORMATS)
-        check_cache(self.compilation_cache)
+        check_cache_folder(self.compilation_cache)
         self._check_checkpoints()
         for name in ("n_levels", "columns"):
             if getattr(self, name) < 1:

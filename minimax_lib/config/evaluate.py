@@ -7,7 +7,7 @@ from typing import Literal, NoReturn
 
 from minimax_lib.config.common import Grouped, with_underscores
 from minimax_lib.config.help import Flag, sections, show_flags
-from minimax_lib.config.paths import check_cache, check_path
+from minimax_lib.config.paths import check_cache_folder, check_path
 from minimax_lib.config.tree import Tree, build
 from minimax_lib.config.words import runs_and_flags
 from minimax_lib.evaluation.held_out import Evaluation
@@ -98,7 +98,7 @@ class EvaluateSettings(Grouped):
         check_path("out", self.out)
         if not self.out.endswith(".csv"):
             raise ValueError(f"out is {shown(self.out)}: it must end with .csv")
-        check_cache(self.compilation_cache)
+        check_cache_folder(self.compilation_cache)
         for name in ("n_levels", "n_episodes", "most_steps"):
             value = getattr(self, name)
             if value is not None and value < 1:

@@ -3,7 +3,6 @@
 import ast
 import dataclasses
 import inspect
-import io
 import itertools
 import os
 import shutil
@@ -151,10 +150,5 @@ def show_flags(usage: str, parts: Sequence[FlagGroup]) -> NoReturn:
 
 def show(lines: Sequence[str]) -> NoReturn:
     """Prints lines, and exits."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal that has no such letter
-    try:
-        print("\n".join(lines), flush=True)
-    except BrokenPipeError:  # --help | head
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    print("\n".join(lines), flush=True)
     raise SystemExit(0)

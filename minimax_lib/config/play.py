@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NoReturn
 from minimax_lib.config.common import Explained
 from minimax_lib.config.flags import put
 from minimax_lib.config.help import Flag, sections, show_flags
-from minimax_lib.config.paths import check_cache, check_path
+from minimax_lib.config.paths import check_cache_folder, check_path
 from minimax_lib.config.train import import_plugins
 from minimax_lib.config.tree import Tree, build
 from minimax_lib.config.values import MAX_INTEGER, convert
@@ -48,7 +48,7 @@ class PlaySettings(Explained):
 
     def __post_init__(self) -> None:
         check_path("run", self.run)
-        check_cache(self.compilation_cache)
+        check_cache_folder(self.compilation_cache)
         if not 0 < self.speed <= 1000:
             raise ValueError(f"speed is {self.speed}: it must be positive, and at most 1000")
         if not 0 <= self.seed <= MAX_INTEGER:

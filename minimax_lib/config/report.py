@@ -7,7 +7,7 @@ from typing import Literal, NoReturn
 
 from minimax_lib.config.common import Grouped, with_underscores
 from minimax_lib.config.help import Flag, sections, show_flags
-from minimax_lib.config.paths import check_cache, check_path
+from minimax_lib.config.paths import check_cache_folder, check_path
 from minimax_lib.config.tree import build
 from minimax_lib.config.words import runs_and_flags
 from minimax_lib.messages import shown
@@ -49,7 +49,7 @@ class ReportSettings(Grouped):
     def __post_init__(self) -> None:
         self.check_runs("minimax-report")
         self._check_out()
-        check_cache(self.compilation_cache)
+        check_cache_folder(self.compilation_cache)
         for name, least in (("n_levels", 0), ("n_checkpoints", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be at least {least}")

@@ -13,6 +13,7 @@ from minimax_lib.config.paths import check_path
 from minimax_lib.config.runs import merged
 from minimax_lib.config.shipped import located, shipped_sweeps
 from minimax_lib.config.tree import NAME, Tree, build, flat, overlay, setting_hints, to_tree
+from minimax_lib.config.values import Plain
 from minimax_lib.messages import is_plain, shown
 from minimax_lib.registry import unknown_name
 
@@ -206,7 +207,7 @@ def sweep_of(tree: Tree) -> Sweep:
 
 
 def _mapping(value: Any, key: str) -> dict[Any, Any]:
-    if value is None:
+    if value is None or value == Plain():
         return {}
     if not isinstance(value, dict):
         raise ValueError(f"{key} is {shown(value)}: it must hold settings, as in {key}: {{ppo.lr: ...}}")

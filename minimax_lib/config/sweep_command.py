@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 
 import yaml
 
+from minimax_lib.config.files import Loader
 from minimax_lib.config.help import Flag, sections, show_flags
 from minimax_lib.config.paths import check_path
 from minimax_lib.config.shipped import shipped_sweeps
@@ -91,7 +92,9 @@ def parse(words: Sequence[str]) -> tuple[Command, str, Tree]:
 
 
 def _of_words(key: str, words: Words) -> Any:
-    """What words on the command line would be in the file."""
+    """What words on the command line would be in the file; of the sweep's own keys, the words."""
+    if key in setting_hints(SweepKeys):
+        return words
     values = [_plain(word) for word in words]
     if key == "vary" and not (len(values) == 1 and isinstance(values[0], dict)):
         return values
@@ -100,7 +103,7 @@ def _of_words(key: str, words: Words) -> Any:
 
 def _plain(word: str) -> Any:
     try:
-        return yaml.safe_load(word)
+        return yaml.load(word, Loader)
     except (yaml.YAMLError, ValueError):
         return word
 

@@ -7,10 +7,11 @@ metadata SHORT is what a bare value of its group sets: `wandb: offline` is `wand
 """
 
 import dataclasses
+import re
 from typing import Annotated, Any, get_args, get_type_hints
 
 from minimax_lib.config.aliases import SETTING_OF
-from minimax_lib.config.values import Words, convert, plain
+from minimax_lib.config.values import Plain, Words, convert, plain
 from minimax_lib.messages import shown
 from minimax_lib.registry import Registry, unknown_name
 
@@ -110,7 +111,8 @@ def left_behind(below: Tree, above: Tree, now: Tree, path: str = "") -> list[str
 
 def as_group(value: Any) -> Any:
     """`value`, with a bare name (or true, false) as the group `{name: value}`."""
-    return {NAME: value} if isinstance(value, str | Words | bool) else value
+    is_empty = value == Plain()  # `env:` in a file, and nothing behind it
+    return {NAME: value} if isinstance(value, str | Words | bool) and not is_empty else value
 
 
 def build(cls: type, tree: Tree, path: str = "", default: Any = None, registry: Registry[Any] | None = None) -> Any:
@@ -130,7 +132,7 @@ def build(cls: type, tree: Tree, path: str = "", default: Any = None, registry: 
     try:
         settings = cls(**values)
     except ValueError as error:
-        raise ValueError(in_full(str(error), path)) from None
+        raise ValueError(_blaming_the_given(in_full(str(error), path), path, tree, values)) from None
     for name, value in tree.items():
         if name not in hints and name not in RETIRED and not _is_constant(cls, name, value, path):
             raise _unknown_setting(name, path, settings, registry)
@@ -157,6 +159,16 @@ def in_full(message: str, path: str) -> str:
         known = ".".join(parts[i:])
         if message.startswith(known):
             return path + message.removeprefix(known)
+    return message
+
+
+def _blaming_the_given(message: str, path: str, given: Tree, values: dict[str, Any]) -> str:
+    """A message about two settings, of which it blames one that nobody has given, with the given one before it."""
+    subject = re.match(r"(?:\w+\.)*(\w+)(?: is |=)", message)
+    if subject and subject[1] in values and subject[1] not in given:
+        for name in given:
+            if name in values and re.search(rf"(?<!\w){re.escape(name)}(=|, which is |,? -?\d)", message):
+                return f"{path}{name} is {shown(values[name])}: {message}"
     return message
 
 
@@ -281,6 +293,12 @@ def _unknown_setting(name: str, path: str, settings: Any, registry: Registry[Any
         group, chosen = path.removesuffix("."), registry.name_of(type(settings))
         return ValueError(
             f"{path}{name} is not a setting of {chosen}; it belongs to {', '.join(owners)}: choose one with --{group}"
+        )
+    group, dot, rest = name.partition(".") if isinstance(name, str) else (name, "", "")
+    if dot and group in setting_hints(type(settings)):
+        raise ValueError(
+            f"unknown setting {shown(f'{path}{name}')}: in a file, the settings of a group stand under its name, "
+            f"as {shown(f'{group}: {{{rest}: ...}}')}"
         )
     siblings = [f"{path}{sibling}" for sibling in setting_hints(type(settings))]
     known = [*siblings, *flat(to_tree(settings), path)]

@@ -1,7 +1,9 @@
 """Turns what a YAML file or a flag says into a value of the type that a setting declares."""
 
 import math
+import re
 from collections.abc import Callable
+from datetime import date
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -19,6 +21,16 @@ class Words(tuple[str, ...]):
         return repr(" ".join(self)) if self else "without a value"
 
 
+class Plain(str):
+    """The text of a value in a YAML file that YAML 1.1 reads otherwise than a flag is read: 007, 1:30, no, 2026-11-25.
+
+    It is read as a flag is. Where text is meant, it must be put in quotes. (But `none` is text to YAML, too.)
+    """
+
+    def __repr__(self) -> str:
+        return repr(str(self)) if self else "without a value"
+
+
 class Misfit(Exception):
     """The value is not of the type. The message says what it must be, where that is more than the type."""
 
@@ -34,7 +46,18 @@ def convert(value: Any, hint: Any, path: str) -> Any:
     except Misfit as misfit:
         if get_origin(hint) is Literal:
             raise unknown_name(path, plain(value), map(str, get_args(hint))) from None
-        raise ValueError(f"{path} is {shown(value)}: it must be {str(misfit) or describe(hint)}") from None
+        quotes = " (in a file, put it in quotes)" if needs_quotes(value, hint) else ""
+        raise ValueError(f"{path} is {shown(value)}: it must be {str(misfit) or describe(hint)}{quotes}") from None
+
+
+def needs_quotes(value: Any, hint: Any) -> bool:
+    """Whether `value`, or an item of it, is of a file, is no text, and would fit the type `hint` as text."""
+    arguments = get_args(hint)
+    if get_origin(hint) is tuple:
+        return isinstance(value, list) and any(needs_quotes(item, arguments[0]) for item in value)
+    if arguments and get_origin(hint) is not Literal:
+        return any(needs_quotes(value, argument) for argument in arguments)
+    return hint is str and isinstance(value, Plain | bool | int | float | date | None)
 
 
 def plain(value: Any) -> Any:
@@ -66,6 +89,10 @@ def _fit(value: Any, hint: Any) -> Any:
         return _tuple(value, arguments)
     if origin is Annotated:
         return _fit(value, arguments[0])
+    if isinstance(value, Plain):
+        if hint is str and value.lower() != "none":
+            raise Misfit
+        value = Words((str(value),))
     if hint not in _SCALARS:
         # Not bad input but a setting that is declared wrongly: no message for the user of the command.
         raise TypeError(f"a setting cannot be of type {hint}: minimax_lib.config.values.convert lists what it can be")
@@ -77,7 +104,7 @@ def _fit(value: Any, hint: Any) -> Any:
 
 def _first_fit(value: Any, hints: tuple[Any, ...]) -> Any:
     # In the order in which the union is written: of `int | str`, 7 is the number. But none, the word, is not text.
-    if isinstance(value, Words) and NoneType in hints:
+    if isinstance(value, Words | Plain) and NoneType in hints:
         hints = (NoneType, *hints)
     for hint in hints:
         try:
@@ -89,6 +116,7 @@ def _first_fit(value: Any, hints: tuple[Any, ...]) -> Any:
 
 def _choice(value: Any, choices: tuple[Any, ...]) -> Any:
     # Each choice is compared in its own type: the word 2 is the number 2 where that is a choice.
+    value = Words((str(value),)) if isinstance(value, Plain) else value
     for choice in choices:
         try:
             if _fit(value, type(choice)) == choice:
@@ -116,9 +144,9 @@ def _word(words: Words) -> str:
 
 def _boolean(value: Any) -> bool:
     if isinstance(value, Words):
-        word = _word(value).lower() if value else "true"
-        if word in ("true", "false"):
-            return word == "true"
+        word = _word(value) if value else "true"
+        if word in ("true", "True", "TRUE", "false", "False", "FALSE"):  # as YAML
+            return word.lower() == "true"
     elif isinstance(value, bool):
         return value
     raise Misfit
@@ -126,7 +154,7 @@ def _boolean(value: Any) -> bool:
 
 def _integer(value: Any) -> int:
     if isinstance(value, Words):
-        value = int(_word(value))
+        value = int(_digits(_word(value)))
     # Not `isinstance`, to which True is an integer.
     if type(value) is not int:
         raise Misfit
@@ -139,7 +167,9 @@ def _number(value: Any) -> float:
     if isinstance(value, bool):
         raise Misfit
     # From YAML too, text is read as a number: YAML 1.1 takes 1e-4 (without a point) for text.
-    number = float(_word(value) if isinstance(value, Words) else value)
+    value = _word(value) if isinstance(value, Words) else value
+    # .inf is YAML's word for it, which a run's config.yaml holds.
+    number = float(_digits(re.sub(r"\.(?=inf$)", "", value.lower())) if isinstance(value, str) else value)
     # NaN differs from itself: a run could not be resumed, since its configuration would not be the one that was saved.
     if math.isnan(number):
         raise Misfit
@@ -147,6 +177,13 @@ def _number(value: Any) -> float:
     if math.isfinite(number) and abs(number) > MAX_NUMBER:
         raise Misfit(f"a number of 32 bits, {MAX_NUMBER:g} at most")
     return number
+
+
+def _digits(word: str) -> str:
+    """`word`; Misfit for digits of other scripts, which Python reads and YAML does not."""
+    if not word.isascii():
+        raise Misfit
+    return word
 
 
 def _text(value: Any) -> str:
@@ -160,7 +197,7 @@ def _text(value: Any) -> str:
 
 
 def _none(value: Any) -> None:
-    if value is not None and not (isinstance(value, Words) and _word(value).lower() in ("none", "null")):
+    if value is not None and not (isinstance(value, Words) and _word(value).lower() in ("none", "null", "~")):
         raise Misfit
 
 

@@ -17,6 +17,7 @@ from minimax_lib.envs.base import (
     check_derives,
     progress_of,
 )
+from minimax_lib.envs.given import check_levels, is_known
 from minimax_lib.envs.restarts import FreshLevels, LevelQueue, NoRestart, QueuedLevels, QueueInUse, SameLevel
 from minimax_lib.envs.spaces import within
 from minimax_lib.trees import tree_size, tree_where
@@ -143,7 +144,9 @@ class BatchEnv:
         return dataclasses.replace(self, n_evals=n_evals, restart=NoRestart())
 
     def reset(self, key: jax.Array, levels: Level) -> tuple[BatchState, BatchTimeStep]:
-        """Starts all students on `levels` [B, ...]."""
+        """Starts all students on `levels` [B, ...]. Outside jit, ValueError where one is no level."""
+        if is_known(levels):
+            check_levels(self.env, levels)
         k_env, k_stock = jax.random.split(key)
         rows = jax.tree.map(self._to_rows, levels)
         n = tree_size(rows)

@@ -24,6 +24,7 @@ from minimax_lib.envs.family import (
 from minimax_lib.envs.foreign.craftax_family import FAMILY as CRAFTAX
 from minimax_lib.envs.foreign.craftax_tasks import FAMILY as CRAFTAX_TASKS
 from minimax_lib.envs.foreign.gymnax_family import FAMILY as GYMNAX
+from minimax_lib.envs.given import check_source
 from minimax_lib.envs.grid.family import FAMILY as GRID
 from minimax_lib.envs.held_out import (
     TRAINING_DISTRIBUTION,
@@ -253,6 +254,8 @@ def _with_training(env: Environment, suite: HeldOut, tasks: tuple[str, ...]) -> 
     found = describe(jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), drawn))
     if found != played:
         raise ValueError(f"{name} draws levels {found}, but {type(env).__name__} plays levels {played}")
+    names = [f"a level of the held-out task {name!r}" for name in suite.names]
+    check_source(suite.env, suite, lambda key: jax.tree.map(lambda x: x[:, 0], suite.sample(key, 1)), names)
     return WithTraining(env, suite, tasks)
 
 

@@ -2,11 +2,14 @@
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from minimax_lib.messages import shown
 
 ACTION_MASK = "action_mask"  # the entry of a Dict of observations that says which actions are allowed
 ROUNDING = 1e-5  # of a bound, or of 1 if that is more: how far rounding may carry a float past it
@@ -102,6 +105,68 @@ def within(space: Space, action: Any) -> Any:
     if isinstance(space, Box) and np.issubdtype(np.dtype(space.dtype), np.floating):
         return jnp.clip(action, space.low, space.high)
     return action
+
+
+def checked_action(
+    space: Space, action: Any, n: int | None = None, name: str = "the action", ignored: np.ndarray | None = None
+) -> Any:
+    """`action` (with `n`, so many of them, [n, ...]) as NumPy arrays in the types of `space`.
+
+    ValueError in one line where it is none. The numbers of a bounded box are clipped later (`within`), so they may lie
+    outside; but they must be finite. Those of rows that are `ignored` (bool[n]) may be any.
+    """
+    if isinstance(space, Dict):
+        names = [part for part, _ in space.items]
+        if not isinstance(action, Mapping) or set(action) != set(names):
+            raise ValueError(f"{name} is {shown(action)}: it must be a dict with {', '.join(names)}")
+        return {
+            part: checked_action(inner, action[part], n, f"{name} {part!r}", ignored) for part, inner in space.items
+        }
+    try:
+        given = np.asarray(action)
+    except ValueError:  # lists of several lengths
+        given = np.asarray(None)
+    shape = (() if n is None else (n,)) + shape_of(space)
+    kinds = "iub" if isinstance(space, Box) and space.dtype == "bool" else "iu" if _is_whole(space) else "iuf"
+    if given.shape != shape or given.dtype.kind not in kinds:
+        told = f"{given.dtype}{list(given.shape)}" if given.shape else shown(action)
+        raise ValueError(f"{name} is {told}: it must be {_rule(space, shape)}")
+    low, high = _bounds(space)
+    with np.errstate(over="ignore"):
+        cast = given.astype(space.dtype if isinstance(space, Box) else np.int32)
+    wrong = ~((given >= low) & (given <= high)) if _is_whole(space) else ~np.isfinite(cast)
+    if ignored is not None:
+        wrong[ignored] = False
+    if wrong.any():
+        place = tuple(int(i) for i in np.argwhere(wrong)[0])
+        where = f" at {list(place)}" if place else ""
+        raise ValueError(f"{name}{where} is {shown(given[place].item())}: it must be {_rule(space, (), place)}")
+    return cast
+
+
+def shape_of(space: "Discrete | MultiDiscrete | Box") -> tuple[int, ...]:
+    """The shape of one value."""
+    return space.shape if isinstance(space, Box) else () if isinstance(space, Discrete) else (len(space.sizes),)
+
+
+def _is_whole(space: "Discrete | MultiDiscrete | Box") -> bool:
+    return not isinstance(space, Box) or not np.issubdtype(np.dtype(space.dtype), np.floating)
+
+
+def _bounds(space: "Discrete | MultiDiscrete | Box") -> tuple[Any, Any]:
+    """(the least, the most) that a number may be."""
+    if isinstance(space, Box):
+        return space.low, space.high
+    return 0, space.n - 1 if isinstance(space, Discrete) else np.asarray(space.sizes) - 1
+
+
+def _rule(space: "Discrete | MultiDiscrete | Box", shape: tuple[int, ...], place: tuple[int, ...] = ()) -> str:
+    """What actions of this shape must be; or the number at a place in them."""
+    what = "whole number" if _is_whole(space) else "finite number"
+    what = f"{what}s [{', '.join(map(str, shape))}]" if shape else f"a {what}"
+    low, high = _bounds(space)
+    most = high[place[-1]] if isinstance(high, np.ndarray) and place else high
+    return f"{what} from {low} to {most}" if _is_whole(space) else what
 
 
 def n_choices(space: "Discrete | MultiDiscrete") -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM as requests, so that a run can save before it leaves."""
+"""SIGINT, SIGTERM and SIGHUP as requests, so that a run can save before it leaves."""
 
 import contextlib
 import os
@@ -8,12 +8,16 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+from minimax_lib.leaving import ENDING, exit_status
+from minimax_lib.output import show_cursor, write_at_once
+
 PATIENCE = 2.0  # seconds that Python has to end on a second Ctrl-C
-SHOW_CURSOR = b"\x1b[?25h"  # the live line hides it
 
 
 class StopRequest:
-    """A context that notes the first SIGINT or SIGTERM in `signal`. A later SIGINT raises KeyboardInterrupt.
+    """A context that notes the first SIGINT, SIGTERM or SIGHUP in `signal`. A later SIGINT raises KeyboardInterrupt.
+
+    A terminal that is closed sends SIGHUP, which stays ignored where it was (nohup).
 
     If the context has not ended `PATIENCE` seconds after that, or at the next signal, the process prints `last_words`
     and ends. Outside the main thread Python delivers no signals, and the context notes nothing.
@@ -30,7 +34,8 @@ class StopRequest:
             # answer, may hold that thread for any time. Bytes on the wakeup socket arrive in spite of that.
             received, self._bytes = socket.socketpair()
             self._bytes.setblocking(False)
-            self._before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
+            numbers = [number for number in ENDING if number == signal.SIGINT or not is_ignored(number)]
+            self._before = {number: signal.signal(number, self._note) for number in numbers}
             self._bytes_before = signal.set_wakeup_fd(self._bytes.fileno(), warn_on_full_buffer=False)
             threading.Thread(target=self._watch, args=(received,), daemon=True).start()
         return self
@@ -45,8 +50,7 @@ class StopRequest:
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.signal is None:
             self.signal = signal.Signals(number)
-            line = f"\n{self.signal.name}: saving at the end of this interval (Ctrl-C leaves at once)\n"
-            os.write(2, line.encode())  # not through Python's buffers, which the interrupted code may be using
+            write_at_once(f"\n{self.signal.name}: saving at the end of this interval (Ctrl-C leaves at once)")
         # A second SIGTERM asks for nothing new. A second Ctrl-C means: do not wait.
         elif number == signal.SIGINT:
             raise KeyboardInterrupt
@@ -59,7 +63,7 @@ class StopRequest:
                 number = received.recv(1)
                 if not number:
                     return
-                n_signals += number[0] in (signal.SIGINT, signal.SIGTERM)
+                n_signals += number[0] in ENDING
                 if n_signals > 1 and number[0] == signal.SIGINT:
                     break
             received.settimeout(PATIENCE)
@@ -69,14 +73,13 @@ class StopRequest:
             leave_at_once(self._last_words)
 
 
+def is_ignored(number: signal.Signals) -> bool:
+    """Whether this process was started so that the signal does nothing."""
+    return signal.getsignal(number) is signal.SIG_IGN
+
+
 def leave_at_once(line: str) -> None:
     """Prints `line` and ends the process with Ctrl-C's exit status, whatever its threads are doing."""
-    if os.isatty(1):
-        os.write(1, SHOW_CURSOR)
-    os.write(2, f"{line}\n".encode())
+    show_cursor()
+    write_at_once(line)
     os._exit(exit_status(signal.SIGINT))
-
-
-def exit_status(number: signal.Signals) -> int:
-    """The exit status of a process that a signal has ended, as shells count it: 130 for SIGINT, 143 for SIGTERM."""
-    return 128 + number

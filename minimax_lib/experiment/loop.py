@@ -17,10 +17,11 @@ from minimax_lib import axes
 from minimax_lib.config import Config
 from minimax_lib.envs.base import Level
 from minimax_lib.evaluation.held_out import EvalResult, EvalRunner, evaluation_keys
-from minimax_lib.experiment.interrupts import StopRequest, exit_status
+from minimax_lib.experiment.interrupts import StopRequest
 from minimax_lib.experiment.level_pictures import LevelPictures
 from minimax_lib.experiment.progress import TRAINING, Progress, Standing
 from minimax_lib.experiment.writers.base import Row, Writer
+from minimax_lib.leaving import exit_status
 from minimax_lib.loops import LEAST_EFFORT
 from minimax_lib.runners import hosts
 from minimax_lib.runners.devices import DeviceMesh

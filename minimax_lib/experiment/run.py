@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import io
 import os
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,7 +21,7 @@ from minimax_lib.evaluation.held_out import EvalRunner
 from minimax_lib.evaluation.report import REPORTED, REPORTED_EPISODES, final_report
 from minimax_lib.experiment.failures import XLA_ERRORS, training_failure
 from minimax_lib.experiment.hardware import say_hardware
-from minimax_lib.experiment.interrupts import StopRequest, exit_status
+from minimax_lib.experiment.interrupts import StopRequest
 from minimax_lib.experiment.loop import HeldOutEvaluation, ResumePoint, RunStopped, Training, begun, finished
 from minimax_lib.experiment.progress import Progress
 from minimax_lib.experiment.writers.base import Writer
@@ -30,6 +29,7 @@ from minimax_lib.experiment.writers.tensorboard import TensorBoardWriter
 from minimax_lib.experiment.writers.wandb import WandbWriter, check_wandb
 from minimax_lib.extras import check_installed
 from minimax_lib.files import MOST_TABLE, read_bytes
+from minimax_lib.leaving import interrupted
 from minimax_lib.messages import one_line, printable, shown
 from minimax_lib.runners import hosts
 from minimax_lib.runners.build import make_agent, make_program, mesh_of
@@ -77,8 +77,8 @@ class ExperimentRunner:
     def run(self) -> int:
         """Trains, and returns the exit status. An error is one line on stderr.
 
-        0: finished, now or earlier. 1: failed on the way. 2: refused, and nothing has changed. 130 and 143: ended by
-        SIGINT or SIGTERM, and saved.
+        0: finished, now or earlier. 1: failed on the way. 2: refused, and nothing has changed. 130, 143 and 129: ended
+        by SIGINT, SIGTERM or SIGHUP, and saved.
         """
         try:
             self.train()
@@ -88,10 +88,9 @@ class ExperimentRunner:
         except RunStopped as stopped:
             print(stopped, file=sys.stderr)
             return stopped.status
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
             # A dispatch that is under way cannot be cancelled, and Python would wait for its thread before it leaves.
-            print(f"interrupted; {self.folder.newest()}", file=sys.stderr, flush=True)
-            os._exit(exit_status(signal.SIGINT))
+            os._exit(interrupted(error, f"; {self.folder.newest()}"))
         return 0
 
     def train(self) -> RunnerState:

@@ -1,23 +1,26 @@
 """Processes that were copied (fork) from one in which JAX was at work. JAX hangs in them for ever."""
 
+import contextlib
 import os
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import jax
 from jax._src import xla_bridge
 
+from minimax_lib.output import write_at_once
+
 HANGS = (
     "this process is a copy (fork) of one in which JAX was at work, and JAX hangs in such a copy: start the "
     'environments with AsyncVectorEnv(..., context="forkserver") or SubprocVecEnv(..., start_method="forkserver"), or '
     "start them before JAX is used for the first time"
 )
-PATIENCE = 10.0  # seconds; a call of JAX that does not move for twice as long will never end
+PATIENCE = 10.0  # seconds between two looks
+IDLE = 0.001  # share of a processor: what hangs waits for a lock and uses none; on a crowded machine, few get much
 JAX_FOLDER = str(Path(jax.__file__).parent)
 
 _is_copy = False
@@ -40,24 +43,41 @@ def _after_fork() -> None:
 def _watch(thread: int) -> None:
     """Ends the process with one line that says why it hangs.
 
-    No exception can do this: what waits inside JAX's compiled code never comes back to Python.
+    It hangs where a call of JAX has not moved from one look to the next and has used no processor in between: a long
+    compilation does not move either, but works. No exception can end the process, since what waits inside JAX's
+    compiled code never comes back to Python.
     """
     before: tuple[Any, int] | None = None
+    worked = _seconds_worked(thread)
     while True:
         time.sleep(PATIENCE)
         frame = sys._current_frames().get(thread)
         now = (frame, frame.f_lasti) if frame and frame.f_code.co_filename.startswith(JAX_FOLDER) else None
-        if now is not None and now == before:  # the same call has not moved since
-            os.write(2, f"{HANGS}\n".encode())
+        earlier, worked = worked, _seconds_worked(thread)
+        if now is not None and now == before and worked - earlier < IDLE * PATIENCE:
+            write_at_once(HANGS)
             os._exit(1)
         before = now
+
+
+def _seconds_worked(thread: int) -> float:
+    """Processor time of `thread` and of all threads that are not Python's, as XLA's.
+
+    Other threads of Python may be at work whatever JAX does.
+    """
+    seconds = time.process_time()
+    for other in threading.enumerate():
+        if other.ident not in (None, thread):
+            with contextlib.suppress(OSError):  # it has just ended
+                seconds -= time.clock_gettime(time.pthread_getcpuclockid(other.ident))
+    return seconds
 
 
 if hasattr(os, "register_at_fork"):  # on Unix
     os.register_at_fork(after_in_child=_after_fork)
 
 
-@contextmanager
+@contextlib.contextmanager
 def explained() -> Iterator[None]:
     """Around calls of environments in other processes: RuntimeError where one of these has ended."""
     try:

@@ -14,9 +14,9 @@ from gymnasium.utils import seeding
 
 from minimax_lib.envs.base import Environment, EnvState, Level, progress_of
 from minimax_lib.envs.levels import fitted_level
-from minimax_lib.envs.spaces import within
+from minimax_lib.envs.spaces import checked_action, within
 from minimax_lib.portable.forks import refuse_copies
-from minimax_lib.portable.gymnasium_spaces import from_gymnasium, gymnasium_space, to_gymnasium
+from minimax_lib.portable.gymnasium_spaces import gymnasium_space, to_gymnasium
 from minimax_lib.registry import unknown_name
 
 
@@ -125,7 +125,10 @@ class GymnasiumEnv(gymnasium.Env):
         return None if self._row is None else self.env.get_level(self._row.state)
 
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Opens an episode, on `options["level"]` if it is given."""
+        """Opens an episode, on `options["level"]` if it is given.
+
+        ValueError where that, or what `sample_level` has drawn, is no level.
+        """
         refuse_copies()
         super().reset(seed=seed)
         check_options(options, ("level",))
@@ -137,14 +140,17 @@ class GymnasiumEnv(gymnasium.Env):
             self._row, seen = begin_row_on(self._rows, fitted_level(self.env, options["level"]), *start)
         else:
             self._row, seen = begin_row(self._rows, *start)
+            if self._rows.sample_level is not None:
+                fitted_level(self.env, self.level)
         self._states = []
         obs, _, _, _, info = self._told(seen)
         return obs, info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """ValueError for an action that is none. Numbers beyond the ends of a box are clipped, as in training."""
         if self._row is None:
             raise gymnasium.error.ResetNeeded("call reset before the first step")
-        self._row, seen = step_row(self._rows, self._row, from_gymnasium(self.env.action_space, action))
+        self._row, seen = step_row(self._rows, self._row, checked_action(self.env.action_space, action))
         return self._told(seen)
 
     def render(self) -> np.ndarray | None:

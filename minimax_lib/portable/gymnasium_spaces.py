@@ -1,10 +1,8 @@
 """Spaces, observations and actions of this package as those of Gymnasium."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
-import jax.numpy as jnp
 import numpy as np
 
 from minimax_lib.envs.spaces import Box, Dict, Discrete, MultiDiscrete, Space
@@ -34,11 +32,3 @@ def to_gymnasium(space: gymnasium.Space, value: Any) -> Any:
     if isinstance(space, gymnasium.spaces.Dict):
         return {name: to_gymnasium(part, value[name]) for name, part in space.items()}
     return np.array(value, space.dtype)[()]
-
-
-def from_gymnasium(space: Space, action: Any) -> Any:
-    """An action, or a batch of them, in the types of this package."""
-    if isinstance(space, Dict):
-        assert isinstance(action, Mapping)
-        return {name: from_gymnasium(part, action[name]) for name, part in space.items}
-    return jnp.asarray(action, space.dtype if isinstance(space, Box) else jnp.int32)

@@ -12,10 +12,12 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from minimax_lib.envs.base import Environment, Level
+from minimax_lib.envs.given import check_levels
 from minimax_lib.envs.levels import fitted_level
+from minimax_lib.envs.spaces import checked_action
 from minimax_lib.portable.forks import refuse_copies
 from minimax_lib.portable.gymnasium_env import Row, RowFunctions, Seen, check_options, word, words
-from minimax_lib.portable.gymnasium_spaces import from_gymnasium, gymnasium_space, to_gymnasium
+from minimax_lib.portable.gymnasium_spaces import gymnasium_space, to_gymnasium
 from minimax_lib.registry import unknown_name
 from minimax_lib.trees import tree_where
 
@@ -103,14 +105,17 @@ class GymnasiumVectorEnv(VectorEnv):
             self._row, self._obs = row, seen.obs
         else:
             self._row, self._obs = _where(mask, (row, seen.obs), (self._row, self._obs))
+        self._check_drawn(mask)
         self._ended = self._ended & ~mask
         return self._batch(self._obs), self._infos(jax.device_get(seen), mask)
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         if self._row is None:
             raise gymnasium.error.ResetNeeded("call reset before the first step")
-        actions = from_gymnasium(self.env.action_space, actions)
         all_rows, opens = np.ones(self.num_envs, bool), self._ended
+        # Of a row that only opens an episode, the action is not looked at.
+        ignored = opens if self.autoreset_mode is AutoresetMode.NEXT_STEP else None
+        actions = checked_action(self.env.action_space, actions, self.num_envs, ignored=ignored)
         infos: dict[str, Any] = {}
         if self.autoreset_mode is AutoresetMode.DISABLED and opens.any():
             raise gymnasium.error.ResetNeeded("call reset with a reset_mask of the rows whose episodes have ended")
@@ -125,8 +130,17 @@ class GymnasiumVectorEnv(VectorEnv):
             row, seen = _where(ended, self._next_episodes(), (row, seen))
             told = jax.device_get(seen)
         self._row, self._obs, self._ended = row, seen.obs, ended
+        if self.autoreset_mode is not AutoresetMode.DISABLED:
+            self._check_drawn(ended if self.autoreset_mode is AutoresetMode.SAME_STEP else opens)
         infos |= self._infos(told, all_rows)
         return self._batch(self._obs), rewards, np.array(terminated), np.array(truncated), infos
+
+    def _check_drawn(self, mask: np.ndarray) -> None:
+        """ValueError where `sample_level` of somebody else has drawn something else than a level for a row."""
+        if self._rows.sample_level is not None:
+            levels = jax.device_get(self.levels)
+            for i in np.flatnonzero(mask):
+                check_levels(self.env, jax.tree.map(lambda x, i=i: x[i : i + 1], levels), f"the level of row {i}")
 
     def _next_episodes(self) -> tuple[Row, Seen]:
         """The next episode of every row, of which only those are taken that have ended."""

@@ -11,7 +11,9 @@ from gymnax.environments import spaces
 from gymnax.environments.environment import Environment as Gymnax
 
 from minimax_lib.envs.base import Environment, EnvState, Level, progress_of
-from minimax_lib.envs.spaces import Box, Dict, Discrete, MultiDiscrete, Space, within
+from minimax_lib.envs.given import is_known
+from minimax_lib.envs.levels import checked_at_reset
+from minimax_lib.envs.spaces import Box, Dict, Discrete, MultiDiscrete, Space, checked_action, within
 
 
 class GymnaxParams(struct.PyTreeNode):
@@ -58,6 +60,21 @@ class GymnaxEnv(Gymnax):
         """A random level, always the same one."""
         return GymnaxParams(jax.jit(self.env.sample_level)(jax.random.key(0)), self.env.max_steps)
 
+    def reset(self, key: jax.Array, params: GymnaxParams | None = None) -> tuple[Any, GymnaxState]:
+        """gymnax's; outside jit, ValueError where `params` has no level of the environment."""
+        if params is not None and self.sample_level is None:
+            checked_at_reset(self.env, params.level)
+        return super().reset(key, params)
+
+    def step(
+        self, key: jax.Array, state: GymnaxState, action: Any, params: GymnaxParams | None = None
+    ) -> tuple[Any, ...]:
+        """gymnax's; outside jit, ValueError for an action that is none."""
+        return super().step(key, state, self._checked(state, action), params)
+
+    def _checked(self, state: GymnaxState, action: Any) -> Any:
+        return checked_action(self.env.action_space, action) if is_known((state, action)) else action
+
     def reset_env(self, key: jax.Array, params: GymnaxParams) -> tuple[Any, GymnaxState]:
         """Opens an episode on the level of `params`, or on a fresh one with `sample_level`."""
         k_level, k_reset = jax.random.split(key)
@@ -69,7 +86,8 @@ class GymnaxEnv(Gymnax):
         self, key: jax.Array, state: GymnaxState, action: Any, params: GymnaxParams
     ) -> tuple[Any, GymnaxState, jax.Array, jax.Array, dict[str, Any]]:
         """(observation, state, reward, terminated, info) after a step, without the reset that `step` adds."""
-        env, ts = self.env.step(key, state.env, within(self.env.action_space, action))
+        action = within(self.env.action_space, self._checked(state, action))
+        env, ts = self.env.step(key, state.env, action)
         state = GymnaxState(state.time + 1, env, ts.truncated, state.episode_return + ts.reward)
         progress = progress_of(ts, state.episode_return)
         ended = ts.terminated | self.is_truncated(state, params)

@@ -12,9 +12,11 @@ import jax
 import numpy as np
 
 from minimax_lib.curricula.base import Curriculum, LevelBatch
+from minimax_lib.curricula.level_buffer.buffer import LevelBuffer
 from minimax_lib.curricula.scores import SCORES, Score
 from minimax_lib.curricula.settings import CurriculumSettings
 from minimax_lib.envs.base import Environment, Level
+from minimax_lib.envs.given import check_levels
 from minimax_lib.envs.restarts import QueuedLevels
 from minimax_lib.portable import level_programs as programs
 from minimax_lib.portable.forks import refuse_copies
@@ -22,7 +24,7 @@ from minimax_lib.portable.host_programs import cpu
 from minimax_lib.portable.host_state import Saved, flat, sealed, settings
 from minimax_lib.portable.level_programs import Told, Trainer
 from minimax_lib.portable.numbers import checked
-from minimax_lib.trees import zeros
+from minimax_lib.trees import parts_of, zeros
 
 
 class Proposal(NamedTuple):
@@ -56,7 +58,7 @@ class LevelHost:
         refuse_copies()
         if n_rows < 1:
             raise ValueError(f"n_rows is {n_rows}: it must be at least 1")
-        self.trainer = Trainer(gamma, gae_lambda)
+        self.env, self.trainer = env, Trainer(gamma, gae_lambda)
         self.curriculum = curriculum.build(env, programs.student(self.trainer), n_rows)
         check_curriculum(self.curriculum)
         self._settings = settings("curriculum", curriculum) | settings("env", env) | settings("trainer", self.trainer)
@@ -78,15 +80,20 @@ class LevelHost:
         return self.curriculum.plan.n_rows
 
     def propose(self) -> Proposal:
-        """The levels of the next rollout. ValueError if the last one was not reported."""
+        """The levels of the next rollout.
+
+        ValueError if the last one was not reported, or if one is no level of `env`.
+        """
         if self._batch is not None:
             raise ValueError("levels are proposed, and nothing was reported of them: call report after each rollout")
         clock = np.int32(self.n_reported)
-        self._state, self._batch = programs.propose(self.curriculum, self._key, clock, self._state)
+        state, batch = programs.propose(self.curriculum, self._key, clock, self._state)
+        levels, source = jax.tree.map(np.array, (batch.levels, batch.source))
+        check_levels(self.env, levels)  # a generator may be somebody else's
+        self._state, self._batch = state, batch
         n_learnt = self.curriculum.plan.n_train_rows
         train = np.arange(self.n_rows) < (self.n_rows if n_learnt is None else n_learnt)
-        levels, source = jax.tree.map(np.array, (self._batch.levels, self._batch.source))
-        return Proposal(levels, train & np.asarray(self._batch.train), source)
+        return Proposal(levels, train & np.asarray(batch.train), source)
 
     def report(
         self, reward: Any, value: Any, done: Any, last_value: Any, counts: Any = None, progress: Any = None
@@ -134,6 +141,11 @@ class LevelHost:
         state, n_reported = saved.take("state", self._state), saved.count("n['reported']")
         batch = saved.take("batch", zeros(self._form)) if saved.has("batch") else None
         saved.done()
+        for buffer in parts_of(state, LevelBuffer):
+            filled = np.asarray(buffer.filled)
+            check_levels(self.env, jax.tree.map(lambda x, filled=filled: np.asarray(x)[filled], buffer.levels))
+        if batch is not None:
+            check_levels(self.env, batch.levels)
         self._state, self._batch = jax.device_put((state, batch), cpu())
         self.n_reported = n_reported
 

@@ -14,9 +14,10 @@ from pettingzoo import ParallelEnv
 from minimax_lib.envs.base import EnvState, Level
 from minimax_lib.envs.levels import fitted_level
 from minimax_lib.envs.multi_agent import MultiAgentEnvironment
+from minimax_lib.envs.spaces import checked_action
 from minimax_lib.portable.forks import refuse_copies
 from minimax_lib.portable.gymnasium_env import Row, RowFunctions, Seen, begin_row, begin_row_on, step_row, word
-from minimax_lib.portable.gymnasium_spaces import from_gymnasium, gymnasium_space, to_gymnasium
+from minimax_lib.portable.gymnasium_spaces import gymnasium_space, to_gymnasium
 from minimax_lib.registry import unknown_name
 
 
@@ -95,6 +96,8 @@ class MultiAgentParallelEnv(ParallelEnv):
             self._game, told = begin_row_on(self._games, level, *start)
         else:
             self._game, told = begin_row(self._games, *start)
+            if self._games.sample_level is not None:
+                fitted_level(self.env, self.level)  # type: ignore[arg-type]
         self._states = []
         self.agents = [name for name, alive in zip(self.possible_agents, np.asarray(told.alive), strict=True) if alive]
         obs, _, _, _, infos = self._told(told)
@@ -130,7 +133,10 @@ class MultiAgentParallelEnv(ParallelEnv):
         """The actions [G, ...]. Those of agents that are dead mean nothing."""
         some = actions[self.agents[0]]
         space = self.env.action_space
-        each = [from_gymnasium(space, actions[name] if name in self.agents else some) for name in self.possible_agents]
+        each = [
+            checked_action(space, actions[name] if name in self.agents else some, name=f"the action of {name}")
+            for name in self.possible_agents
+        ]
         return jax.tree.map(lambda *xs: jnp.stack(xs), *each)
 
     def _told(self, told: SeenByAgents) -> tuple[dict[str, Any], ...]:

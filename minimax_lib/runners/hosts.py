@@ -24,6 +24,7 @@ from jax._src.distributed import global_state  # the only way to the store that 
 from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, PartitionSpec
 
+from minimax_lib.leaving import interrupted
 from minimax_lib.messages import one_line
 
 # Settings that may differ between the processes of a run.
@@ -134,18 +135,19 @@ def _connect(hosts: Hosts) -> None:
 
     # In a daemon thread: this process must be able to leave without waiting for the others.
     connecting = threading.Thread(target=initialize, daemon=True)
-    interrupted = False
+    stopped: KeyboardInterrupt | None = None
     with last_words("error: the processes of the run have not come together: is each --hosts.process given once?"):
         try:
             # Here too a Ctrl-C may come. It must not reach the interpreter's own end, which would wait for the thread.
             connecting.start()
             ended.wait(hosts.start_timeout)
-        except KeyboardInterrupt:
-            interrupted = True
-    if interrupted or not ended.is_set():
-        line = "interrupted before the run began" if interrupted else f"error: {_missing(hosts)}"
-        print(line, file=sys.stderr, flush=True)
-        os._exit(130 if interrupted else 2)
+        except KeyboardInterrupt as error:
+            stopped = error
+    if stopped is not None:
+        os._exit(interrupted(stopped, " before the run began"))
+    if not ended.is_set():
+        print(f"error: {_missing(hosts)}", file=sys.stderr, flush=True)
+        os._exit(2)
     if failed:
         raise ValueError(_not_found(hosts, failed[0])) from failed[0]
 

@@ -41,7 +41,7 @@ from minimax_lib.store.origin import Origin, read_origins
 from minimax_lib.store.parameters import save_params
 from minimax_lib.store.saved import Run, archived_params, damage, find_run, restored_state
 from minimax_lib.store.tables import KEYS, read_table
-from minimax_lib.trees import tree_size
+from minimax_lib.trees import parts_of, tree_size
 
 
 def load_run(
@@ -255,10 +255,10 @@ class LoadedRun:
         if self.run.archive is not None:
             raise ValueError(f"{self.run.parameters_alone}: levels are in checkpoints")
         state = self.curriculum
-        for part in _parts(state, LevelBuffer):
+        for part in parts_of(state, LevelBuffer):
             known = (part.filled, part.scores, part.best_returns, part.ages, part.n_mutations)
             return self._kept(part.levels, *known, part.ancestors or None)
-        for part in _parts(state, SFLState):
+        for part in parts_of(state, SFLState):
             # The first batch is scored before it is played: since then every slot is filled.
             return self._kept(part.levels, np.full(part.learnability.shape, self.update > 0), part.learnability)
         raise ValueError(f"{self.path} keeps no levels: its runner is {to_dict(self.config)['runner']['name']!r}")
@@ -377,12 +377,6 @@ class LoadedRun:
 def _at(x: jax.Array, *place: int) -> jax.Array:
     """`x[place]`, without a program that is compiled for each shape."""
     return x[place] if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else jnp.asarray(np.asarray(x)[place])
-
-
-def _parts(tree: Any, kind: type) -> list[Any]:
-    """The parts of a tree that are of the type `kind`."""
-    found = jax.tree.leaves(tree, is_leaf=lambda part: isinstance(part, kind))
-    return [part for part in found if isinstance(part, kind)]
 
 
 def _columns(path: Path) -> dict[str, np.ndarray]:

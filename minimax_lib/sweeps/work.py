@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -28,7 +28,7 @@ from minimax_lib.sweeps.runs import SweepRun
 from minimax_lib.sweeps.study import FAILED, FINISHED, PRUNED, SweepStudy, write_new
 from minimax_lib.sweeps.table import counted, last_rows, scores_of
 
-TRAIN = (sys.executable, "-m", "minimax_lib.commands.train")
+TRAIN = (sys.executable, "-m", "minimax_lib.commands.launch", "train")
 POLL, PLAIN_POLL = 0.2, 30.0  # seconds between two looks at the processes; between two lines where there is no terminal
 MOST_WORDS = 1_000_000  # bytes at the end of a log in which the last words of a process are looked for
 GPU_SHARE = 0.9  # of a GPU's memory, for all trials that share it
@@ -89,7 +89,7 @@ class Workers:
         On the first signal the trials are told to save and to leave. However this ends, no trial is left running.
         """
         line = f"interrupted; the same command goes on with {self.study.folder}"
-        with StopRequest(line) as stop, _hangup_stops():
+        with StopRequest(line) as stop:
             try:
                 with Progress(console) as progress:
                     self._go_on(stop, progress, 10 * POLL if console.is_terminal else PLAIN_POLL)
@@ -99,6 +99,10 @@ class Workers:
                     worker.process.wait()
                     worker.lock.release()
         return stop.signal
+
+    def unfinished_elsewhere(self) -> list[int]:
+        """The trials that another process trains, and has not finished yet."""
+        return [number for number in self.elsewhere if self.study.status(number)[0] not in (FINISHED, PRUNED)]
 
     def _go_on(self, stop: StopRequest, progress: Progress, every: float) -> None:
         """Returns when no trial is left to start and none is running; shows every so many seconds how far it is."""
@@ -245,11 +249,13 @@ class Workers:
         if n_done > self._pace[0]:
             self._pace = (n_done, seconds)
         done, took = self._pace
+        seconds_left = took / done * left - (seconds - took) if done else math.nan
         return Standing(
             update=self._n_updates(),
             n_updates=self._n_updates() + left,
             steps_per_second=sum(float(rows[-1].get("steps_per_second", 0)) for rows in speeds if rows) or math.nan,
-            seconds_left=max(took / done * left - (seconds - took), 0.0) if done else math.nan,
+            # When the time has run out and work is left, nobody knows how long it takes.
+            seconds_left=seconds_left if seconds_left > 0 else math.nan,
             about=f"trial {numbers} of {len(self.study.numbers)} ({told})",
         )
 
@@ -325,17 +331,3 @@ def last_words(log: Path, begins: int, status: int) -> str:
     errors = [line for line in lines if line.startswith("error: ")]
     line = (errors or lines or [f"it said nothing, with exit status {status}"])[-1]
     return printable(line.removeprefix("error: ").strip())
-
-
-@contextlib.contextmanager
-def _hangup_stops() -> Iterator[None]:
-    """A block in which a terminal that is closed counts as SIGTERM, unless hangups are ignored (nohup)."""
-    hangup = getattr(signal, "SIGHUP", None)
-    if hangup is None or signal.getsignal(hangup) is signal.SIG_IGN:
-        yield
-        return
-    before = signal.signal(hangup, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
-    try:
-        yield
-    finally:
-        signal.signal(hangup, before)

@@ -11,7 +11,10 @@ from minimax_lib import axes
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.curricula.base import Curriculum, LevelBatch, Plan, Students, level_batch
 from minimax_lib.envs.base import Environment
+from minimax_lib.envs.given import check_source
 from minimax_lib.envs.levels import level_of_list
+
+CHECKED = 64  # levels of a list that are looked at beforehand, where the environment is somebody else's
 
 
 class FiniteState(struct.PyTreeNode):
@@ -78,4 +81,7 @@ class FiniteList:
         return self.n_levels
 
     def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
+        n = min(self.n_levels, CHECKED)
+        names = [f"level {number} of the list" for number in range(n)]
+        check_source(env, env, lambda _: jax.vmap(lambda i: level_of_list(env, i))(jnp.arange(n)), names)
         return FiniteLevels(env, n_rows, self.n_levels)

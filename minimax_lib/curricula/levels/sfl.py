@@ -139,8 +139,12 @@ class SFLSettings:
             )
         if self.every < 1:
             raise ValueError(f"runner.every is {self.every}: it must be at least 1")
+        if self.n_scored < 1:
+            raise ValueError(f"runner.n_scored is {self.n_scored}: it must be at least 1")
         if not 1 <= self.n_kept <= self.n_scored:
-            raise ValueError(f"runner.n_kept is {self.n_kept}: it must be between 1 and {self.n_scored}")
+            raise ValueError(
+                f"runner.n_kept is {self.n_kept}: it must be between 1 and runner.n_scored, which is {self.n_scored}"
+            )
 
     @property
     def divided(self) -> tuple[str, ...]:

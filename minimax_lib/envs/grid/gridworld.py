@@ -17,12 +17,15 @@ from minimax_lib.envs.grid.generators.registry import FAMILIES
 from minimax_lib.envs.grid.level import Level
 from minimax_lib.envs.grid.metrics import level_metrics
 from minimax_lib.envs.grid.validity import RULES, is_valid
-from minimax_lib.envs.levels import listed_level
+from minimax_lib.envs.levels import checked_at_reset, listed_level
 from minimax_lib.envs.spaces import Box, Dict, Discrete, Space
 from minimax_lib.envs.terminal import Scene
 from minimax_lib.registry import unknown_name
 
 Observation = Literal["partial", "full"]
+
+
+_is_valid = jax.jit(is_valid)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,8 +102,8 @@ class GridWorld(Environment):
         return listed_level(self.family, key, number)
 
     def reset(self, key: jax.Array, level: Level) -> tuple[EnvState, TimeStep]:
-        """The start of an episode on `level`. Deterministic."""
-        state = begin(level)
+        """The start of an episode on `level`. Deterministic. Outside jit, ValueError where it is no level."""
+        state = begin(checked_at_reset(self, level))
         return state, opening(self.observe(state))
 
     def step(self, key: jax.Array, state: EnvState, action: jax.Array) -> tuple[EnvState, TimeStep]:
@@ -125,7 +128,7 @@ class GridWorld(Environment):
 
     def fault_in(self, level: Level) -> str:
         """See `Environment.fault_in`."""
-        return "" if bool(jax.jit(is_valid)(level)) else f"it breaks a rule of grid levels. {RULES}"
+        return "" if bool(_is_valid(level)) else f"it breaks a rule of grid levels. {RULES}"
 
     def level_metrics(self, level: Level) -> dict[str, jax.Array]:
         """See `grid.metrics.level_metrics`."""

@@ -25,6 +25,7 @@ from minimax_lib.envs.lasertag.level import DRAWN, Level, is_valid
 from minimax_lib.envs.lasertag.metrics import level_metrics
 from minimax_lib.envs.lasertag.rules import PRESETS, RANDOM, ActionTable, Rules, action_table, check_actions
 from minimax_lib.envs.lasertag.view import planes_ahead
+from minimax_lib.envs.levels import checked_at_reset
 from minimax_lib.envs.multi_agent import AgentTimeStep, MultiAgentEnvironment, agents_opening, agents_transition
 from minimax_lib.envs.spaces import Box, Dict, Discrete, Space
 from minimax_lib.envs.terminal import Scene
@@ -34,6 +35,9 @@ RANDOM_SIDE = 15  # rows and columns of random levels, if nothing else is said
 MOST_CELLS = 4096  # of a side: each word of a line of the grid (`lines.packed_lines`) is compiled separately
 # A setting that is not given: `__post_init__` puts in what the rules say. So its type is that of the setting.
 BY_RULES: Any = None
+
+
+_is_valid = jax.jit(is_valid)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,7 +167,9 @@ class LaserTag(MultiAgentEnvironment):
         return level if self.random_starts else maps.started(key, level)
 
     def reset(self, key: jax.Array, level: Level) -> tuple[EnvState, AgentTimeStep]:
-        """The start of a game on `level`. Deterministic without `random_starts`."""
+        """The start of a game on `level`. Deterministic without `random_starts`. Outside jit, ValueError where it is no
+        level."""
+        level = checked_at_reset(self, level)  # type: ignore[arg-type]  # a level has no axis of agents
         state = begin_anywhere(key, level) if self.random_starts else begin(level)
         nothing = jnp.zeros(2, jnp.float32)
         return state, agents_opening(self.observe(state), progress=nothing, facts={"tags": nothing})
@@ -216,7 +222,7 @@ class LaserTag(MultiAgentEnvironment):
     def fault_in(self, level: Level) -> str:
         """See `Environment.fault_in`."""
         rule = "both starts must be free cells, or drawn, and at least two free cells must be spawns"
-        return "" if bool(jax.jit(is_valid)(level)) else rule
+        return "" if bool(_is_valid(level)) else rule
 
     def level_metrics(self, level: Level) -> dict[str, jax.Array]:
         """See `lasertag.metrics.level_metrics`."""

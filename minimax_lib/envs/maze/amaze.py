@@ -14,6 +14,7 @@ from minimax_lib.envs.cells.actions import FORWARD, LEFT, RIGHT
 from minimax_lib.envs.cells.codes import direction_vector
 from minimax_lib.envs.cells.settings import check_bool, check_int, check_view_size, seen_image
 from minimax_lib.envs.cells.sight import visible_cells
+from minimax_lib.envs.levels import checked_at_reset
 from minimax_lib.envs.maze import view
 from minimax_lib.envs.maze.convert import fault_in, names_in
 from minimax_lib.envs.maze.level import Level
@@ -127,8 +128,8 @@ class AMaze(Environment):
         return place_agent_and_goal(k_agent, k_goal, k_dir, walls.reshape(self.height, self.width))
 
     def reset(self, key: jax.Array, level: Level) -> tuple[EnvState, TimeStep]:
-        """The start of an episode on `level`. Deterministic."""
-        state = begin(level)
+        """The start of an episode on `level`. Deterministic. Outside jit, ValueError where it is no level."""
+        state = begin(checked_at_reset(self, level))
         return state, opening(self.observe(state))
 
     def step(self, key: jax.Array, state: EnvState, action: jax.Array) -> tuple[EnvState, TimeStep]:
