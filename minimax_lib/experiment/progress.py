@@ -64,8 +64,8 @@ class Progress:
         self._standing: Standing | None = None
         self._printed_at = -math.inf
         # Outside a terminal, rich would show nothing of a transient line. Plain lines take its place.
-        live = {"get_renderable": self._line, "refresh_per_second": 8, "transient": True}
-        self._live = Live(console=console, **live) if console.is_terminal else None
+        live = Live(console=console, get_renderable=self._line, refresh_per_second=8, transient=True)
+        self._live = live if console.is_terminal else None
 
     def __enter__(self) -> Self:
         if self._live:
