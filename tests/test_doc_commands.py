@@ -63,8 +63,13 @@ ENVS = {"selfplay": {"env": {"name": "LaserTag", "height": 5, "width": 5, "max_s
 
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory) -> Path:
-    """The folder of `finished`."""
-    return tmp_path_factory.mktemp("reader")
+    """The folder of `finished`, with the maze that the page on evaluation shows."""
+    folder = tmp_path_factory.mktemp("reader")
+    (maze,) = [
+        text for kind, text in BLOCK.findall(text_of(DOCS / "evaluation.md")) if kind == "text" and "#G#" in text
+    ]
+    (folder / "my_maze.txt").write_text(maze)
+    return folder
 
 
 def finished(folder: Path, page: Path) -> None:
