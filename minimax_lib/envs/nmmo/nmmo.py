@@ -13,7 +13,7 @@ from minimax_lib.envs.multi_agent import AgentTimeStep, MultiAgentEnvironment, a
 from minimax_lib.envs.nmmo import observation
 from minimax_lib.envs.nmmo.bot import forager_moves, with_nothing_else
 from minimax_lib.envs.nmmo.facts import facts_of, map_facts
-from minimax_lib.envs.nmmo.ground import passable_windows
+from minimax_lib.envs.nmmo.ground import LAST, passable_windows
 from minimax_lib.envs.nmmo.masks import move_mask, target_mask
 from minimax_lib.envs.nmmo.neighbours import neighbours
 from minimax_lib.envs.nmmo.presets import PRESETS, Preset
@@ -109,8 +109,9 @@ class NMMO(MultiAgentEnvironment):
             raise ValueError(f"centre={self.centre}: it must be a multiple of {2 * TILES_PER_OCTAVE}")
         if self.n_players > 4 * self.centre:
             raise ValueError(f"n_players={self.n_players}: there are {4 * self.centre} places to spawn on the edge")
-        for name, least in (("max_steps", 1), ("n_neighbours", 1), ("clusters", 1), ("single_resources", 1)):
-            check_int(name, getattr(self, name), least)
+        check_int("max_steps", self.max_steps, 1, LAST)
+        for name in ("n_neighbours", "clusters", "single_resources"):
+            check_int(name, getattr(self, name), 1)
         check_int("npc_level_max", self.npc_level_max, 1, 10)
         for name in ("starvation", "dehydration", "stop_below"):
             check_int(name, getattr(self, name), 0)
