@@ -71,16 +71,19 @@ def draw_episodes(runner: EvalRunner, params: Any, path: Path, n_episodes: int =
     # The recording's rows are ordered by task. The picture has a column for each task, so its rows go by episode.
     by_episode = np.arange(n_tasks * n_episodes).reshape(n_tasks, n_episodes).T.reshape(-1).tolist()
     states, running = jax.tree.map(lambda x: x[:, by_episode], (recording.states, recording.running))
-    captions = [caption(runner.names[row // n_episodes], recording.stats, row) for row in by_episode]
+    n_agents = env.n_agents
+    captions = [caption(runner.names[row // n_episodes], recording.stats, row, n_agents) for row in by_episode]
     picture = env.draw_episodes(states, running, captions, columns=n_tasks)
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(picture).save(path)
     return f"the agent on a few levels: {path}"
 
 
-def caption(task: str, stats: Played, row: Any) -> str:
-    """How one episode ended."""
+def caption(task: str, stats: Played, row: Any, n_agents: int = 1) -> str:
+    """How one episode ended. Of several agents, the progress is the share of those that did their task."""
     solved, length = stats.progress[row] >= 1, stats.lengths[row]
+    if n_agents > 1:
+        return f"{task}: {stats.progress[row]:.0%} of {n_agents} agents solved it in {length} steps"
     return f"{task}: " + (f"solved in {length} steps" if solved else f"not solved in {length} steps")
 
 
@@ -94,6 +97,6 @@ def record_episodes(runner: EvalRunner, n_episodes: int, params: Any, n_seeds: i
 
     def record_picture(params: Any, drawn: Level) -> Recording:
         levels = jax.tree.map(lambda x: runner.by_task(x[0])[:, :n_episodes].reshape(-1, *x.shape[2:]), drawn)
-        return runner.episodes.record(jax.random.split(key)[1], (params,), levels)
+        return runner.record(jax.random.split(key)[1], params, levels)
 
     return jax.jit(record_picture, compiler_options=LEAST_EFFORT)(params, drawn)

@@ -101,7 +101,7 @@ def ways(episodes: Mapping[str, Episode], columns: int = 4, gap: int = 20) -> np
 
 def told(name: str, episode: Episode) -> str:
     """How an episode ended, in words."""
-    return f"{name}: {'solved' if episode.solved else 'not solved'} in {episode.length} steps"
+    return f"{name}: {episode.end} in {episode.length} steps"
 
 
 def save_film(frames: Sequence[np.ndarray], file: str | Path, fps: float = 10.0, hold: float = 2.0) -> Path:

@@ -155,7 +155,7 @@ def player(episode: Episode, loaded: LoadedRun, task: str, group: tuple[str, int
     label, place = group
     n = min(episode.length, MOST_STEPS) + 1
     reel = reel_of((moment(episode, time) for time in range(n)), tiles)
-    end = f"{'solved' if episode.solved else 'not solved'} in {episode.length} steps"
+    end = f"{episode.end} in {episode.length} steps"
     cut = f" (the first {MOST_STEPS} are shown)" if episode.length > MOST_STEPS else ""
     where = f"{loaded.path.resolve().name}, seed {loaded.seed}, update {loaded.update:,}"
     told = f"{cut}, return {episode.episode_return:.3f} ({where})"

@@ -20,14 +20,14 @@ class NMMOSuite(NamedTasks):
     """Maps that are the same in every evaluation: episode e of a task is on its map e, and after the last on the first.
 
     A map is drawn as in training, with its places to spawn and its tasks. Worlds end at the horizon or with the last
-    life, whatever training does to spare time.
+    life, and pay for tasks alone, whatever training does to spare time.
     """
 
     known: ClassVar[tuple[str, ...]] = tuple(N_MAPS)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        whole = dataclasses.replace(self.env, stop_below=0, horizon_jitter=0.0, resilient=0.0)
+        whole = dataclasses.replace(self.env, stop_below=0, horizon_jitter=0.0, resilient=0.0, health_reward=0.0)
         object.__setattr__(self, "env", whole)
 
     def sample(self, key: jax.Array, n_episodes: int) -> Level:
