@@ -2,11 +2,13 @@
 
 import dataclasses
 import functools
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from doc_blocks import run_blocks
 from test_many_agents import CROWD, G, lives_of
 from test_nmmo_family import Bare
 from tiny_run import save_tiny_run
@@ -18,6 +20,8 @@ from minimax_lib.config.play import parse
 from minimax_lib.envs.nmmo.render import CELL, COLOURS, FOLLOWED, draw_level
 from minimax_lib.envs.nmmo.tables import FOLIAGE, GRASS, MATERIALS, WATER
 from minimax_lib.envs.nmmo.text import GROUNDS, SIGNS
+from minimax_lib.evaluation.held_out import EvalResult
+from minimax_lib.evaluation.tables import task_scores, task_table
 from minimax_lib.pictures import films
 from minimax_lib.pictures.population import population
 from minimax_lib.playing import crowds
@@ -131,6 +135,21 @@ def test_nobody_walks_alone_among_many():
         walked(parse(["--env", "NMMO"]))
 
 
+def test_tables_say_how_long_agents_live():
+    ones = np.ones((1, 1, 2), np.float32)
+    result = EvalResult(ones, ones / 4, ones, {"lifetime": 40 * ones})
+    table = task_table("title", task_scores(["HeldOutMaps"], [0], result))
+    assert [column.header for column in table.columns][-2:] == ["return", "ticks\nof a life"]
+    assert list(table.columns[-1].cells)[-1] == "40.000"
+
+
+@pytest.mark.deep
+def test_the_python_of_the_page_runs(tmp_path):
+    page = Path(__file__).parents[1] / "docs" / "nmmo.md"
+    assert run_blocks(page, tmp_path)["world"].solved > 0.3
+    assert (tmp_path / "agent3.gif").exists()
+
+
 @pytest.mark.deep
 def test_a_run_is_loaded_played_watched_drawn_and_evaluated(tmp_path, capsys, monkeypatch):
     from minimax_lib.commands import draw, evaluate
@@ -164,7 +183,7 @@ def test_a_run_is_loaded_played_watched_drawn_and_evaluated(tmp_path, capsys, mo
     assert game.episode.followed == (followed + 1) % 4
     assert "f: follow another agent" in screen(game, 200, 40, colours=False)
     assert play_command.check_playable(config.env) is None
-    assert evaluate.main(["--run", str(tmp_path / "run"), "--tasks", "HeldOutMaps", "--episodes", "2"]) == 0
+    assert evaluate.main(["--run", str(tmp_path / "run"), "--tasks", "HeldOutMaps", "--n-episodes", "2"]) == 0
     assert "HeldOutMaps" in capsys.readouterr().out
     monkeypatch.chdir(tmp_path)
     assert draw.main([str(tmp_path / "run"), "--what", "episodes", "--format", "gif"]) == 0
