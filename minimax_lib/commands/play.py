@@ -22,8 +22,8 @@ from minimax_lib.envs.wrappers import unwrapped, unwrapped_state
 from minimax_lib.evaluation.held_out import tasks_of_run
 from minimax_lib.experiment.compilation import keep_compiled_programs
 from minimax_lib.jax_settings import check_jax
-from minimax_lib.playing.crowds import CrowdEpisode
-from minimax_lib.store.loaded import Episode, LoadedRun
+from minimax_lib.playing.crowds import AnyEpisode, CrowdEpisode
+from minimax_lib.store.loaded import LoadedRun
 
 CLEAR, HOME, END_OF_LINE, BELOW = "\x1b[2J", "\x1b[H", "\x1b[K", "\x1b[J"
 OPEN, CLOSE = "\x1b[?1049h\x1b[?25l" + CLEAR, "\x1b[?25h\x1b[?1049l"  # another screen, without a cursor; and back
@@ -140,7 +140,7 @@ class Walk:
 class Watch:
     """A trained agent walks. Its episode is played beforehand, so that one can go back in it."""
 
-    play: Callable[[int], tuple[str, Episode | CrowdEpisode]]  # (name, episode) of the i-th level
+    play: Callable[[int], tuple[str, AnyEpisode]]  # (name, episode) of the i-th level
     speed: float
     show_map: bool = True
     number: int = 0
@@ -377,7 +377,7 @@ def watched(settings: PlaySettings) -> Callable[[], Watch]:
         loaded: LoadedRun = opened_run(run).of(student=settings.student)
         about = f"{settings.run}, update {loaded.update:,}: "
 
-        def play(number: int) -> tuple[str, Episode | CrowdEpisode]:
+        def play(number: int) -> tuple[str, AnyEpisode]:
             key = jax.random.fold_in(jax.random.key(settings.seed), number)
             if names:
                 # All at once: the program is compiled once.

@@ -15,7 +15,7 @@ from minimax_lib.envs.base import Environment
 from minimax_lib.envs.drawing import arranged, shrunk
 from minimax_lib.envs.registry import make_held_out
 from minimax_lib.messages import shown
-from minimax_lib.store.loaded import Episode
+from minimax_lib.playing.crowds import AnyEpisode
 
 ENDINGS = (".gif", ".mp4")
 COLOURS = 128  # of a GIF, at most 256
@@ -44,7 +44,7 @@ def tasks_to_show(env: Environment, tasks: Sequence[str], **options: str) -> tup
 
 
 def film(
-    episodes: Sequence[Episode],
+    episodes: Sequence[AnyEpisode],
     captions: Sequence[str] = (),
     columns: int = 2,
     gap: int = 16,
@@ -71,7 +71,7 @@ def scaled(picture: np.ndarray, scale: float) -> np.ndarray:
     return shrunk(picture, round(scale * picture.shape[1]))
 
 
-def moment(episode: Episode, time: int) -> np.ndarray:
+def moment(episode: AnyEpisode, time: int) -> np.ndarray:
     """u8[H, W, 3]: the episode after `time` steps."""
     env = episode.env
     if env.draw_state:
@@ -80,7 +80,7 @@ def moment(episode: Episode, time: int) -> np.ndarray:
     return moment_of_way(episode, time)
 
 
-def moment_of_way(episode: Episode, time: int) -> np.ndarray:
+def moment_of_way(episode: AnyEpisode, time: int) -> np.ndarray:
     """u8[H, W, 3]: the agent's way after `time` steps."""
     env = episode.env
     if env.draw_episodes is None:
@@ -89,7 +89,7 @@ def moment_of_way(episode: Episode, time: int) -> np.ndarray:
     return env.draw_episodes(states, np.ones((time + 1, 1), bool), [""], columns=1)
 
 
-def ways(episodes: Mapping[str, Episode], columns: int = 4, gap: int = 20) -> np.ndarray:
+def ways(episodes: Mapping[str, AnyEpisode], columns: int = 4, gap: int = 20) -> np.ndarray:
     """u8[H, W, 3]: the agent's whole way through each of the episodes, above its name and how it ended.
 
     ValueError where an environment draws no pictures.
@@ -99,7 +99,7 @@ def ways(episodes: Mapping[str, Episode], columns: int = 4, gap: int = 20) -> np
     return arranged(drawn, [told(name, episode) for name, episode in episodes.items()], columns, gap)
 
 
-def told(name: str, episode: Episode) -> str:
+def told(name: str, episode: AnyEpisode) -> str:
     """How an episode ended, in words."""
     return f"{name}: {episode.end} in {episode.length} steps"
 

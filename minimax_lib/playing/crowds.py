@@ -14,6 +14,7 @@ from minimax_lib.agents.base import Agent
 from minimax_lib.envs.base import EnvState, Level, progress_of
 from minimax_lib.envs.multi_agent import LIFETIME, AgentTimeStep, MultiAgentEnvironment
 from minimax_lib.envs.spaces import within
+from minimax_lib.playing.acting import Episode
 from minimax_lib.playing.episodes import Choose, Played, Recording, sample
 from minimax_lib.playing.players import Player, RandomPlayer, Scripted, Trained, Turn, own_bot
 from minimax_lib.trees import tree_size, tree_where
@@ -73,8 +74,8 @@ class Crowd:
         if isinstance(self.player, Scripted):
             # It sees the whole game, which is the same for all seats: what it works out of that is computed once.
             seats = jnp.arange(len(keys), dtype=jnp.int32)
-            bot = functools.partial(self.player.bot, env=self.env, state=world.state)
-            return jax.vmap(lambda key, seat: bot(key, seat=seat))(keys, seats), world.carry
+            bot, env, state = self.player.bot, self.env, world.state
+            return jax.vmap(lambda key, seat: bot(key, env, state, seat))(keys, seats), world.carry
         turn = Turn(state=world.state, seat=None, obs=world.obs, first=first)
         action, carry = self.player.act(keys, params, turn, world.carry)
         return within(self.env.action_space, action), carry
@@ -216,6 +217,9 @@ class CrowdEpisode:
 
     def __repr__(self) -> str:
         return f"CrowdEpisode({self.end} in {self.length} steps, mean life {self.lifetimes.mean():.1f})"
+
+
+AnyEpisode = Episode | CrowdEpisode
 
 
 def played(crowd: Crowd, key: jax.Array, params: Any, levels: Level) -> list[CrowdEpisode]:

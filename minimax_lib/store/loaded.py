@@ -27,8 +27,8 @@ from minimax_lib.evaluation.held_out import tasks_of_run
 from minimax_lib.jax_settings import check_settings
 from minimax_lib.messages import shown
 from minimax_lib.opponents.bank import Bank
-from minimax_lib.playing.acting import Episode, act, drawn, episode_of, form_of, leading_axes, opened, record
-from minimax_lib.playing.crowds import CrowdEpisode, played, trained
+from minimax_lib.playing.acting import act, drawn, episode_of, form_of, leading_axes, opened, record
+from minimax_lib.playing.crowds import AnyEpisode, played, trained
 from minimax_lib.playing.episodes import alone, mode, sample
 from minimax_lib.runners.build import make_agent
 from minimax_lib.runners.training import RunnerState
@@ -315,9 +315,7 @@ class LoadedRun:
         obs = self.env.reset(key, self.env.sample_level(key))[1].obs
         return jax.tree.map(lambda x: x[0], obs) if self.env.multi_agent else obs
 
-    def play(
-        self, level: Level | str | None = None, key: jax.Array | None = None, greedy: bool = False
-    ) -> Episode | CrowdEpisode:
+    def play(self, level: Level | str | None = None, key: jax.Array | None = None, greedy: bool = False) -> AnyEpisode:
         """An episode of the agent on `level`: one of the environment, the name of a held-out task, or a random one.
 
         The same `key` gives the same episode; without one it is `jax.random.key(0)`. In a game for two, a task says who
@@ -346,7 +344,7 @@ class LoadedRun:
 
     def play_tasks(
         self, tasks: Sequence[str], key: jax.Array | None = None, greedy: bool = False
-    ) -> Mapping[str, Episode | CrowdEpisode]:
+    ) -> Mapping[str, AnyEpisode]:
         """An episode of the agent on each of the held-out tasks, by name. Groups of tasks have names too."""
         k_level, k_play = jax.random.split(jax.random.key(0) if key is None else key)
         held_out = self._held_out(tasks)
@@ -359,7 +357,7 @@ class LoadedRun:
         tasks = tasks_of_run(tasks, self.config.runner)
         return make_held_out(self.env, tasks, **({} if protocol is None else {"protocol": protocol}))
 
-    def _played(self, env: Any, levels: Level, key: jax.Array, greedy: bool) -> Sequence[Episode | CrowdEpisode]:
+    def _played(self, env: Any, levels: Level, key: jax.Array, greedy: bool) -> Sequence[AnyEpisode]:
         """An episode on each of `levels` [R, ...]."""
         if env.multi_agent:
             return played(trained(env, self.agent, mode if greedy else sample), key, self.params, levels)

@@ -95,7 +95,7 @@ def _with_entities(picture: np.ndarray, now: Any, corner: int | np.ndarray, cell
     """The picture with all who live; the followed player comes last, so that nobody hides it."""
     npcs = now.npc_position[now.npc_alive] - corner
     picture = _dotted(picture, npcs, [NPCS[int(kind)] for kind in now.npc_kind[now.npc_alive]], cell)
-    order = [agent for agent in np.flatnonzero(now.alive) if agent != now.followed]
+    order = [int(agent) for agent in np.flatnonzero(now.alive) if agent != now.followed]
     order += [int(now.followed)] if now.alive[int(now.followed)] else []
     colours = [FOLLOWED if agent == now.followed else PLAYER for agent in order]
     return _dotted(picture, now.position[order] - corner, colours, cell)
