@@ -488,6 +488,14 @@ def test_the_python_of_the_page_on_gridworld_runs(tmp_path, monkeypatch):
     assert level.grid.shape == (4, 5)
 
 
+def test_the_python_of_the_page_on_neural_mmo_runs(tmp_path):
+    """With shapes alone; the world of the trained agent is played by a deep test (`test_crowds.py`)."""
+    first = python_blocks(DOCS / "nmmo.md")[0][1]
+    (tmp_path / "page.md").write_text(f"```python\n{first}```\n", encoding="utf-8")
+    found = traced(tmp_path / "page.md", tmp_path)
+    assert found["ts"].obs["tiles"].shape == (24, 15, 15, 1)
+
+
 def test_the_python_of_the_page_on_curricula_is_that_of_its_file():
     source = (DOCS / "examples" / "hard_levels.py").read_text(encoding="utf-8")
     blocks = [text for _, text in python_blocks(DOCS / "curricula.md")]
@@ -550,7 +558,7 @@ def test_the_python_of_the_tutorials_is_that_of_their_files(tmp_path, monkeypatc
 
 def test_every_page_with_python_is_run_or_compared_with_the_code():
     run = {"README.md", "environments.md", "gridworld.md", "curricula.md", "extending.md", "loading.md", "pictures.md"}
-    run |= {"plotting.md", "portable.md", "tasks.md", "opponents.md", "plr_on_one_page.md", "tutorials.md"}
+    run |= {"plotting.md", "portable.md", "tasks.md", "opponents.md", "plr_on_one_page.md", "tutorials.md", "nmmo.md"}
     assert {page.name for page in GUIDES if python_blocks(page)} <= run
 
 

@@ -623,6 +623,7 @@ def test_the_progress_line():
     standing = Standing(1200, 30000, 34567.8, 3723.4, 0.4567, 0.615)
     assert str(standing) == "update 1,200/30,000  34,568 steps/s  1:02:03 left  return 0.457  solved 62%"
     assert str(Standing(0, 5)) == "update 0/5"
+    assert str(Standing(2, 5, training_return=-0.5, alive=0.666)) == "update 2/5  return -0.500  alive 67%"
     assert [duration(seconds) for seconds in (0.4, 59.6, 3600)] == ["0:00", "1:00", "1:00:00"]
 
 

@@ -203,6 +203,29 @@ TRAINING: tuple[MetricTable, ...] = (
         env="LaserTag",
     ),
     MetricTable(
+        "NMMO",
+        "Means over the levels of a source, and over lives. What an agent died of is a share of the lives; an agent that "
+        "lives to the end\nof the world dies of nothing. `hits`, `kills` and `killed_by_...` need `--env.combat`.",
+        {
+            "level/<source>/share_passable": "share of the tiles inside the border that can be walked on",
+            "level/<source>/share_water": "share of them that are water",
+            "level/<source>/share_foliage": "share of them that are foliage, which is food",
+            "level/<source>/sharpness": "how clear the borders of the noise are: 1 blends it, 0.01 hardly does",
+            "facts/meals": "times that the agent ate",
+            "facts/drinks": "ticks in which it drank",
+            "facts/harvests": "things that it harvested",
+            "facts/levels_gained": "levels of skills that it gained",
+            "facts/hits": "attacks that it made",
+            "facts/kills": "players and NPCs that it killed",
+            "facts/died_of_hunger": "share that starved",
+            "facts/died_of_thirst": "share that died of thirst",
+            "facts/killed_by_player": "share that another player killed",
+            "facts/killed_by_npc": "share that an NPC killed",
+            "facts/explored": "most tiles that it came from the edge towards the middle of the map",
+        },
+        env="NMMO",
+    ),
+    MetricTable(
         "AMaze",
         "Means over the levels of a source.",
         {

@@ -22,7 +22,8 @@ from minimax_lib.envs.wrappers import unwrapped, unwrapped_state
 from minimax_lib.evaluation.held_out import tasks_of_run
 from minimax_lib.experiment.compilation import keep_compiled_programs
 from minimax_lib.jax_settings import check_jax
-from minimax_lib.store.loaded import Episode, LoadedRun
+from minimax_lib.playing.crowds import AnyEpisode, CrowdEpisode
+from minimax_lib.store.loaded import LoadedRun
 
 CLEAR, HOME, END_OF_LINE, BELOW = "\x1b[2J", "\x1b[H", "\x1b[K", "\x1b[J"
 OPEN, CLOSE = "\x1b[?1049h\x1b[?25l" + CLEAR, "\x1b[?25h\x1b[?1049l"  # another screen, without a cursor; and back
@@ -139,7 +140,7 @@ class Walk:
 class Watch:
     """A trained agent walks. Its episode is played beforehand, so that one can go back in it."""
 
-    play: Callable[[int], tuple[str, Episode]]  # (name, episode) of the i-th level
+    play: Callable[[int], tuple[str, AnyEpisode]]  # (name, episode) of the i-th level
     speed: float
     show_map: bool = True
     number: int = 0
@@ -160,6 +161,8 @@ class Watch:
         if key == "n":
             self.number += 1
             self._open()
+        elif key == "f" and isinstance(self.episode, CrowdEpisode):
+            self.episode = self.episode.following((self.episode.followed + 1) % len(self.episode.progress))
         elif key == "r":
             self.time = 0
         elif key == "m":
@@ -195,11 +198,13 @@ class Watch:
     def status(self) -> str:
         steps = f"step {self.time} of {self.episode.length}"
         if self.over:
-            end = "solved" if self.episode.solved else "not solved"
-            return f"{steps}: {end}, return {self.episode.episode_return:.2f}. n: next level, r: once more"
+            return f"{steps}: {self.episode.end}, return {self.episode.episode_return:.2f}. n: next level, r: once more"
         return f"{steps}, paused" if self.paused else f"{steps}, {self.speed:.3g} steps/s"
 
-    help = "q: leave   space: pause   left, right: step   up, down: speed   n: next   r: restart   m: map"
+    @property
+    def help(self) -> str:
+        more = "   f: follow another agent" if isinstance(self.episode, CrowdEpisode) else ""
+        return f"q: leave   space: pause   left, right: step   up, down: speed   n: next   r: restart   m: map{more}"
 
 
 # ---------------------------------------------------------------------------------------------------------- the screen
@@ -343,6 +348,8 @@ def walked(settings: PlaySettings) -> Callable[[], Walk]:
     held_out = make_held_out(settings.env, settings.task) if settings.task else None
     env = unwrapped(settings.env if held_out is None else held_out.env)
     check_playable(env)
+    if env.n_agents > 2:
+        raise ValueError(f"nobody walks alone in {type(env).__name__}: --run shows a trained agent in all its seats")
 
     def draw_level(number: int) -> tuple[str, Level]:
         key = jax.random.fold_in(jax.random.key(settings.seed), number)
@@ -370,16 +377,15 @@ def watched(settings: PlaySettings) -> Callable[[], Watch]:
 
     def make() -> Watch:
         loaded: LoadedRun = opened_run(run).of(student=settings.student)
+        about = f"{settings.run}, update {loaded.update:,}: "
 
-        def play(number: int) -> tuple[str, Episode]:
+        def play(number: int) -> tuple[str, AnyEpisode]:
             key = jax.random.fold_in(jax.random.key(settings.seed), number)
             if names:
                 # All at once: the program is compiled once.
                 name = names[number % len(names)]
-                episode = loaded.play_tasks(names, key, settings.greedy)[name]
-            else:
-                name, episode = f"level {number} of seed {settings.seed}", loaded.play(None, key, settings.greedy)
-            return f"{settings.run}, update {loaded.update:,}: {name}", episode
+                return about + name, loaded.play_tasks(names, key, settings.greedy)[name]
+            return f"{about}level {number} of seed {settings.seed}", loaded.play(None, key, settings.greedy)
 
         return Watch(play, settings.speed, settings.map)
 

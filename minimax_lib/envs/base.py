@@ -154,6 +154,10 @@ class BaseEnvironment:
     draw_state: Ability = None
     """`draw_state(state)` is one moment of an episode, u8[H, W, 3], and what the agent sees in it. All moments are of
     one size. For moving pictures."""
+    slim: Ability = None
+    """`slim(state)` is what pictures need of a state, where that is a small part of it. `draw_episodes`, `draw_state`
+    and `scene` then take it too. If it has a member `followed` (i32[]), they show the view of that agent of several.
+    Pure."""
     scene: Ability = None
     """`scene(state)` is one moment of an episode as text (`Scene`), so that a person can play it (`minimax-play`). Such
     an environment also has `keys`: the action of each key (left, right, up, down, or a letter)."""

@@ -18,7 +18,8 @@ from minimax_lib.envs.multi_agent import batch_of
 from minimax_lib.envs.registry import make_held_out
 from minimax_lib.envs.training_list import OF_RUN, list_called
 from minimax_lib.loops import LEAST_EFFORT
-from minimax_lib.playing.episodes import Choose, Played, WholeEpisodes, alone, mode, sample
+from minimax_lib.playing.crowds import trained
+from minimax_lib.playing.episodes import Choose, Played, Recording, WholeEpisodes, alone, mode, sample
 from minimax_lib.playing.students import CurrentStudents
 from minimax_lib.trees import mapped
 
@@ -120,6 +121,13 @@ class EvalRunner:
         """One episode on each level [R, ...]. The leaves are [R]."""
         played = self.episodes.play(key, (params,), levels)
         return EvalResult(played.returns, played.solved, played.lengths, played.facts)
+
+    def record(self, key: jax.Array, params: Any, levels: Level) -> Recording:
+        """An episode on each of `levels` [R, ...], step by step. In a world of several agents, all have this policy."""
+        env = self.held_out.env
+        if env.multi_agent:
+            return trained(env, self.agent, self.choose).recording(key, params, levels)
+        return self.episodes.record(key, (params,), levels)
 
     @functools.cached_property
     def draw(self) -> jax.stages.Wrapped:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:  # these import JAX, and reports of tables do without
 
 INTERVAL = "95% percentile interval of the bootstrap over whole seeds"
 SOLVED = "solved\nrate"  # a heading in two lines, since the figures below are narrow
+# Further columns, where there are such measures. An agent's life matters where there are several in a world.
+OTHERS = {"return": "return", "facts/lifetime": "ticks\nof a life"}
 FEW_LEVELS = 10  # a mean over fewer levels gets a caveat
 
 
@@ -85,14 +87,14 @@ def pooled(parts: Sequence[Scores]) -> Scores:
 
 
 def score_table(title: str, scores: Scores) -> Table:
-    """A row a task: solved rate (mean, IQM, interval or single seeds), and return if it was measured.
+    """A row a task: solved rate (mean, IQM, interval or single seeds), and return and life if they were measured.
 
     Where tasks are shares of the levels, a column says how many levels each of them is.
     """
     table = Table("task", title=title, title_justify="left", caption=seeds_note(scores), caption_justify="left")
     levels = ["levels"] if scores.n_worst else []
-    returns = ["return"] if "return" in scores.measures else []
-    for column in (*levels, SOLVED, "IQM", *spread_columns(len(scores.seeds)), *returns):
+    others = [heading for measure, heading in OTHERS.items() if measure in scores.measures]
+    for column in (*levels, SOLVED, "IQM", *spread_columns(len(scores.seeds)), *others):
         table.add_column(column, justify="right")
     for j, task in enumerate(scores.tasks):
         count = [f"{scores.n_worst[j]:,}"] if scores.n_worst else []
@@ -112,8 +114,8 @@ def score_cells(measures: Mapping[str, np.ndarray]) -> list[str]:
     """The cells of a row of `score_table`. Measures are [S] or [S, M]."""
     solved = summarise(measures["solved_rate"])
     spread = spread_cells(measures["solved_rate"], solved.interval)
-    returns = [f"{measures['return'].mean():.3f}"] if "return" in measures else []
-    return [percent(solved.mean), percent(solved.iqm), *spread, *returns]
+    others = [f"{measures[name].mean():.3f}" for name in OTHERS if name in measures]
+    return [percent(solved.mean), percent(solved.iqm), *spread, *others]
 
 
 def spread_columns(n_seeds: int) -> list[str]:

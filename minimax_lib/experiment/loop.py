@@ -26,7 +26,7 @@ from minimax_lib.loops import LEAST_EFFORT
 from minimax_lib.runners import hosts
 from minimax_lib.runners.devices import DeviceMesh
 from minimax_lib.runners.seeds import Program, Report, finite, learnt_parameters
-from minimax_lib.runners.training import RunnerState
+from minimax_lib.runners.training import ALIVE, RunnerState
 from minimax_lib.store import archive
 from minimax_lib.store.checkpoint import Checkpoints
 from minimax_lib.store.files import copy_aside
@@ -224,6 +224,7 @@ class Training:
             seconds_left=per_update * (self.config.n_updates - self.update),
             training_return=float(np.mean(metrics["return"])),
             solved_rate=float(np.mean(metrics["solved_rate"])),
+            alive=float(np.mean(metrics.get(ALIVE, math.nan))),
         )
 
     def _evaluate(self) -> None:

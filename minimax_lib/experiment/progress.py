@@ -25,6 +25,7 @@ class Standing:
     seconds_left: float = math.nan
     training_return: float = math.nan
     solved_rate: float = math.nan
+    alive: float = math.nan  # share of the agents' steps in which they were alive, where there are several agents
     about: str = ""  # what comes first: of a sweep, its trials
 
     def __str__(self) -> str:
@@ -37,6 +38,8 @@ class Standing:
             parts.append(f"return {self.training_return:.3f}")
         if math.isfinite(self.solved_rate):
             parts.append(f"solved {self.solved_rate:.0%}")
+        if math.isfinite(self.alive):
+            parts.append(f"alive {self.alive:.0%}")
         return "  ".join(parts)
 
     def within(self, width: int) -> str:

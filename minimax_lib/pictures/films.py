@@ -17,7 +17,7 @@ from minimax_lib.envs.registry import make_held_out
 from minimax_lib.extras import how_to_install
 from minimax_lib.files import naming
 from minimax_lib.messages import shown
-from minimax_lib.store.loaded import Episode
+from minimax_lib.playing.crowds import AnyEpisode
 
 ENDINGS = (".gif", ".mp4")
 COLOURS = 128  # of a GIF, at most 256
@@ -46,7 +46,7 @@ def tasks_to_show(env: Environment, tasks: Sequence[str], **options: str) -> tup
 
 
 def film(
-    episodes: Sequence[Episode],
+    episodes: Sequence[AnyEpisode],
     captions: Sequence[str] = (),
     columns: int = 2,
     gap: int = 16,
@@ -73,7 +73,7 @@ def scaled(picture: np.ndarray, scale: float) -> np.ndarray:
     return shrunk(picture, round(scale * picture.shape[1]))
 
 
-def moment(episode: Episode, time: int) -> np.ndarray:
+def moment(episode: AnyEpisode, time: int) -> np.ndarray:
     """u8[H, W, 3]: the episode after `time` steps."""
     env = episode.env
     if env.draw_state:
@@ -82,7 +82,7 @@ def moment(episode: Episode, time: int) -> np.ndarray:
     return moment_of_way(episode, time)
 
 
-def moment_of_way(episode: Episode, time: int) -> np.ndarray:
+def moment_of_way(episode: AnyEpisode, time: int) -> np.ndarray:
     """u8[H, W, 3]: the agent's way after `time` steps."""
     env = episode.env
     if env.draw_episodes is None:
@@ -91,7 +91,7 @@ def moment_of_way(episode: Episode, time: int) -> np.ndarray:
     return env.draw_episodes(states, np.ones((time + 1, 1), bool), [""], columns=1)
 
 
-def ways(episodes: Mapping[str, Episode], columns: int = 4, gap: int = 20) -> np.ndarray:
+def ways(episodes: Mapping[str, AnyEpisode], columns: int = 4, gap: int = 20) -> np.ndarray:
     """u8[H, W, 3]: the agent's whole way through each of the episodes, above its name and how it ended.
 
     ValueError where an environment draws no pictures.
@@ -101,9 +101,9 @@ def ways(episodes: Mapping[str, Episode], columns: int = 4, gap: int = 20) -> np
     return arranged(drawn, [told(name, episode) for name, episode in episodes.items()], columns, gap)
 
 
-def told(name: str, episode: Episode) -> str:
+def told(name: str, episode: AnyEpisode) -> str:
     """How an episode ended, in words."""
-    return f"{name}: {'solved' if episode.solved else 'not solved'} in {episode.length} steps"
+    return f"{name}: {episode.end} in {episode.length} steps"
 
 
 def save_film(frames: Sequence[np.ndarray], file: str | Path, fps: float = 10.0, hold: float = 2.0) -> Path:

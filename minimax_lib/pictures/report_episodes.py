@@ -20,7 +20,8 @@ from minimax_lib.pictures.films import moment, tasks_to_show
 from minimax_lib.pictures.html import data_url, part, png
 from minimax_lib.pictures.report_levels import opened
 from minimax_lib.pictures.runs import Group
-from minimax_lib.store.loaded import Episode, LoadedRun
+from minimax_lib.playing.crowds import AnyEpisode
+from minimax_lib.store.loaded import LoadedRun
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -150,12 +151,12 @@ def tasks_of(loaded: LoadedRun, tasks: Sequence[str]) -> tuple[str, ...]:
     return tasks_to_show(env, tasks, **({} if protocol is None else {"protocol": protocol}))
 
 
-def player(episode: Episode, loaded: LoadedRun, task: str, group: tuple[str, int], tiles: Tiles) -> "Markup":
+def player(episode: AnyEpisode, loaded: LoadedRun, task: str, group: tuple[str, int], tiles: Tiles) -> "Markup":
     """An episode of a `group` (label, place) that can be stepped through."""
     label, place = group
     n = min(episode.length, MOST_STEPS) + 1
     reel = reel_of((moment(episode, time) for time in range(n)), tiles)
-    end = f"{'solved' if episode.solved else 'not solved'} in {episode.length} steps"
+    end = f"{episode.end} in {episode.length} steps"
     cut = f" (the first {MOST_STEPS} are shown)" if episode.length > MOST_STEPS else ""
     where = f"{loaded.path.resolve().name}, seed {loaded.seed}, update {loaded.update:,}"
     told = f"{cut}, return {episode.episode_return:.3f} ({where})"

@@ -31,11 +31,15 @@ class Episode:
     def solved(self) -> bool:
         return self.progress >= 1
 
+    @property
+    def end(self) -> str:
+        """How it ended, in words."""
+        return "solved" if self.solved else "not solved"
+
     def picture(self) -> np.ndarray:
         """u8[H, W, 3]: the level and the agent's way through it; ValueError where the environment draws none."""
         states = jax.tree.map(lambda x: x[:, None], self.states)
-        end = "solved" if self.solved else "not solved"
-        return drawn(self.env, states, [f"{end} in {self.length} steps"], columns=1)
+        return drawn(self.env, states, [f"{self.end} in {self.length} steps"], columns=1)
 
     def _repr_png_(self) -> bytes | None:
         """The picture that a notebook shows."""
@@ -48,8 +52,7 @@ class Episode:
         return file.getvalue()
 
     def __repr__(self) -> str:
-        end = "solved" if self.solved else "not solved"
-        return f"Episode({end} in {self.length} steps, return {self.episode_return:.3f})"
+        return f"Episode({self.end} in {self.length} steps, return {self.episode_return:.3f})"
 
 
 # Compiled once for all runs of one configuration: their environments and agents are equal.

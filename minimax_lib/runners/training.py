@@ -25,6 +25,7 @@ from minimax_lib.playing.students import CurrentStudents, layout_of, opened, opt
 from minimax_lib.reward_normalization import RewardNormalization, RewardState
 from minimax_lib.trees import assert_same_form, zeros
 
+ALIVE = "agents/alive"  # the metric
 SHARED_SEED = 20230713  # for decisions that all seeds and devices share; a run's own seed is never used for them
 
 
@@ -330,7 +331,7 @@ def ended_metrics(episodes: EpisodeReturns) -> dict[str, jax.Array]:
 def agents_metrics(runs: Rollout) -> dict[str, jax.Array]:
     """How many of the agents are alive, where there are several in an environment."""
     valid = runs.steps.valid
-    return {} if valid is None else {"agents/alive": valid.mean(dtype=jnp.float32)}
+    return {} if valid is None else {ALIVE: valid.mean(dtype=jnp.float32)}
 
 
 def with_idle(idle: Any, runs: Rollout) -> Any:

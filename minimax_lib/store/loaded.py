@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +17,6 @@ from minimax_lib.config.files import read_yaml
 from minimax_lib.config.shipped import located_run, shipped_agents
 from minimax_lib.config.train import import_plugins
 from minimax_lib.config.values import convert
-from minimax_lib.curricula.games.joint import check_game
 from minimax_lib.curricula.level_buffer import LevelBuffer
 from minimax_lib.curricula.levels.sfl import SFLState
 from minimax_lib.envs.against import Against, AgainstLevel, random_seat
@@ -28,7 +27,8 @@ from minimax_lib.evaluation.held_out import tasks_of_run
 from minimax_lib.jax_settings import check_settings
 from minimax_lib.messages import shown
 from minimax_lib.opponents.bank import Bank
-from minimax_lib.playing.acting import Episode, act, drawn, episode_of, form_of, leading_axes, opened, record
+from minimax_lib.playing.acting import act, drawn, episode_of, form_of, leading_axes, opened, record
+from minimax_lib.playing.crowds import AnyEpisode, played, trained
 from minimax_lib.playing.episodes import alone, mode, sample
 from minimax_lib.runners.build import make_agent
 from minimax_lib.runners.training import RunnerState
@@ -318,11 +318,12 @@ class LoadedRun:
         obs = self.env.reset(key, self.env.sample_level(key))[1].obs
         return jax.tree.map(lambda x: x[0], obs) if self.env.multi_agent else obs
 
-    def play(self, level: Level | str | None = None, key: jax.Array | None = None, greedy: bool = False) -> Episode:
+    def play(self, level: Level | str | None = None, key: jax.Array | None = None, greedy: bool = False) -> AnyEpisode:
         """An episode of the agent on `level`: one of the environment, the name of a held-out task, or a random one.
 
         The same `key` gives the same episode; without one it is `jax.random.key(0)`. In a game for two, a
-        held-out task brings the player of the other seat. On other levels a random player sits there, in a random seat.
+        held-out task brings the player of the other seat. On other levels a random player sits there, in a random seat. In a
+        world of more agents, the policy has all seats.
         """
         k_level, k_play = jax.random.split(jax.random.key(0) if key is None else key)
         env = self._env_for_one()
@@ -341,15 +342,12 @@ class LoadedRun:
         return self._played(env, jax.tree.map(lambda x: x[None], level), k_play, greedy)[0]
 
     def _env_for_one(self) -> Environment:
-        """The environment, with a random player in the other seat of a game; ValueError where there are more seats."""
-        if not self.env.multi_agent:
-            return self.env
-        check_game(self.env)
-        return Against(self.env)
+        """The environment, with a random player in the other seat of a game for two."""
+        return Against(self.env) if self.env.multi_agent and self.env.n_agents == 2 else self.env
 
     def play_tasks(
         self, tasks: Sequence[str], key: jax.Array | None = None, greedy: bool = False
-    ) -> dict[str, Episode]:
+    ) -> Mapping[str, AnyEpisode]:
         """An episode of the agent on each of the held-out tasks, by name. Groups of tasks have names too."""
         k_level, k_play = jax.random.split(jax.random.key(0) if key is None else key)
         held_out = self._held_out(tasks)
@@ -361,8 +359,10 @@ class LoadedRun:
         rules = {} if self.config.eval.protocol is None else {"protocol": self.config.eval.protocol}
         return make_held_out(self.env, tasks_of_run(tasks, self.config.runner), **rules)
 
-    def _played(self, env: Environment, levels: Level, key: jax.Array, greedy: bool) -> list[Episode]:
+    def _played(self, env: Any, levels: Level, key: jax.Array, greedy: bool) -> Sequence[AnyEpisode]:
         """An episode on each of `levels` [R, ...]."""
+        if env.multi_agent:
+            return played(trained(env, self.agent, mode if greedy else sample), key, self.params, levels)
         episodes = alone(env, self.agent, mode if greedy else sample)
         recording, levels = jax.device_get((record(episodes, key, (self.params,), levels), levels))
         return [episode_of(env, recording, levels, row) for row in range(tree_size(levels))]

@@ -2,19 +2,21 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from minimax_lib.envs.cells.settings import check_bool, check_int
 from minimax_lib.envs.multi_agent import AgentTimeStep, MultiAgentEnvironment, agents_opening, agents_transition
 from minimax_lib.envs.nmmo import observation
 from minimax_lib.envs.nmmo.bot import forager_moves, with_nothing_else
 from minimax_lib.envs.nmmo.facts import facts_of, map_facts
-from minimax_lib.envs.nmmo.ground import passable_windows
+from minimax_lib.envs.nmmo.ground import LAST, passable_windows
 from minimax_lib.envs.nmmo.masks import move_mask, target_mask
+from minimax_lib.envs.nmmo.moment import Moment, as_moment, moment_of
 from minimax_lib.envs.nmmo.neighbours import neighbours
 from minimax_lib.envs.nmmo.presets import PRESETS, Preset
 from minimax_lib.envs.nmmo.resources import Resources, placed
@@ -31,11 +33,12 @@ from minimax_lib.envs.nmmo.state import (
     unscored,
 )
 from minimax_lib.envs.nmmo.survival import Survival
-from minimax_lib.envs.nmmo.tables import DIRECTIONS, N_STYLES
+from minimax_lib.envs.nmmo.tables import DIRECTIONS, FULL, N_STYLES
 from minimax_lib.envs.nmmo.tasks import TaskList, scored, task_list, values
 from minimax_lib.envs.nmmo.terrain import TILES_PER_OCTAVE, sample_terrain
 from minimax_lib.envs.nmmo.tick import Rules, advance, with_npcs
 from minimax_lib.envs.spaces import ACTION_MASK, Box, Dict, Discrete, Space
+from minimax_lib.envs.terminal import Scene
 from minimax_lib.registry import unknown_name
 
 # A setting that nobody has set: `__post_init__` puts in what the preset says. So its type is that of the setting.
@@ -79,6 +82,9 @@ class NMMO(MultiAgentEnvironment):
     """The list of tasks: survive (until the horizon), or stages (fifty, of Sullivan et al. 2025)."""
     death_reward: float = -1.0
     """Reward of the tick in which an agent dies, in place of its task's progress."""
+    health_reward: float = 0.0
+    """Added to the reward of a tick: so much times the change of health, as a share of full health. A help for
+    training, after the best entry of the NeurIPS 2023 competition."""
     spawn_immunity: int = 20
     """Age in ticks from which players can be attacked by players."""
     starvation: int = 10
@@ -109,8 +115,9 @@ class NMMO(MultiAgentEnvironment):
             raise ValueError(f"centre={self.centre}: it must be a multiple of {2 * TILES_PER_OCTAVE}")
         if self.n_players > 4 * self.centre:
             raise ValueError(f"n_players={self.n_players}: there are {4 * self.centre} places to spawn on the edge")
-        for name, least in (("max_steps", 1), ("n_neighbours", 1), ("clusters", 1), ("single_resources", 1)):
-            check_int(name, getattr(self, name), least)
+        check_int("max_steps", self.max_steps, 1, LAST)
+        for name in ("n_neighbours", "clusters", "single_resources"):
+            check_int(name, getattr(self, name), 1)
         check_int("npc_level_max", self.npc_level_max, 1, 10)
         for name in ("starvation", "dehydration", "stop_below"):
             check_int(name, getattr(self, name), 0)
@@ -230,11 +237,14 @@ class NMMO(MultiAgentEnvironment):
 
     def step(self, key: jax.Array, state: EnvState, action: Mapping[str, jax.Array]) -> tuple[EnvState, AgentTimeStep]:
         """The world after a tick in which every agent does its `action` (i32[P] each)."""
-        playing = state.players.alive
+        playing, health = state.players.alive, state.players.health
         move = jnp.asarray(DIRECTIONS)[action["move"]]
         state = advance(key, state, move, self.attacks(state, action), self.rules)
         value = values(self.tasks, state.level.tasks, state.players, state.tick)
         score, reward = scored(state.score, value, playing)
+        if self.health_reward:
+            # The fields of dead players do not change.
+            reward = reward + self.health_reward / FULL * (state.players.health - health)
         state = self._looked_round(state.replace(score=score))
         alive = state.players.alive
         died = playing & ~alive
@@ -291,6 +301,28 @@ class NMMO(MultiAgentEnvironment):
             masks["target"] = target_mask(entities, state.near, self.spawn_immunity, self.may_hold_fire)
         action = with_nothing_else(move, [name for name, _ in self.action_space.items], masks)
         return jax.tree.map(lambda x: x[seat], action)
+
+    def slim(self, state: EnvState) -> Moment:
+        """See `Environment.slim`."""
+        return moment_of(state)
+
+    def draw_episodes(self, states: Any, running: np.ndarray, captions: Sequence[str], columns: int) -> np.ndarray:
+        """See `Environment.draw_episodes`."""
+        from minimax_lib.envs.nmmo.render import draw_episodes  # needs pillow, which only pictures use
+
+        return draw_episodes(states, running, captions, columns)
+
+    def draw_state(self, state: EnvState | Moment) -> np.ndarray:
+        """See `Environment.draw_state`."""
+        from minimax_lib.envs.nmmo.render import draw_state
+
+        return draw_state(as_moment(state), self.task_name)
+
+    def scene(self, state: EnvState | Moment) -> Scene:
+        """See `Environment.scene`."""
+        from minimax_lib.envs.nmmo.text import scene
+
+        return scene(as_moment(state), self.task_name)
 
     def level_metrics(self, level: Level) -> dict[str, jax.Array]:
         """See `facts.map_facts`."""

@@ -1,0 +1,243 @@
+"""Speed of Neural MMO, system by system, beside the reference engine: `python benchmarks/nmmo.py`.
+
+What is measured, on worlds of the preset `--preset` with random actions that agents may take:
+
+* each system of a tick alone, and what is seen after it, in microseconds a world
+* the whole with everybody immortal (health is filled up in every tick), as the engine's own paper measures it
+* the whole with mortals: worlds end when nobody lives, and begin again on the same map
+* the time to compile a tick, the time to draw a map, the bytes of a state
+* with `--lives`: how long agents live who act at random, by the written forager, and by the runs of `--run`, on the 64
+  held-out maps
+* the reference engine (the package nmmo 2.1.2), where it can be imported; else the reason why it is left out
+
+Times are seconds of the processor, all threads together, so that other load counts little. `--out` keeps the numbers.
+"""
+
+import argparse
+import dataclasses
+import importlib.util
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from common import environment_facts, keep
+
+from minimax_lib.envs.multi_agent import BatchMultiEnv
+from minimax_lib.envs.nmmo import NMMO, tick
+from minimax_lib.envs.nmmo.damage import nothing_worn
+from minimax_lib.envs.nmmo.neighbours import neighbours
+from minimax_lib.envs.nmmo.suite import HELD_OUT, N_MAPS, NMMOSuite
+from minimax_lib.envs.nmmo.tables import DIRECTIONS, FULL
+from minimax_lib.envs.spaces import sample_allowed
+from minimax_lib.playing import crowds
+from minimax_lib.store.loaded import load_run
+
+Row = dict[str, Any]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--preset", default="medium", help="medium, small, mini or mini_npc")
+    parser.add_argument("--worlds", type=int, default=16)
+    parser.add_argument("--ticks", type=int, default=128)
+    parser.add_argument("--lives", action="store_true", help="play the held-out maps, and leave the speed out")
+    parser.add_argument("--horizon", type=int, default=512, help="of --lives")
+    parser.add_argument("--run", nargs="*", default=[], help="runs, or trained agents by name, for --lives")
+    parser.add_argument("--out", type=Path, help="file of results (JSON)")
+    args = parser.parse_args(argv)
+    env = NMMO(preset=args.preset)
+    result: Row = {"facts": environment_facts(), "preset": args.preset}
+    if args.lives:
+        result["lives"] = lives_table(dataclasses.replace(env, max_steps=args.horizon), args.run)
+    else:
+        result |= speeds(env, args.worlds, args.ticks)
+        result["engine"] = engine_speed()
+        print(f"the engine: {result['engine']}")
+    keep(args.out, result)
+    return 0
+
+
+# ------------------------------------------------------------------------------------------------------------- speed
+
+
+def seconds_of(work: Callable[[], Any], n: int = 5) -> float:
+    """Seconds of the processor for one call, the least of `n`. What is compiled has been compiled before."""
+    jax.block_until_ready(work())
+    taken = []
+    for _ in range(n):
+        begun = time.process_time()
+        jax.block_until_ready(work())
+        taken.append(time.process_time() - begun)
+    return min(taken)
+
+
+def speeds(env: NMMO, n_worlds: int, n_ticks: int) -> Row:
+    """Prints and returns all figures of a preset."""
+    draw = jax.jit(env.sample_level)
+    level_seconds = seconds_of(lambda: draw(jax.random.key(0)), 3)
+    levels = jax.tree.map(lambda *xs: jnp.stack(xs), *(draw(jax.random.key(i)) for i in range(n_worlds)))
+    keys = jax.random.split(jax.random.key(1), n_worlds)
+    states, ts = jax.jit(jax.vmap(env.reset))(keys, levels)
+    bytes_of_state = sum(x.nbytes for x in jax.tree.leaves(states) if hasattr(x, "nbytes")) / n_worlds
+    step = jax.jit(jax.vmap(env.step))
+    actions = jax.jit(lambda: random_actions(env, jax.random.key(2), ts.obs))()
+    begun = time.process_time()
+    compiled = step.lower(keys, states, actions).compile()
+    compile_seconds = time.process_time() - begun
+    # After some ticks, agents and NPCs are where they usually are.
+    for i in range(20):
+        states, ts = compiled(jax.random.split(jax.random.key(i), n_worlds), states, actions)
+    by_system = systems(env, states, keys, actions)
+    whole = {name: speed_of(env, levels, n_ticks, immortal=name == "immortal") for name in ("immortal", "mortal")}
+    found = {
+        "compile_seconds": round(compile_seconds, 1),
+        "level_milliseconds": round(1000 * level_seconds, 1),
+        "kilobytes_of_a_state": round(bytes_of_state / 1000),
+        "microseconds_a_world": by_system,
+        "agent_steps_a_cpu_second": whole,
+    }
+    for name, value in found.items():
+        print(f"{name}: {value}")
+    return found
+
+
+def random_actions(env: NMMO, key: jax.Array, obs: Any) -> Any:
+    """Actions [W, P] that agents may take, at random; `obs` is [W, P, ...]."""
+    keys = jax.random.split(key, jax.tree.leaves(obs)[0].shape[:2])
+    return jax.vmap(jax.vmap(lambda key, obs: sample_allowed(env.action_space, key, obs)))(keys, obs)
+
+
+def systems(env: NMMO, states: Any, keys: jax.Array, actions: Any) -> dict[str, float]:
+    """Microseconds a world of each system, on the same worlds."""
+    rules, n = env.rules, len(keys)
+
+    def chances(key: jax.Array) -> tick.Chances:
+        return tick.chances_of(key, env.n_players, env.n_npcs)
+
+    def plans(key: jax.Array, state: Any) -> Any:
+        return tick.planned(chances(key).npcs, state)
+
+    def near(state: Any) -> jax.Array:
+        position = jnp.concatenate([state.players.position, state.npcs.position])
+        alive = jnp.concatenate([state.players.alive, state.npcs.alive])
+        return neighbours(position, alive, env.n_players, env.n_neighbours)
+
+    def fights(key: jax.Array, state: Any, action: Any) -> Any:
+        return tick.fight(state, env.attacks(state, action), ready(key, state), nothing_worn(env.n_players), rules)
+
+    def ready(key: jax.Array, state: Any) -> Any:
+        npcs, none = state.npcs, jnp.zeros_like(state.npcs.target)
+        return tick.Plans(target=npcs.target, attacked=npcs.target, move=jnp.stack([none, none], axis=1))
+
+    def walks(key: jax.Array, state: Any, action: Any) -> Any:
+        return tick.walk(state, jnp.asarray(DIRECTIONS)[action["move"]], ready(key, state), rules)
+
+    parts: dict[str, Callable[[jax.Array, Any, Any], Any]] = {
+        "chance": lambda key, state, action: chances(key),
+        "survival and harvest": lambda key, state, action: tick.upkeep(chances(key).harvest, state, rules),
+        "moves": walks,
+        "deaths and new NPCs": lambda key, state, action: tick.close(chances(key).candidates, state, rules),
+        "neighbours": lambda key, state, action: near(state),
+        "observation": lambda key, state, action: env.observe(state),
+        "the whole": env.step,
+    }
+    if env.n_npcs:
+        parts["decisions of NPCs"] = lambda key, state, action: plans(key, state)
+    if env.combat:
+        parts["combat"] = fights
+    found = {}
+    for name, part in parts.items():
+        run = jax.jit(jax.vmap(part))
+        found[name] = round(1e6 * seconds_of(lambda run=run: run(keys, states, actions), 20) / n, 1)
+    return found
+
+
+def speed_of(env: NMMO, levels: Any, n_ticks: int, immortal: bool) -> Row:
+    """Agent-steps a second of the processor: of all agents, and of those that live."""
+    batch = BatchMultiEnv(env)
+    n_worlds = len(levels.terrain)
+
+    @jax.jit
+    def play(key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        k_reset, k_ticks = jax.random.split(key)
+        state, ts = batch.reset(k_reset, levels)
+
+        def one_tick(loop: tuple, key: jax.Array) -> tuple[tuple, jax.Array]:
+            state, obs, checksum = loop
+            k_action, k_step = jax.random.split(key)
+            of_worlds = jax.tree.map(lambda x: x.reshape(n_worlds, env.n_agents, *x.shape[2:]), obs)
+            actions = jax.tree.map(lambda x: x.reshape(1, -1), random_actions(env, k_action, of_worlds))
+            if immortal:
+                full = jnp.full_like(state.env.players.health, FULL)
+                state = state.replace(env=state.env.replace(players=state.env.players.replace(health=full)))
+            state, ts = batch.step_stocked(k_step, state, actions)
+            # Every part of every observation is used, so that none is left out of the program.
+            checksum += sum(x.astype(jnp.int32).sum() for x in jax.tree.leaves(ts.obs))
+            return (state, ts.obs, checksum), ts.valid.sum()
+
+        loop = (state, ts.obs, jnp.zeros((), jnp.int32))
+        (_, _, checksum), living = jax.lax.scan(one_tick, loop, jax.random.split(k_ticks, n_ticks))
+        return checksum, living.sum()
+
+    living = int(play(jax.random.key(0))[1])
+    seconds = seconds_of(lambda: play(jax.random.key(0)), 3)
+    rows = n_worlds * env.n_agents * n_ticks
+    return {"all": round(rows / seconds), "living": round(living / seconds), "alive": round(living / rows, 3)}
+
+
+def engine_speed(n_ticks: int = 100) -> Row | str:
+    """Agent-steps a second of the reference with agents that do nothing, or why it is left out."""
+    if not importlib.util.find_spec("nmmo"):
+        return (
+            "left out: the package nmmo cannot be imported (version 2.1.2 is branch 2.1 of the repository "
+            "NeuralMMO/environment; on Python 3.10, `python setup.py build_ext --inplace` builds it)"
+        )
+    import nmmo
+
+    env = nmmo.Env(nmmo.config.Default())
+    env.reset()
+    begun, steps = time.process_time(), 0
+    for _ in range(n_ticks):
+        steps += len(env.agents)
+        env.step({})
+    return {"living": round(steps / (time.process_time() - begun))}
+
+
+# ------------------------------------------------------------------------------------------------------------- lives
+
+
+def lives_table(env: NMMO, runs: Sequence[str]) -> list[Row]:
+    """Prints and returns how agents live on the held-out maps, by player."""
+    suite = NMMOSuite(env, (HELD_OUT,))
+    levels = jax.tree.map(lambda x: x[0], jax.jit(lambda: suite.sample(jax.random.key(0), N_MAPS[HELD_OUT]))())
+    players = [("random", crowds.by_chance(suite.env), ()), ("forager", crowds.by_rule(suite.env), ())]
+    for name in runs:
+        loaded = load_run(name)
+        players += [(f"{name} seed {seed}", crowds.trained(suite.env, (own := loaded.of(seed)).agent), own.params)
+                    for seed in loaded.seeds]  # fmt: skip
+    rows = []
+    for name, crowd, params in players:
+        lives = jax.device_get(jax.jit(crowd.lives)(jax.random.key(3), params, levels))
+        rows.append({"player": name} | measures(lives))
+        print(rows[-1], flush=True)
+    return rows
+
+
+def measures(lives: Any) -> Row:
+    """Of lives [R, G]: their mean and median, how they end, and what is done in a hundred ticks."""
+    ticks = lives.lengths.sum()
+    found = {"mean_life": lives.lengths.mean(), "median_life": np.median(lives.lengths)}
+    found["between_maps"] = lives.lengths.mean(axis=1).std(ddof=1) / len(lives.lengths) ** 0.5
+    found["to_the_end"] = lives.solved.mean()
+    found |= {name: x.mean() for name, x in lives.facts.items() if name.startswith(("died", "killed"))}
+    found |= {f"{name}_in_100": 100 * lives.facts[name].sum() / ticks for name in ("meals", "drinks", "harvests")}
+    found |= {name: lives.facts[name].mean() for name in ("hits", "kills", "levels_gained") if name in lives.facts}
+    return {name: round(float(value), 3) for name, value in found.items()}
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,189 @@
+"""Worlds in which one player has all seats: lives by arithmetic, what is kept of them, pictures, and runs."""
+
+import dataclasses
+import functools
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from doc_blocks import run_blocks
+from test_many_agents import CROWD, G, lives_of
+from test_nmmo_family import Bare
+from tiny_run import save_tiny_run
+
+from minimax_lib import load_run
+from minimax_lib.commands import play as play_command
+from minimax_lib.commands.play import screen, walked, watched
+from minimax_lib.config.play import parse
+from minimax_lib.envs.nmmo.render import CELL, COLOURS, FOLLOWED, draw_level
+from minimax_lib.envs.nmmo.tables import FOLIAGE, GRASS, MATERIALS, WATER
+from minimax_lib.envs.nmmo.text import GROUNDS, SIGNS
+from minimax_lib.evaluation.held_out import EvalResult
+from minimax_lib.evaluation.tables import task_scores, task_table
+from minimax_lib.pictures import films
+from minimax_lib.pictures.population import population
+from minimax_lib.playing import crowds
+from tests.still_agent import still_agent
+
+KEY = jax.random.key(1)
+
+
+@functools.cache
+def worlds() -> list[crowds.CrowdEpisode]:
+    """Two worlds of agents whose lives are known."""
+    agent = still_agent(CROWD).agent
+    params = agent.init(KEY, None).params
+    levels = jax.vmap(CROWD.sample_level)(jax.random.split(KEY, 2))
+    return crowds.played(crowds.trained(CROWD, agent), KEY, params, levels)
+
+
+def test_lives_are_those_of_the_levels():
+    for world in worlds():
+        tasks, lives = np.asarray(world.level[1:]), lives_of(world.level)
+        np.testing.assert_array_equal(world.lifetimes, lives)
+        np.testing.assert_array_equal(world.facts["lifetime"], lives)
+        np.testing.assert_array_equal(world.returns, tasks * lives)
+        assert world.length == lives.max()
+        assert world.solved == (tasks % 2 == 0).mean()
+        assert world.shares == {"lifetime": pytest.approx(lives.mean())}
+        np.testing.assert_array_equal(world.population, [(lives >= t).sum() for t in range(world.length + 1)])
+        assert jax.tree.leaves(world.actions)[0].shape == (world.length, G)
+        assert jax.tree.leaves(world.states)[0].shape[0] == world.length + 1
+        assert repr(world).startswith(f"CrowdEpisode({world.solved:.0%} of {G} agents solved it in {world.length} st")
+
+
+def test_chance_and_rules_play_too():
+    levels = jax.vmap(CROWD.sample_level)(jax.random.split(KEY, 3))
+    lives = jax.device_get(jax.jit(crowds.by_chance(CROWD).lives)(KEY, (), levels))
+    np.testing.assert_array_equal(lives.lengths, [lives_of(level) for level in levels])
+    with pytest.raises(ValueError, match=r"^Crowd has no written player \(a method bot\)$"):
+        crowds.by_rule(CROWD)
+
+
+def test_nobody_is_followed_where_there_is_no_view():
+    with pytest.raises(ValueError, match=r"^Crowd does not say whose view it shows$"):
+        worlds()[0].following(0)
+    with pytest.raises(ValueError, match=rf"^agent is {G}: it must be between 0 and {G - 1}$"):
+        worlds()[0].following(G)
+    with pytest.raises(ValueError, match=r"^no picture: Crowd has no method to draw its episodes$"):
+        worlds()[0].picture()
+
+
+def test_the_population_chart():
+    chart = population({"still": worlds()})
+    longest = max(world.length for world in worlds())
+    assert [row["tick"] for row in chart.rows] == list(range(longest + 1))
+    assert chart.rows[0] == {"label": "still", "n_worlds": 2, "tick": 0, "alive": 1.0}
+    assert chart.image().startswith(b"\x89PNG")
+
+
+@dataclasses.dataclass(frozen=True)
+class Meadow(Bare):
+    """Grass with a pond and a bush, inside a border of void."""
+
+    def sample_level(self, key):
+        level, first = Bare.sample_level(self, key), self.square.border
+        inside = slice(first, first + self.centre + 1)
+        terrain = level.terrain.at[inside, inside].set(GRASS)
+        return level.replace(terrain=terrain.at[first + 1, first + 1].set(WATER).at[first + 2, first + 2].set(FOLIAGE))
+
+
+MEADOW = Meadow(preset="mini", n_players=3, max_steps=3)
+
+
+@functools.cache
+def moment():
+    """A world as it opens, and the picture of it."""
+    state = jax.device_get(jax.jit(MEADOW.reset)(KEY, MEADOW.sample_level(KEY))[0])
+    return state, jax.device_get(jax.jit(MEADOW.slim)(state)).replace(followed=np.int32(2))
+
+
+def test_pictures_show_what_stands_where():
+    state, now = moment()
+    first = MEADOW.square.border
+    side = (MEADOW.centre + 1) * CELL
+    picture = MEADOW.draw_state(now)
+    level = draw_level(state.level)
+    assert level.shape == (side, side, 3)
+    assert level[CELL + 1, CELL + 1].tolist() == COLOURS[WATER].tolist()
+    assert level[2 * CELL + 1, 2 * CELL + 1].tolist() == COLOURS[FOLIAGE].tolist()
+    row, column = now.position[2] - first
+    top = (picture.shape[0] - side) // 2
+    assert tuple(picture[top + row * CELL + CELL // 2, column * CELL + CELL // 2]) == FOLLOWED
+    states = jax.tree.map(lambda x: np.asarray(x)[None, None], (state, now))
+    drawn = [MEADOW.draw_episodes(x, np.ones((1, 1), bool), ["open"], 1) for x in states]
+    assert drawn[0].shape == drawn[1].shape
+
+
+def test_text_shows_what_stands_where():
+    assert len(SIGNS) == len(GROUNDS) == len(MATERIALS) == len(COLOURS)
+    _, now = moment()
+    scene = MEADOW.scene(now)
+    assert len(scene.whole) == len(scene.whole[0]) == MEADOW.centre + 1
+    assert [row[i].plain for i, row in enumerate(scene.whole[:3])][1:] == ["~ ", "% "]
+    row, column = scene.place
+    assert scene.whole[row][column].plain == "@ "
+    assert scene.view[7][7].plain == "@ "
+    assert sum(cell.plain == "p " for line in scene.whole for cell in line) == 2
+    assert scene.task == "player 2, task TickGE_3 0%, health 100, food 100, water 100; 3 alive"
+
+
+def test_nobody_walks_alone_among_many():
+    with pytest.raises(ValueError, match=r"^nobody walks alone in NMMO: --run shows a trained agent in all its seats$"):
+        walked(parse(["--env", "NMMO"]))
+
+
+def test_tables_say_how_long_agents_live():
+    ones = np.ones((1, 1, 2), np.float32)
+    result = EvalResult(ones, ones / 4, ones, {"lifetime": 40 * ones})
+    table = task_table("title", task_scores(["HeldOutMaps"], [0], result))
+    assert [column.header for column in table.columns][-2:] == ["return", "ticks\nof a life"]
+    assert list(table.columns[-1].cells)[-1] == "40.000"
+
+
+@pytest.mark.deep
+def test_the_python_of_the_page_runs(tmp_path):
+    page = Path(__file__).parents[1] / "docs" / "nmmo.md"
+    assert run_blocks(page, tmp_path)["world"].solved > 0.3
+    assert (tmp_path / "agent3.gif").exists()
+
+
+@pytest.mark.deep
+def test_a_run_is_loaded_played_watched_drawn_and_evaluated(tmp_path, capsys, monkeypatch):
+    from minimax_lib.commands import draw, evaluate
+
+    env = {"name": "NMMO", "preset": "mini_npc", "n_players": 4, "max_steps": 16, "health_reward": 1.0}
+    config, _ = save_tiny_run(tmp_path / "run", env=env, model={"name": "nmmo", "size": "tiny", "memory": "lstm"})
+    loaded = load_run(tmp_path / "run")
+    world, again = loaded.play(key=KEY), loaded.play(key=KEY)
+    assert repr(world) == repr(again)
+    assert world.picture().ndim == 3
+    assert len(films.film([world])) == world.length + 1
+    assert {"meals", "lifetime", "died_of_thirst"} <= set(world.shares)
+
+    # The actions that were kept lead to the same world again.
+    k_level, k_play = jax.random.split(KEY)
+    level = config.env.sample_level(k_level)
+    k_reset, k_ticks = jax.random.split(jax.random.split(k_play, 1)[0])
+    state, _ = jax.jit(config.env.reset)(k_reset, level)
+    step, slim = jax.jit(config.env.step), jax.jit(config.env.slim)
+    for time in range(world.length):
+        key = jax.random.split(jax.random.fold_in(k_ticks, time), 5)[4]
+        state, _ = step(key, state, jax.tree.map(lambda x, time=time: jnp.asarray(x[time]), world.actions))
+        same = jax.tree.map(lambda x, y, t=time: np.array_equal(x, y[t + 1]), slim(state), world.following(0).states)
+        assert jax.tree.all(same)
+
+    tasks = loaded.play_tasks(["HeldOutMaps", "ValidationMaps"])
+    assert list(tasks) == ["HeldOutMaps", "ValidationMaps"]
+    game = watched(parse(["--run", str(tmp_path / "run"), "--task", "HeldOutMaps"]))()
+    followed = game.episode.followed
+    game.press("f")
+    assert game.episode.followed == (followed + 1) % 4
+    assert "f: follow another agent" in screen(game, 200, 40, colours=False)
+    assert play_command.check_playable(config.env) is None
+    assert evaluate.main(["--run", str(tmp_path / "run"), "--tasks", "HeldOutMaps", "--n-episodes", "2"]) == 0
+    assert "HeldOutMaps" in capsys.readouterr().out
+    monkeypatch.chdir(tmp_path)
+    assert draw.main([str(tmp_path / "run"), "--what", "episodes", "--format", "gif"]) == 0

@@ -1,0 +1,90 @@
+"""NMMO by name: presets, refusals in one line, and the held-out maps."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from minimax_lib.config import parse
+from minimax_lib.envs.nmmo.family import FAMILY
+from minimax_lib.envs.nmmo.nmmo import NMMO
+from minimax_lib.envs.nmmo.presets import PRESETS
+from minimax_lib.envs.nmmo.square import spawn_places
+from minimax_lib.envs.nmmo.state import Level
+from minimax_lib.envs.nmmo.suite import GROUPS, HELD_OUT, N_MAPS, VALIDATION, NMMOSuite
+from minimax_lib.envs.registry import make_env, make_held_out
+from minimax_lib.testing.envs import check_held_out
+
+KEY = jax.random.key(2)
+
+
+@dataclasses.dataclass(frozen=True)
+class Bare(NMMO):
+    """Maps without ground, which take no time to draw."""
+
+    def sample_level(self, key):
+        return Level(
+            terrain=jnp.zeros((self.square.side, self.square.side), jnp.uint8),
+            spawn=spawn_places(key, self.square, self.n_players),
+            tasks=jnp.zeros(self.n_players, jnp.int32),
+            sharpness=jnp.ones((), jnp.float32),
+        )
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_presets_are_settings_by_name(preset):
+    env = make_env("NMMO", preset=preset)
+    assert {name: getattr(env, name) for name in PRESETS[preset]} == PRESETS[preset]
+    config = parse(["--env", "NMMO", "--env.preset", preset, "--env.n-players", "7", "--model", "ff"])
+    assert config.env == NMMO(preset=preset, n_players=7)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--env.preset midi", "unknown env.preset 'midi': choose from medium, small, mini, mini_npc (did you mean"),
+        ("--env.n-players 0", "n_players=0: it must be a whole number of at least 1"),
+        ("--env.n-players 600", "n_players=600: there are 512 places to spawn on the edge"),
+        ("--env.centre 33", "centre=33: it must be a multiple of 16"),
+        ("--env.preset mini --env.n-npcs 4", "n_npcs=4: NPCs need combat=True"),
+        ("--env.stop-below 128", "stop_below=128: it must be below n_players=128"),
+        ("--env.max-steps 40000", "max_steps=40000: it must be at most 32767"),
+        ("--env.horizon-jitter 2", "horizon_jitter=2.0: it must be between 0 and 1"),
+        ("--env.task-set stage", "unknown task_set 'stage': choose from survive, stages (did you mean 'stages'?)"),
+        ("--env.sharpness-low 1", "sharpness_low=1.0: it must be at most 0"),
+        ("--env.players 3", "unknown setting 'env.players': choose from env.preset, "),
+    ],
+)
+def test_bad_settings_are_refused_in_one_line(flags, message):
+    with pytest.raises(ValueError) as error:  # noqa: PT011, the text is compared below
+        parse(["--env", "NMMO", *flags.split()])
+    assert str(error.value).startswith(message)
+    assert "\n" not in str(error.value)
+
+
+def test_episode_e_is_on_map_e_whatever_the_key():
+    suite = NMMOSuite(Bare(preset="mini"))
+    assert suite.names == (HELD_OUT, VALIDATION)
+    n = N_MAPS[HELD_OUT] + 2
+    spawns = [np.asarray(suite.sample(jax.random.key(seed), n).spawn) for seed in (0, 1)]
+    np.testing.assert_array_equal(*spawns)
+    of_maps = spawns[0].reshape(2, n, -1)
+    np.testing.assert_array_equal(of_maps[0, :2], of_maps[0, -2:])
+    np.testing.assert_array_equal(of_maps[1, :8], of_maps[1, N_MAPS[VALIDATION] :][:8])
+    distinct = np.concatenate([of_maps[0, : N_MAPS[HELD_OUT]], of_maps[1, : N_MAPS[VALIDATION]]])
+    assert len(np.unique(distinct, axis=0)) == sum(N_MAPS.values())
+
+
+def test_held_out_worlds_go_on_to_the_end():
+    training = NMMO(preset="mini", stop_below=6, horizon_jitter=0.5, resilient=0.2, health_reward=1.0)
+    env = make_held_out(training, ["benchmark"]).env
+    assert env == NMMO(preset="mini")
+    assert FAMILY.groups["all"] == (HELD_OUT, VALIDATION, "TrainingDistribution")
+    assert [make_held_out(training, [group]).names for group in GROUPS] == [(VALIDATION,), (HELD_OUT,)]
+
+
+@pytest.mark.deep
+def test_the_held_out_maps_conform():
+    check_held_out(NMMO(preset="mini_npc", n_players=3), KEY, n_episodes=2)
