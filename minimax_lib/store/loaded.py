@@ -321,9 +321,9 @@ class LoadedRun:
     def play(self, level: Level | str | None = None, key: jax.Array | None = None, greedy: bool = False) -> AnyEpisode:
         """An episode of the agent on `level`: one of the environment, the name of a held-out task, or a random one.
 
-        The same `key` gives the same episode; without one it is `jax.random.key(0)`. In a game for two, a
-        held-out task brings the player of the other seat. On other levels a random player sits there, in a random seat. In a
-        world of more agents, the policy has all seats.
+        The same `key` gives the same episode; without one it is `jax.random.key(0)`. In a game for two, a held-out task
+        brings the player of the other seat. On other levels a random player sits there, in a random seat. In a world of
+        more agents, the policy has all seats.
         """
         k_level, k_play = jax.random.split(jax.random.key(0) if key is None else key)
         env = self._env_for_one()
