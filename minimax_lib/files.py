@@ -172,7 +172,7 @@ def read_arrays(
                     return {name: _array(archive, name) for name in forms if wanted(name)}
         # Whatever NumPy, zip files and decompression say of damaged bytes.
         except Exception as error:
-            raise UnreadableFile(path, f"is no .npz file of plain arrays ({one_line(error)})") from None
+            raise UnreadableFile(path, f"is not an .npz file of plain arrays ({one_line(error)})") from None
     raise UnreadableFile(path, wrong)
 
 

@@ -191,6 +191,16 @@ def refused(*arguments, **named) -> str:
     return str(error.value)
 
 
+def test_a_run_is_found_by_its_name_and_a_configuration_is_not_taken_for_one(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").symlink_to(run.path.parent)
+    assert loaded.load_run(run.path.name).path.resolve() == run.path.resolve()
+    assert refused("maze/quickstart") == (
+        "run 'maze/quickstart' does not exist: it is a configuration, "
+        "which is trained with minimax-train maze/quickstart"
+    )
+
+
 def test_what_is_not_there_is_refused_in_one_line(run, tmp_path):
     assert refused(run.path.with_name("rum")) == (
         f"unknown run '{run.path.with_name('rum')}': choose from {run.path} (did you mean {str(run.path)!r}?)"

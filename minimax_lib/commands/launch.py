@@ -80,6 +80,8 @@ class Signals:
 def launched(command: str) -> int:
     """The exit status of a command with the words of this process."""
     guard_output()
+    # XLA's alarm about a slow compilation would break into the progress line. Its errors are raised in Python too.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     signals = Signals()  # they leave at once: there is nothing to tidy up yet, and an import may swallow exceptions
     main = importlib.import_module(f"minimax_lib.commands.{command}").main
     sys.unraisablehook = quietly(sys.unraisablehook)

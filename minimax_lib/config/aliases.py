@@ -5,7 +5,7 @@ from typing import Any
 
 NAMES_ELSEWHERE = {
     "env": ("env_name", "env_id"),
-    "runner": ("train_runner", "ued_algo", "algo", "curriculum"),
+    "runner": ("method", "train_runner", "ued_algo", "algo", "curriculum"),
     "model": ("architecture", "student_model_name", "recurrent_arch"),
     "name": ("xpid", "run_name", "exp_name"),
     "n_updates": ("n_total_updates", "num_updates", "num_env_steps", "total_timesteps"),

@@ -20,7 +20,8 @@ from minimax_lib.config.words import FILES, split_flags
 
 LIST = "list"
 USAGE = f"""Trains students in a curriculum of levels.
-* Settings come from flags and from the YAML files that --{FILES} names.
+* Settings come from flags and from the YAML files that --{FILES} names
+  or that stand first, as in minimax-train maze/quickstart.
   Later files override earlier ones. Flags override files.
 * Flags come in any order. Values follow after a space or after =.
   Without a value, --x means --x true; --no-x means --x false (--env.no-x
@@ -71,7 +72,7 @@ def files_and_flags(words: Sequence[str]) -> tuple[list[tuple[Path, Tree]], Tree
     # Apart, and laid over each other at the end: a file that stands behind a flag must not override it.
     files: list[tuple[Path, Tree]] = []
     flags: Tree = {}
-    for name, values in split_flags(words):
+    for name, values in split_flags(words, FILES):
         if name != FILES:
             put(flags, name.split("."), values)
             continue

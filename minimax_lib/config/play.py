@@ -71,7 +71,7 @@ def parse(words: Sequence[str]) -> PlaySettings:
     """
     flags = [word for word in words if word not in ("-h", "--help")]
     tree: Tree = {}
-    for name, values in split_flags(flags):
+    for name, values in split_flags(flags, "run"):
         put(tree, name.split("."), values)
     if "plugins" in tree:
         import_plugins(convert(tree["plugins"], tuple[str, ...], "plugins"))

@@ -15,6 +15,7 @@ from minimax_lib.files import read_json, read_text
 FOLDER = Path(__file__).parent.parent / "configs"
 SWEEPS = FOLDER / "sweeps"
 ENDING = ".yaml"
+RUNS = "runs"  # where runs are by default
 AGENTS = Path(__file__).parent.parent / "trained"
 ABOUT = "agent.json"  # in the folder of a trained agent: how it was trained, and what it solves
 
@@ -44,10 +45,12 @@ def located(name: str) -> Path:
 
 
 def located_run(path: str | Path) -> Path:
-    """The folder of the run at `path`: `path` itself, or that of the trained agent of this name."""
-    agent = shipped_agents().get(Path(path).as_posix())
+    """The folder of the run at `path`: `path` itself, the run of this name in `runs/`, or the trained agent of it."""
     # A run of the user's comes first. Any other folder of that name does no harm.
-    return agent if agent and not (Path(path) / "config.yaml").is_file() else Path(path)
+    for place in (Path(path), Path(RUNS, path)):
+        if (place / "config.yaml").is_file():
+            return place
+    return shipped_agents().get(Path(path).as_posix(), Path(path))
 
 
 def agent_name(folder: Path) -> str:

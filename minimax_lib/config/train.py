@@ -12,7 +12,7 @@ from minimax_lib.agents.ppo import PPO
 from minimax_lib.config.files import read_yaml, write_yaml
 from minimax_lib.config.own_teacher import with_teacher_named
 from minimax_lib.config.paths import check_cache, check_path
-from minimax_lib.config.shipped import located
+from minimax_lib.config.shipped import RUNS, located
 from minimax_lib.config.tree import Tree, build, checked, to_tree
 from minimax_lib.config.values import MAX_INTEGER, convert
 from minimax_lib.config.wandb import Wandb
@@ -62,7 +62,7 @@ class Config:
     """How the processes of a distributed run find each other."""
     n_updates: int = 30_000
     """Length of the run, in gradient updates of a student (each is one rollout learnt from)."""
-    log_dir: str = "runs"
+    log_dir: str = RUNS
     """Folder of the runs' folders."""
     name: str = ""
     """Name of the run's folder; empty: made of the environment, runner, model and seed."""

@@ -13,12 +13,13 @@ LONGEST_FLAG = 200  # characters, of which none is half as long
 NAME_IN_LIST = re.compile(r"(?<![\w'-])'?([a-z][\w.]*)'?(?=,|\?|$| \()")  # in `a.b, c.d (did you mean 'a.b'?)`
 
 
-def split_flags(words: Sequence[str]) -> list[tuple[str, Words]]:
+def split_flags(words: Sequence[str], first: str | None = None) -> list[tuple[str, Words]]:
     """(dotted name, the words that follow) of every flag; a negation that nothing follows becomes the word false.
 
-    ValueError in one line where a word follows no flag, and for a flag that is given twice. Only files may be.
+    Words before the first flag are those of the flag `first`, as if it stood before them. Without it, ValueError in one
+    line for them; and for a flag that is given twice. Only files may be.
     """
-    flags: list[tuple[str, list[str]]] = []
+    flags: list[tuple[str, list[str]]] = [(first, [])] if first and words and not words[0].startswith("--") else []
     for word in words:
         # Two hyphens: a word that begins with one may be a value, as -1 is.
         if word.startswith("--"):

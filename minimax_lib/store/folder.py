@@ -13,6 +13,7 @@ import filelock
 import yaml
 
 from minimax_lib.config.files import read_yaml
+from minimax_lib.config.shipped import shipped
 from minimax_lib.config.tree import flat
 from minimax_lib.config.values import convert
 from minimax_lib.files import MOST_TEXT, read_bytes
@@ -232,6 +233,10 @@ def no_such_run(path: Path, agents: Iterable[str] = ()) -> ValueError:
     # However far off (no cutoff): any run of the folder is a better hint than none.
     nearest = difflib.get_close_matches(str(path), runs, n=5, cutoff=0.0)
     known = [] if path.is_absolute() else list(agents)
+    if path.as_posix() in shipped():
+        return ValueError(
+            f"run {str(path)!r} does not exist: it is a configuration, which is trained with minimax-train {path}"
+        )
     if not nearest and not known:
         return ValueError(f"run {str(path)!r} does not exist")
     return unknown_name("run", path, nearest or known, [*nearest, *known])
