@@ -430,6 +430,16 @@ def test_hostile_files_in_a_checkpoint_are_not_given_to_orbax(kind, tmp_path):
         file.write_bytes(content)
 
 
+def test_a_name_in_lines_is_told_in_one(tmp_path):
+    path = tmp_path / "a\nb.npz"
+    for content in (b"", zipped({"x\ny": b"z"}), zipped({"params/x\ny": npy(["a"])})):
+        path.write_bytes(content)
+        with pytest.raises(UnreadableFile) as told:
+            load_params(path)
+        assert len(str(told.value).splitlines()) == 1
+        assert r"a\nb.npz" in str(told.value)
+
+
 def test_names_of_mazes_in_a_folder_pass_over_nothing(tmp_path):
     os.mkfifo(tmp_path / "a.txt")
     with at_once(), pytest.raises(ValueError, match=r"a.txt is a pipe or a device"):
