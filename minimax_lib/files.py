@@ -24,7 +24,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from minimax_lib.messages import one_line
+from minimax_lib.messages import one_line, printable
 
 # The bounds, in bytes. They are generous: a real file that reaches one of them has not been seen.
 MOST_TEXT = 10_000_000  # of what people write: JSON, mazes as text
@@ -49,7 +49,7 @@ class UnreadableFile(OSError, ValueError):
     """
 
     def __init__(self, path: str | Path, why: str):
-        super().__init__(f"{path} {why}")
+        super().__init__(f"{printable(str(path))} {why}")
         self.why = why
 
 

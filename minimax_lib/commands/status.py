@@ -18,18 +18,20 @@ Request = TypeVar("Request")
 def plain_warnings() -> Iterator[None]:
     """A block, or a command, in which what the package warns its users of is one line on stderr, each line once."""
     said: set[str] = set()
-    with warnings.catch_warnings():
-        shown = warnings.showwarning
+    shown = warnings.showwarning
 
-        def show(message: Warning | str, category: type[Warning], *where: Any) -> None:
-            if not issubclass(category, UserWarning):
-                shown(message, category, *where)
-            elif str(message) not in said:
-                said.add(str(message))
-                print(f"warning: {printable(' '.join(str(message).split()))}", file=sys.stderr)
+    def show(message: Warning | str, category: type[Warning], *where: Any) -> None:
+        if not issubclass(category, UserWarning):
+            shown(message, category, *where)
+        elif str(message) not in said:
+            said.add(str(message))
+            print(f"warning: {printable(' '.join(str(message).split()))}", file=sys.stderr)
 
-        warnings.showwarning = show  # type: ignore[assignment]
+    warnings.showwarning = show  # type: ignore[assignment]
+    try:
         yield
+    finally:
+        warnings.showwarning = shown
 
 
 @plain_warnings()

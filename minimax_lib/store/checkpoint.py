@@ -271,7 +271,7 @@ def check_space(folder: Path, n_bytes: int) -> None:
     """Raises OSError if `n_bytes` do not fit. The message is clearer than that of a write that fails half way."""
     free = shutil.disk_usage(folder).free
     if free < n_bytes:
-        raise OSError(f"no space left on device: {n_bytes / 1e6:.1f} MB needed, {free / 1e6:.1f} MB free")
+        raise OSError(f"no space left on device: {n_bytes / 1e6:.1f} MB needed, {free / 1e6:.1f} MB free in {folder}")
 
 
 def fingerprint(state: Any) -> int:

@@ -34,7 +34,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     partial.unlink(missing_ok=True)
     with naming(path):
         # The new file is on disk before it gets its name. Otherwise a power cut could leave an empty file of that name.
-        write_new(partial, content)
+        _write_whole(partial, content)
         os.replace(partial, path)
 
 
@@ -43,7 +43,12 @@ def write_new(path: Path, content: str | bytes) -> None:
 
     OSError, with the name of the file, where it cannot be written whole. Then it is not there.
     """
-    with naming(path), path.open("xb") as file:
+    with naming(path):
+        _write_whole(path, content)
+
+
+def _write_whole(path: Path, content: str | bytes) -> None:
+    with path.open("xb") as file:
         try:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()

@@ -53,9 +53,9 @@ def load_run(
 ) -> "LoadedRun":
     """The run in the folder `path`, with the parameters of one seed (by default the first) and student of it.
 
-    `path` may also be its config.yaml, or the name of a trained agent that ships with the package, such as maze/sfl. A
-    run in a folder of that name comes first. Of an agent, as of an archived update (`LoadedRun.archive`), there are
-    the parameters alone.
+    `path` may also be its config.yaml, its name in `runs/`, or the name of a trained agent that ships with the package,
+    such as maze/sfl. A run of that name comes first. Of an agent and of an archived update there are the parameters
+    alone.
 
     `plugins` are modules to import first. Modules that the folder names are imported only if they are named here: a run
     with plugins is refused unless `plugins` is given, and `plugins=()` goes on without. Nothing in the folder is
@@ -150,8 +150,6 @@ class LoadedRun:
             )
         return dataclasses.replace(self, copy_number=int(number))
 
-    # ------------------------------------------------------------------------------------------ what the run is
-
     @property
     def path(self) -> Path:
         """The folder."""
@@ -202,7 +200,7 @@ class LoadedRun:
     def metrics(self) -> dict[str, np.ndarray]:
         """metrics.csv by column, of all seeds: numbers, or text where a column has some; empty if there is no table.
 
-        A warning says which lines cannot be read and are left out. ValueError in one line where none can be read.
+        A warning says which lines are left out. ValueError in one line where none can be read.
         """
         return _columns(self._folder.metrics)
 
@@ -215,8 +213,6 @@ class LoadedRun:
     def origins(self) -> list[Origin]:
         """The versions and machines that the run was trained with, the first one first; empty for older runs."""
         return read_origins(self._folder.origin)
-
-    # ------------------------------------------------------------------------------------------ what it has learnt
 
     @functools.cached_property
     def params(self) -> Any:
@@ -281,8 +277,6 @@ class LoadedRun:
         about = {"update": self.update, "seed": self.seed, "student": self.student, "config": config}
         about |= {} if self.copy_number is None else {"copy": self.copy_number}
         return save_params(path, self.params, about)
-
-    # ------------------------------------------------------------------------------------------ acting and playing
 
     def act(self, obs: Any, carry: Any = None, first: Any = None, key: jax.Array | None = None) -> tuple[Any, Any]:
         """(action, memory after it), for one observation or for rows of them [R, ...].

@@ -20,7 +20,7 @@ from rich.console import Console
 
 from minimax_lib.experiment.interrupts import StopRequest
 from minimax_lib.experiment.progress import Progress, Standing, duration
-from minimax_lib.files import naming, opened
+from minimax_lib.files import check_regular, naming, opened
 from minimax_lib.messages import printable
 from minimax_lib.store.files import UnreadLines, saved_updates
 from minimax_lib.store.folder import locked_folder
@@ -168,6 +168,8 @@ class Workers:
         write_new(run.file, yaml.safe_dump(run.settings(), sort_keys=False))
         slot = min(set(range(self._jobs)) - {worker.slot for worker in self._running})
         update, table = max(saved_updates(run.folder.checkpoints), default=0), modified(run.folder.metrics)
+        if run.log.exists():
+            check_regular(run.log, run.log.stat(), None)  # a pipe would wait for a reader
         with naming(run.log), run.log.open("ab") as output:
             process = subprocess.Popen(
                 [*self._command, *flags_of(run)],
