@@ -67,6 +67,12 @@ def test_a_reset_outside_jit_refuses_what_is_no_level(name):
     assert jax.eval_shape(env.reset, KEY, good)[1].obs
 
 
+def test_a_level_that_is_a_constant_of_a_program_is_none_of_our_business():
+    assert jax.eval_shape(lambda: MAZE.reset(KEY, BROKEN))[1].obs
+    rows = jax.eval_shape(jax.vmap(lambda key: MAZE.reset(key, GOOD)), jax.random.split(KEY, 2))
+    assert rows[1].reward.shape == (2,)
+
+
 def test_a_reset_takes_whole_numbers_of_any_type():
     wide = jax.tree.map(lambda x: np.asarray(x, np.int64) if x.dtype == np.int32 else x, GOOD)
     for one, other in zip(jax.tree.leaves(GOOD), jax.tree.leaves(checked_at_reset(MAZE, wide)), strict=True):

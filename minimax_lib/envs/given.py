@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from minimax_lib.envs.base import Environment, Level
 from minimax_lib.trees import tree_size
@@ -14,7 +15,9 @@ PACKAGE = "minimax_lib."
 
 def is_known(level: Level) -> bool:
     """Whether the numbers in `level` can be looked at: they cannot inside jit and vmap."""
-    return not any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(level))
+    # Inside jit, whatever is computed is a tracer, although a level may be a constant there.
+    leaves = [*jax.tree.leaves(level), jnp.zeros((), jnp.int32)]
+    return not any(isinstance(x, jax.core.Tracer) for x in leaves)
 
 
 def check_levels(env: Environment, levels: Level, name: str | None = None) -> None:
