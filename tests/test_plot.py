@@ -700,8 +700,11 @@ def test_the_same_figure_is_the_same_file(two_methods):
         (["--label", "X=runs/b*"], "unknown pattern 'runs/b*': choose from runs/a (did you mean 'runs/a'?)"),
         (["runs/a", "--by", "runner.replay"], "unknown setting 'runner.replay': choose from "),
         (["runs/a", "--score", "solve_rate"], "unknown score 'solve_rate': choose from return, solved_rate"),
-        (["runs/a", "--tasks", "Room"], "unknown task 'Room': choose from Rooms, Maze, TrainingDistribution"),
-        (["runs/a", "--tasks", "Room", "--figures", "curves"], "unknown task 'Room': choose from Rooms, Maze, "),
+        (["runs/a", "--tasks", "Room"], "unknown held-out task 'Room': choose from Rooms, Maze, TrainingDistribution"),
+        (
+            ["runs/a", "--tasks", "Room", "--figures", "curves"],
+            "unknown held-out task 'Room': choose from Rooms, Maze, ",
+        ),
         (["runs/a", "--smooth", "0"], "--smooth is 0: it must be at least 1"),
         (["runs/a", "--x", "steps"], "unknown x 'steps': choose from updates, env_steps, seconds"),
         (["runs/a", "--out", ""], "--out is '': it must be a folder"),

@@ -99,7 +99,7 @@ def check_tasks(groups: Sequence[Group], tasks: Sequence[str]) -> None:
     known = dict.fromkeys(task for table in tables for cells in table.values() for task in cells.get("task", ()))
     for task in tasks:
         if task not in known:
-            raise unknown_name("task", task, known)
+            raise unknown_name("held-out task", task, known)
 
 
 def common_tasks(groups: Sequence[Group], tasks: Sequence[str] = ()) -> tuple[list[str], list[str]]:

@@ -193,7 +193,7 @@ def evaluated(
     known = list(dict.fromkeys(task for one in chosen for task in one.tasks))
     for task in tasks:
         if task not in known:
-            raise unknown_name("task", task, known)
+            raise unknown_name("held-out task", task, known)
     wanted = list(tasks) or [task for task in known if not is_of_training(task)]
     common = [task for task in wanted if all(task in one.tasks for one in chosen)]
     if not common:
