@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from tiny_run import save_tiny_run
 
-from minimax_lib.commands.play import Keys, Walk, Watch, main, screen, show, walked, watched
+from minimax_lib.commands.keyboard import Keys
+from minimax_lib.commands.play import Walk, Watch, main, screen, show, walked, watched
 from minimax_lib.config.play import parse
 from minimax_lib.envs.grid import GridWorld, from_text
 from minimax_lib.envs.maze import AMaze
