@@ -293,7 +293,7 @@ def at_once() -> Iterator[None]:
         raise AssertionError("it waits")
 
     known = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(30)  # of a busy machine's time
+    signal.alarm(120)  # of a busy machine's time; what waits would do so for ever
     try:
         yield
     finally:
