@@ -5,6 +5,7 @@ A new reader belongs into READERS, and a new kind of damage into FILES or ARCHIV
 
 import ast
 import contextlib
+import importlib.util
 import io
 import os
 import re
@@ -43,6 +44,7 @@ from minimax_lib.store.provenance import configuration_of, words_of
 from minimax_lib.store.tables import KEYS, CsvWriter, parsed, read_table
 from minimax_lib.tasks.files import read_strata
 from minimax_lib.tasks.interesting import Interesting
+from minimax_lib.tasks.spaces import Discrete
 from minimax_lib.tasks.tscl import TSCL
 
 SECONDS = 5  # a reader may take; what once hung took a minute and more
@@ -220,6 +222,13 @@ def log(path: Path) -> Any:
     return last_words(path, 0, 1)
 
 
+def task_server(path: Path) -> None:
+    from minimax_lib.portable.scoring import Scoring
+    from minimax_lib.portable.task_ray import TaskServer
+
+    TaskServer(TSCL(3), Discrete(3), 0, Scoring(), str(path), 1)
+
+
 def last_of_table(path: Path) -> Any:
     from minimax_lib.sweeps.table import last_rows
 
@@ -254,6 +263,8 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "mazes": lambda path: maze_called(str(renamed(path, ".npz"))),
     "a host's state": lambda path: of_host(path),
 }
+if importlib.util.find_spec("ray"):
+    READERS["the file of a task server"] = lambda path: task_server(path)
 HOST = cache(lambda: Host(TSCL(3)))
 
 
@@ -282,7 +293,7 @@ def at_once() -> Iterator[None]:
         raise AssertionError("it waits")
 
     known = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(30)  # of a busy machine's time
+    signal.alarm(120)  # of a busy machine's time; what waits would do so for ever
     try:
         yield
     finally:

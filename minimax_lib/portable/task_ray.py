@@ -75,7 +75,8 @@ class TaskServer:
             arrays = read_arrays(file)
         except UnreadableFile as error:
             raise ValueError(
-                f"{error}: it is damaged, unfinished or another file; delete it to begin anew, or give another file"
+                f"{file} cannot be read ({error.why}): it is damaged or unfinished; delete it to begin anew, or give "
+                "another file"
             ) from None
         calls = {name.removeprefix(CALLER): arrays.pop(name) for name in list(arrays) if name.startswith(CALLER)}
         for caller, numbers in calls.items():
