@@ -34,8 +34,15 @@ LIMIT = 100  # seconds
 def started(command: str, *words: str, **more) -> subprocess.Popen:
     words = [sys.executable, "-m", "minimax_lib.commands.launch", command, *words]
     more = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": ENV} | more
-    # A shell that runs these tests in the background has made Ctrl-C ignored.
-    return subprocess.Popen(words, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler), **more)
+    return subprocess.Popen(words, **more)
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c():
+    """Not ignored, as it is where a shell runs these tests in the background: processes inherit that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def test_every_way_to_a_command_goes_through_one_door():
@@ -256,8 +263,8 @@ def test_whatever_a_command_does_a_signal_ends_it(body):
 
 def test_a_hangup_that_is_ignored_stays_ignored():
     code = STUCK.format(body="time.sleep(1); print('done')")
-    ignoring = {"preexec_fn": lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)}
-    process = subprocess.Popen([sys.executable, "-c", code], env=ENV, stdout=subprocess.PIPE, text=True, **ignoring)
+    ignoring = ["bash", "-c", 'trap "" HUP; exec "$@"', "bash", sys.executable, "-c", code]
+    process = subprocess.Popen(ignoring, env=ENV, stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "begun\n"
     process.send_signal(signal.SIGHUP)
     assert process.communicate(timeout=20)[0] == "done\n"

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from minimax_lib.commands import train
-from minimax_lib.config.files import Loader, read_yaml
+from minimax_lib.config.files import Loader, read_yaml, write_yaml
 from minimax_lib.config.flags import parse
 from minimax_lib.config.sweep import read_sweep
 from minimax_lib.config.sweep_command import parse as parse_sweep
@@ -109,6 +109,14 @@ def test_a_file_that_is_written_again_says_the_same():
     again = read_yaml("b.yaml")
     assert again == tree
     assert [type(item) for item in again["b"]] == [Plain, Plain, str]
+
+
+def test_text_that_could_be_taken_for_something_else_is_written_in_quotes():
+    texts = ["", "none", "None", "007", "no", "1_000", "1:30", "2026-11-25", "null", "~", ".inf", "nonesuch", "1e5"]
+    write_yaml({"a": texts, "b": None, "c": True, "d": 1e-5, "e": float("inf")}, "a.yaml")
+    tree = read_yaml("a.yaml")
+    assert tree == {"a": texts, "b": None, "c": True, "d": 1e-5, "e": float("inf")}
+    assert {type(text) for text in tree["a"]} == {str}
 
 
 def test_sweeps_read_values_as_trainings_do():

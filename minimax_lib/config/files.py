@@ -59,6 +59,13 @@ class Loader(yaml.SafeLoader):
         return by_itself and not alike
 
 
+class _Dumper(yaml.SafeDumper):
+    """Puts text in quotes that `Loader` would take for something else."""
+
+
+_Dumper.add_implicit_resolver("tag:yaml.org,2002:null", re.compile("none$", re.IGNORECASE), list("nN"))
+
+
 def _written(dumper: yaml.SafeDumper, value: Plain) -> yaml.ScalarNode:
     """As it was read: without quotes."""
     return dumper.represent_scalar(dumper.resolve(yaml.ScalarNode, str(value), (True, False)), str(value))
@@ -97,7 +104,7 @@ def read_yaml(path: str | Path) -> Tree:
 def write_yaml(tree: Tree, path: str | Path) -> None:
     """A file that `read_yaml` reads back as `tree`."""
     with naming(path):
-        Path(path).write_text(yaml.safe_dump(tree, sort_keys=False, width=120), encoding="utf-8")
+        Path(path).write_text(yaml.dump(tree, Dumper=_Dumper, sort_keys=False, width=120), encoding="utf-8")
 
 
 class _NoSettings(Exception):
