@@ -288,9 +288,8 @@ class ExperimentRunner:
     def _write_report(self, untrained: Any, trained: Any, progress: Progress) -> None:
         """Prints the table, and keeps its numbers as `minimax-evaluate` keeps those of the same evaluation."""
         config, folder = self.config, self.folder.path
-        _, scores = final_report(
-            config, self.eval_runner.agent, untrained, trained, folder, progress.console, progress.doing
-        )
+        agent = make_agent(config).agent
+        _, scores = final_report(config, agent, untrained, trained, folder, progress.console, progress.doing)
         how = EvaluateSettings(
             run=(str(folder),),
             tasks=REPORTED,

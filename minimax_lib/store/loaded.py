@@ -27,7 +27,16 @@ from minimax_lib.evaluation.held_out import tasks_of_run
 from minimax_lib.jax_settings import check_settings
 from minimax_lib.messages import shown
 from minimax_lib.opponents.bank import Bank
-from minimax_lib.playing.acting import act, drawn, episode_of, form_of, leading_axes, opened, record
+from minimax_lib.playing.acting import (
+    Episode,  # noqa: F401, callers find it here too
+    act,
+    drawn,
+    episode_of,
+    form_of,
+    leading_axes,
+    opened,
+    record,
+)
 from minimax_lib.playing.crowds import AnyEpisode, played, trained
 from minimax_lib.playing.episodes import alone, mode, sample
 from minimax_lib.runners.build import make_agent
