@@ -251,6 +251,8 @@ def test_a_plain_class_is_refused():
     class Plain(Environment):
         pass
 
+    with pytest.raises(AssertionError, match="LaserTag has several agents: use check_multi_agent"):
+        check_environment(make_env("LaserTag"), KEY)
     with pytest.raises(AssertionError, match="Stranger does not derive from"):
         check_environment(Stranger(), KEY)
     with pytest.raises(AssertionError, match="not a dataclass"):

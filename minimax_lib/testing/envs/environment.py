@@ -36,6 +36,7 @@ def check_environment(env: Environment, key: jax.Array, n_rows: int = 8) -> None
     Plays `n_rows` random levels for `env.max_steps` steps, so give it settings with a short time limit.
     """
     # Settings and types come first, since they are checked without compiling anything.
+    require(not getattr(env, "multi_agent", False), f"{type(env).__name__} has several agents: use check_multi_agent")
     check_settings(env)
     check_types(env, key)
     play = play_of(env, key, n_rows)
