@@ -146,7 +146,7 @@ def test_tables_say_how_long_agents_live():
 @pytest.mark.deep
 def test_the_python_of_the_page_runs(tmp_path):
     page = Path(__file__).parents[1] / "docs" / "nmmo.md"
-    assert run_blocks(page, tmp_path)["world"].solved > 0.3
+    assert run_blocks(page, tmp_path)["world"].lifetimes.mean() > 128  # twice as long as by chance
     assert (tmp_path / "agent3.gif").exists()
 
 
