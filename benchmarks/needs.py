@@ -39,6 +39,12 @@ PACKAGES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "scipy": (">=1.15", "scipy", ()),
     "pillow": (">=10.0", "PIL", ()),
     "filelock": (">=3.13", "filelock", ()),
+    "matplotlib": (
+        ">=3.9",
+        "matplotlib",
+        ("contourpy", "cycler", "fonttools", "kiwisolver", "packaging", "pyparsing", "python-dateutil"),
+    ),
+    "jinja2": (">=3.1", "jinja2", ("markupsafe",)),
 }
 # What only other packages need -> its module, and what it needs in turn.
 OTHERS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -69,6 +75,14 @@ OTHERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "markdown-it-py": ("markdown_it", ("mdurl",)),
     "mdurl": ("mdurl", ()),
     "pygments": ("pygments", ()),
+    "contourpy": ("contourpy", ()),
+    "cycler": ("cycler", ()),
+    "fonttools": ("fontTools", ()),
+    "kiwisolver": ("kiwisolver", ()),
+    "packaging": ("packaging", ()),
+    "pyparsing": ("pyparsing", ()),
+    "python-dateutil": ("dateutil", ("six",)),
+    "markupsafe": ("markupsafe", ()),
 }
 FOLDER = "wheels"
 PLATFORMS = tuple(f"manylinux{name}" for name in ("_2_28", "_2_27", "_2_17", "2014", "1"))

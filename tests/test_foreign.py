@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from minimax_lib.config.train import from_dict
-from minimax_lib.envs.foreign import libraries
 from minimax_lib.envs.foreign.craftax_family import Craftax
 from minimax_lib.envs.foreign.gymnax_family import DEFAULT, SOLVED, Gymnax
 from minimax_lib.envs.registry import editing_of, make_held_out
@@ -246,11 +245,11 @@ def test_bad_input_is_refused_in_one_line(settings, message):
 
 
 def test_a_missing_library_is_one_line(monkeypatch):
-    monkeypatch.setattr(libraries.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     # An id and a size that no other test uses, because environments are cached.
     for env in (Gymnax(id="Catch-bsuite"), Craftax(map_size=96)):
         name = type(env).__name__.lower()
-        with pytest.raises(ValueError, match=rf'^env needs {name}, which is not .*"minimax-ued\[{name}\]"$'):
+        with pytest.raises(ValueError, match=rf'^env needs {name}, which is not installed: pip install .*\[{name}\]"$'):
             _ = env.observation_space
 
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from minimax_lib.envs.registry import make_env
 from minimax_lib.envs.spaces import Box, Dict, Discrete, MultiDiscrete
 from minimax_lib.models import activations, recurrence
 from minimax_lib.models.initializers import orthogonal, polar_factor
@@ -612,8 +613,10 @@ def primitives(jaxpr) -> set[str]:
 @pytest.mark.parametrize("name", MODELS.names())
 def test_initialisation_needs_no_qr(name):
     """Batched QR hangs on the CPU backend."""
-    model = MODELS[name]().build(LARGE, ACTIONS)
-    used = primitives(jax.make_jaxpr(lambda key: initialised(key, model, LARGE))(KEY).jaxpr)
+    world = make_env("NMMO", preset="mini")
+    seen, actions = (world.observation_space, world.action_space) if name == "nmmo" else (LARGE, ACTIONS)
+    model = MODELS[name]().build(seen, actions)
+    used = primitives(jax.make_jaxpr(lambda key: initialised(key, model, seen))(KEY).jaxpr)
     assert "dot_general" in used
     assert not used & {"qr", "geqrf", "householder_product"}
     assert "qr" in primitives(jax.make_jaxpr(jnp.linalg.qr)(jnp.eye(3)).jaxpr)  # it would be seen

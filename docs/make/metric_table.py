@@ -49,8 +49,8 @@ OF_ENVIRONMENTS = (
     ),
     MetricTable(
         "NMMO",
-        "Means over the levels of a source, and over lives. What an agent died of is a share of the lives; one that "
-        "lives to the end\nof the world dies of nothing. `hits`, `kills` and `killed_by_...` need `--env.combat`.",
+        "Means over the levels of a source, and over lives. What an agent died of is a share of the lives;\none "
+        "that lives to the end of the world dies of nothing. `hits`, `kills` and `killed_by_...` need `--env.combat`.",
         {
             "level/<source>/share_passable": "share of the tiles inside the border that can be walked on",
             "level/<source>/share_water": "share of them that are water",
