@@ -234,7 +234,7 @@ def main():
 module = types.ModuleType("minimax_lib.commands.train")
 module.main = main
 sys.modules["minimax_lib.commands.train"] = module
-launch.PATIENCE = 0.3
+launch.PATIENCE = {patience}
 sys.exit(launch.train())
 """
 BODIES = {
@@ -250,7 +250,7 @@ BODIES = {
 @pytest.mark.parametrize("body", BODIES)
 def test_whatever_a_command_does_a_signal_ends_it(body):
     process = subprocess.Popen(
-        [sys.executable, "-c", STUCK.format(body=BODIES[body])],
+        [sys.executable, "-c", STUCK.format(body=BODIES[body], patience=10 if body == "tidied up" else 0.3)],
         env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert process.stdout.readline() == "begun\n"
@@ -262,7 +262,7 @@ def test_whatever_a_command_does_a_signal_ends_it(body):
 
 
 def test_a_hangup_that_is_ignored_stays_ignored():
-    code = STUCK.format(body="time.sleep(1); print('done')")
+    code = STUCK.format(body="time.sleep(1); print('done')", patience=0.3)
     ignoring = ["bash", "-c", 'trap "" HUP; exec "$@"', "bash", sys.executable, "-c", code]
     process = subprocess.Popen(ignoring, env=ENV, stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "begun\n"
