@@ -209,7 +209,9 @@ def settings_of(draw, cls: type) -> Any:
 
 @pytest.mark.parametrize("n_examples", [8, pytest.param(60, marks=pytest.mark.deep)])
 def test_a_saved_configuration_gives_itself_back(tmp_path_factory, n_examples):
-    found = settings(max_examples=n_examples, deadline=None, suppress_health_check=list(HealthCheck))
+    every = list(HealthCheck)
+    # The few examples of the default suite are always the same; the deep test draws others each time.
+    found = settings(max_examples=n_examples, deadline=None, suppress_health_check=every, derandomize=n_examples == 8)
     found(given(data=st.data())(gives_itself_back))(tmp_path_factory)
 
 
