@@ -43,16 +43,21 @@ class Episode:
 
     def _repr_png_(self) -> bytes | None:
         """The picture that a notebook shows."""
-        if self.env.draw_episodes is None:
-            return None
-        from PIL import Image
-
-        file = io.BytesIO()
-        Image.fromarray(self.picture()).save(file, "png")
-        return file.getvalue()
+        return png_of(self)
 
     def __repr__(self) -> str:
         return f"Episode({self.end} in {self.length} steps, return {self.episode_return:.3f})"
+
+
+def png_of(episode: Any) -> bytes | None:
+    """The picture of an episode, as a file; None where its environment draws none."""
+    if episode.env.draw_episodes is None:
+        return None
+    from PIL import Image
+
+    file = io.BytesIO()
+    Image.fromarray(episode.picture()).save(file, "png")
+    return file.getvalue()
 
 
 # Compiled once for all runs of one configuration: their environments and agents are equal.

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import io
 from typing import Any
 
 import jax
@@ -14,7 +13,7 @@ from minimax_lib.agents.base import Agent
 from minimax_lib.envs.base import EnvState, Level, progress_of
 from minimax_lib.envs.multi_agent import LIFETIME, AgentTimeStep, MultiAgentEnvironment
 from minimax_lib.envs.spaces import within
-from minimax_lib.playing.acting import Episode
+from minimax_lib.playing.acting import Episode, png_of
 from minimax_lib.playing.episodes import Choose, Played, Recording, sample
 from minimax_lib.playing.players import Player, RandomPlayer, Scripted, Trained, Turn, own_bot
 from minimax_lib.trees import tree_size, tree_where
@@ -207,13 +206,7 @@ class CrowdEpisode:
 
     def _repr_png_(self) -> bytes | None:
         """What a notebook shows."""
-        if self.env.draw_episodes is None:
-            return None
-        from PIL import Image
-
-        file = io.BytesIO()
-        Image.fromarray(self.picture()).save(file, "png")
-        return file.getvalue()
+        return png_of(self)
 
     def __repr__(self) -> str:
         return f"CrowdEpisode({self.end} in {self.length} steps, mean life {self.lifetimes.mean():.1f})"
