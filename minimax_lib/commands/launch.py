@@ -30,7 +30,8 @@ class Signals:
 
     def __init__(self) -> None:
         self.leave: Callable[[int], None] = leave_at_once
-        self.number: int | None = None  # of the first
+        self.number: int | None = None  # of the first that Python has handled
+        self._heard: int | None = None  # of the first that the thread has heard, perhaps before Python handles it
         self.status: int | None = None  # of the command, when it has ended
         self._taken = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
         if self._taken:
@@ -56,8 +57,7 @@ class Signals:
             self._end()
 
     def _listen(self, reader: int) -> None:
-        first = self._next(reader)
-        self.number = first if self.number is None else self.number
+        self._heard = self._next(reader)
         end = threading.Timer(PATIENCE, self._end)
         end.daemon = True
         end.start()
@@ -74,7 +74,7 @@ class Signals:
     def _end(self) -> None:
         if self.status is not None:
             os._exit(self.status)
-        leave_at_once(self.number or signal.SIGINT)
+        leave_at_once(self.number or self._heard or signal.SIGINT)
 
 
 def launched(command: str) -> int:
