@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import re
 from pathlib import Path
 
 import jax
@@ -20,11 +21,13 @@ from minimax_lib.config.play import parse
 from minimax_lib.envs.nmmo.render import CELL, COLOURS, FOLLOWED, draw_level
 from minimax_lib.envs.nmmo.tables import FOLIAGE, GRASS, MATERIALS, WATER
 from minimax_lib.envs.nmmo.text import GROUNDS, SIGNS
-from minimax_lib.evaluation.held_out import EvalResult
+from minimax_lib.evaluation.held_out import EvalResult, Evaluation
+from minimax_lib.evaluation.report import caption
 from minimax_lib.evaluation.tables import task_scores, task_table
 from minimax_lib.pictures import films
 from minimax_lib.pictures.population import population
 from minimax_lib.playing import crowds
+from minimax_lib.testing.envs import check_multi_agent
 from tests.still_agent import still_agent
 
 KEY = jax.random.key(1)
@@ -52,6 +55,39 @@ def test_lives_are_those_of_the_levels():
         assert jax.tree.leaves(world.actions)[0].shape == (world.length, G)
         assert jax.tree.leaves(world.states)[0].shape[0] == world.length + 1
         assert repr(world).startswith(f"CrowdEpisode({world.solved:.0%} of {G} agents solved it in {world.length} st")
+
+
+@pytest.mark.parametrize("counted", ["all", "best", 2])
+def test_the_environment_says_whose_lives_an_evaluation_counts(counted):
+    env = dataclasses.replace(CROWD, n_agents=3, counted=counted)
+    agent = still_agent(env).agent
+    params = agent.init(KEY, None).params
+    runner = Evaluation(tasks=("TrainingDistribution",), n_episodes=5).build(env, agent)
+    levels = runner._levels(KEY)
+    steps = np.minimum(np.asarray(levels)[:, :1] + np.arange(3) % 4, env.max_steps)
+    returns, solved = np.asarray(levels)[:, 1:] * steps, np.asarray(levels)[:, 1:] % 2 == 0
+    of = {"all": lambda x: x.mean(axis=1), "best": lambda x: x.max(axis=1), 2: lambda x: x[:, 2]}[counted]
+    result, recorded = jax.device_get(
+        jax.jit(lambda: (runner.play(KEY, params, levels), runner.record(KEY, params, levels)))()
+    )
+    for found in (result.returns[0], recorded.stats.returns):
+        np.testing.assert_allclose(found, of(returns), rtol=1e-6)
+    for found in (result.solved[0], recorded.stats.progress):
+        np.testing.assert_allclose(found, of(solved), rtol=1e-6)
+    np.testing.assert_array_equal(result.lengths[0], steps.max(axis=1))
+    assert caption("Old", recorded.stats, 0, env).startswith(
+        "Old: " if counted == "all" else ("Old: solved", "Old: not")
+    )
+
+
+@pytest.mark.parametrize("counted", [3, -1, True, "first", 1.0, None])
+def test_whose_lives_count_must_be_clear(counted):
+    env = dataclasses.replace(CROWD, n_agents=3, counted=counted)
+    said = rf"^Crowd.counted is {re.escape(repr(counted))}: it must be 'all', 'best' or the number of an agent, 0 to 2$"
+    with pytest.raises(ValueError, match=said):
+        Evaluation().build(env, still_agent(CROWD).agent)
+    with pytest.raises(AssertionError, match=said):
+        check_multi_agent(env, KEY)
 
 
 def test_chance_and_rules_play_too():

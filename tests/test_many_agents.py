@@ -39,6 +39,7 @@ class Crowd(MultiAgentEnvironment):
     n_agents: int = G
     n_tasks: int = N_TASKS
     max_steps: int = 6
+    counted: str | int = "all"
 
     observation_space = Box(0.0, 16.0, (2,))
     action_space = Discrete(2)

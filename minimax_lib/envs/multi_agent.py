@@ -100,6 +100,10 @@ class MultiAgentEnvironment(BaseEnvironment):
 
     zero_sum: bool = False
     """The rewards of every step add up to 0."""
+    counted: str | int = "all"
+    """Whose lives an evaluation counts. "all": return and solved are means over the agents, so solved is a share of
+    them. "best": the highest return, and solved if any agent solved it, as in a game that one of many wins. A number:
+    those of this agent. In a zero-sum game the mean return is always 0."""
     relabelled: Ability = None
     """`relabelled(state, order)` is the state in which agent i is the one that was `order[i]` (i32[G]) before, where it
     does not matter which agent is which. A step with the same key and the actions in that order then gives the same, in
@@ -188,6 +192,24 @@ def check_agents_axis(env: MultiAgentEnvironment) -> None:
                 f"{type(env).__name__}: the observation{jax.tree_util.keystr(path)} has the shape {leaf.shape}: with "
                 f"{env.n_agents} agents it must be {wanted}, one part for each agent"
             )
+
+
+def check_counted(env: MultiAgentEnvironment) -> None:
+    """ValueError where `counted` says nothing."""
+    counted, n = env.counted, env.n_agents
+    a_number = isinstance(counted, int) and not isinstance(counted, bool) and 0 <= counted < n
+    if not a_number and counted not in ("all", "best"):
+        raise ValueError(
+            f"{type(env).__name__}.counted is {counted!r}: it must be 'all', 'best' or the number of an agent, "
+            f"0 to {n - 1}"
+        )
+
+
+def over_agents(env: MultiAgentEnvironment, x: jax.Array) -> jax.Array:
+    """f32[...]: of numbers [..., G] that are better the higher they are, what an evaluation counts (`counted`)."""
+    if env.counted == "all":
+        return x.mean(axis=-1, dtype=jnp.float32)
+    return (x.max(axis=-1) if env.counted == "best" else x[..., env.counted]).astype(jnp.float32)
 
 
 def taken(tree: Any, seat: jax.Array) -> Any:

@@ -50,6 +50,7 @@ class Wrapper(Environment):
     bot = Forwarded("_bot")
     # The other members of a `MultiAgentEnvironment`. What a wrapper remembers need not be in the order of the agents.
     multi_agent = Forwarded()  # type: ignore[assignment]
+    counted = Forwarded()
     zero_sum = False
     relabelled = None
 

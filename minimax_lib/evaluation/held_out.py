@@ -14,7 +14,7 @@ from minimax_lib import axes
 from minimax_lib.agents.base import Agent
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.envs.base import Environment, HeldOut, Level
-from minimax_lib.envs.multi_agent import batch_of
+from minimax_lib.envs.multi_agent import batch_of, check_counted, over_agents
 from minimax_lib.envs.registry import make_held_out
 from minimax_lib.envs.training_list import OF_RUN, list_called
 from minimax_lib.loops import LEAST_EFFORT
@@ -61,6 +61,8 @@ class Evaluation:
         # Only environments with several protocols accept the option.
         options = {} if self.protocol is None else {"protocol": self.protocol}
         held_out = make_held_out(env, self.tasks, **options)
+        if held_out.env.multi_agent:
+            check_counted(held_out.env)
         if self.greedy and held_out.env.multi_agent:
             raise ValueError(
                 f"eval.greedy is True: it must be False, as {type(held_out.env).__name__} has "
@@ -83,7 +85,7 @@ class EvalResult(struct.PyTreeNode):
     """Results on M held-out tasks with E episodes each. Every leaf is [M, E], and [S, M, E] under a vmap over seeds."""
 
     returns: jax.Array  # f32, undiscounted
-    solved: jax.Array  # bool, its progress was 1 at the end; of several agents f32, the share of them
+    solved: jax.Array  # bool, its progress was 1 at the end; of several agents f32, by default the share of them
     lengths: jax.Array  # i32, steps
     facts: dict[str, jax.Array] = struct.field(default_factory=dict)  # f32 each, see `TimeStep.facts`
 
@@ -115,7 +117,7 @@ class EvalRunner:
         """One episode on each level [R, ...], in which all agents have this policy. The leaves are [R]."""
         one = jax.tree.map(lambda x: x[None], params)
         students = CurrentStudents(batch_of(self.held_out.env), AgentPop(self.agent), one, 0)
-        return mean_lives(students.attempts(key, levels, 1).episodes)
+        return of_lives(self.held_out.env, students.attempts(key, levels, 1).episodes)
 
     def _one_agent(self, key: jax.Array, params: Any, levels: Level) -> EvalResult:
         """One episode on each level [R, ...]. The leaves are [R]."""
@@ -161,15 +163,13 @@ class EvalRunner:
         return x.reshape(len(self.names), self.n_episodes, *x.shape[1:])
 
 
-def mean_lives(lives: Played) -> EvalResult:
-    """Of lives [1, R, G], the means over the agents [R], and the longest life.
+def of_lives(env: Any, lives: Played) -> EvalResult:
+    """Of lives [1, R, G], what `env.counted` counts [R], the means of the facts, and the longest life.
 
     All G agents are in a mean, those that died early too.
     """
-    returns, solved, facts = (
-        jax.tree.map(lambda x: x[0].mean(axis=-1, dtype=jnp.float32), of_agents)
-        for of_agents in (lives.returns, lives.solved, lives.facts)
-    )
+    returns, solved = (over_agents(env, x[0]) for x in (lives.returns, lives.solved))
+    facts = jax.tree.map(lambda x: x[0].mean(axis=-1, dtype=jnp.float32), lives.facts)
     return EvalResult(returns, solved, lives.lengths[0].max(axis=-1), facts)
 
 

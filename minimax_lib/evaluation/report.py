@@ -86,7 +86,7 @@ def draw_episodes(
     n_episodes = min(n_episodes, runner.n_episodes)
     recording = jax.device_get(record_episodes(runner, n_episodes, params, n_seeds))
     n_rows = len(runner.names) * n_episodes
-    captions = [caption(runner.names[row // n_episodes], recording.stats, row, env.n_agents) for row in range(n_rows)]
+    captions = [caption(runner.names[row // n_episodes], recording.stats, row, env) for row in range(n_rows)]
     picture = env.draw_episodes(recording.states, recording.running, captions, columns=min(SIDE_BY_SIDE, n_rows))
     picture = shrunk(titled(picture, legend) if legend else picture, WIDEST)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -95,11 +95,11 @@ def draw_episodes(
     return f"the agent on a few levels: {path}"
 
 
-def caption(task: str, stats: Played, row: Any, n_agents: int = 1) -> str:
-    """How one episode ended. Of several agents, the progress is the share of those that did their task."""
+def caption(task: str, stats: Played, row: Any, env: Any) -> str:
+    """How one episode ended. Where all agents are counted, the progress is the share of them that solved it."""
     solved, length = stats.progress[row] >= 1, stats.lengths[row]
-    if n_agents > 1:
-        return f"{task}: {stats.progress[row]:.0%} of {n_agents} agents solved it in {length} steps"
+    if env.multi_agent and env.counted == "all":
+        return f"{task}: {stats.progress[row]:.0%} of {env.n_agents} agents solved it in {length} steps"
     return f"{task}: " + (f"solved in {length} steps" if solved else f"not solved in {length} steps")
 
 

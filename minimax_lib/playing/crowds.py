@@ -11,7 +11,7 @@ from flax import struct
 
 from minimax_lib.agents.base import Agent
 from minimax_lib.envs.base import EnvState, Level, progress_of
-from minimax_lib.envs.multi_agent import LIFETIME, AgentTimeStep, MultiAgentEnvironment
+from minimax_lib.envs.multi_agent import LIFETIME, AgentTimeStep, MultiAgentEnvironment, over_agents
 from minimax_lib.envs.spaces import within
 from minimax_lib.playing.acting import Episode, png_of
 from minimax_lib.playing.episodes import Choose, Played, Recording, sample
@@ -93,11 +93,11 @@ class Crowd:
         return Recorded(join(slim(start.state), states), join(~start.over, running), actions, end.lives)
 
     def recording(self, key: jax.Array, params: Any, levels: Level) -> Recording:
-        """A world on each of `levels` [R, ...]. Its progress is the share of the agents that did their task."""
+        """A world on each of `levels` [R, ...]. Its progress is by default the share of the agents that solved it."""
         one = jax.vmap(self.record, (0, None, 0))(jax.random.split(key, tree_size(levels)), params, levels)
         lives = one.lives
-        share = lives.solved.mean(axis=1, dtype=jnp.float32)
-        stats = Played(lives.returns.mean(axis=1), lives.lengths.max(axis=1), share, lives.facts)
+        returns, solved = (over_agents(self.env, x) for x in (lives.returns, lives.solved))
+        stats = Played(returns, lives.lengths.max(axis=1), solved, lives.facts)
         states, running = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), (one.states, one.running))
         return Recording(states, running, stats)
 
@@ -157,18 +157,18 @@ class CrowdEpisode:
 
     @property
     def episode_return(self) -> float:
-        """The mean over the agents, the dead included."""
-        return float(self.returns.mean())
+        """By default the mean over the agents, the dead included: see `MultiAgentEnvironment.counted`."""
+        return float(over_agents(self.env, self.returns))
 
     @property
     def solved(self) -> float:
-        """The share of the agents that did their task."""
-        return float((self.progress >= 1).mean())
+        """By default the share of the agents that solved it, likewise."""
+        return float(over_agents(self.env, self.progress >= 1))
 
     @property
     def end(self) -> str:
         """How it ended, in words."""
-        return f"{self.solved:.0%} of {len(self.progress)} agents solved it"
+        return f"{(self.progress >= 1).mean():.0%} of {len(self.progress)} agents solved it"
 
     @property
     def shares(self) -> dict[str, float]:

@@ -8,7 +8,7 @@ import numpy as np
 from flax import struct
 
 from minimax_lib.envs.base import EnvState, Level
-from minimax_lib.envs.multi_agent import AgentTimeStep, MultiAgentEnvironment
+from minimax_lib.envs.multi_agent import AgentTimeStep, MultiAgentEnvironment, check_counted
 from minimax_lib.envs.spaces import sample_allowed
 from minimax_lib.testing.envs.environment import (
     check_level_metrics,
@@ -26,6 +26,10 @@ def check_multi_agent(env: MultiAgentEnvironment, key: jax.Array, n_rows: int = 
     Plays `n_rows` random levels for `env.max_steps` steps, so give it settings with a short time limit.
     """
     check_settings(env)
+    try:
+        check_counted(env)
+    except ValueError as error:
+        raise AssertionError(str(error)) from None
     check_types(env, key)
     play = play_of(env, key, n_rows, play_one)
     check_spaces(env, play)
