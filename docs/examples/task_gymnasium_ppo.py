@@ -163,7 +163,7 @@ def train(core: str, n_updates: int, n_envs: int = 16, seed: int = 0) -> tuple[A
     """(parameters, the host) after so many updates."""
     makers = [functools.partial(make_env, index) for index in range(n_envs)]
     envs: Any = gymnasium.vector.SyncVectorEnv(makers)  # AsyncVectorEnv works too
-    host = Host(TASK_CURRICULA[core]().build(TRAINING.n), TRAINING, seed, Scoring(gamma=GAMMA))  # TASKS
+    host = Host(core, TRAINING, seed, Scoring(gamma=GAMMA))  # TASKS
     envs = TaskVectorEnv(envs, host)  # TASKS
 
     key = jax.random.key(seed)

@@ -14,6 +14,7 @@ from minimax_lib.pictures.relative import relative_curve
 from minimax_lib.pictures.replay import replay_by_difficulty
 from minimax_lib.pictures.runs import Group, find_groups
 from minimax_lib.pictures.style import NotDrawn, Picture
+from minimax_lib.pictures.task_logs import is_log, task_picture
 from minimax_lib.registry import unknown_name
 
 DEFAULT_METRICS = ("return", "solved_rate", "held_out/solved_rate")
@@ -35,9 +36,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def prepared(words: Sequence[str]) -> Prepared:
     """(what is asked for, the runs in groups, the figures and why others cannot be drawn); ValueError in one line."""
     settings = parse(words)
-    groups = find_groups(without_sweeps(settings.run), settings.patterns, settings.by)
+    logs = [path for path in settings.run if is_log(path)]
+    runs = [path for path in settings.run if path not in logs]
+    groups = find_groups(without_sweeps(runs), settings.patterns, settings.by) if runs or settings.patterns else []
     check_names(settings, groups)
-    return settings, groups, list(drawable(settings, groups))
+    wanted = [(f"tasks of {path}", partial(task_picture, path)) for path in logs] if "tasks" in settings.figures else []
+    return settings, groups, list(drawable([*wanted, *(requests(settings, groups) if groups else ())]))
 
 
 def check_names(settings: PlotSettings, groups: Sequence[Group]) -> None:
@@ -51,9 +55,9 @@ def check_names(settings: PlotSettings, groups: Sequence[Group]) -> None:
         raise unknown_name("baseline", settings.baseline, labels)
 
 
-def drawable(settings: PlotSettings, groups: Sequence[Group]) -> Iterator[tuple[str, Picture | NotDrawn]]:
+def drawable(wanted: Sequence[Request]) -> Iterator[tuple[str, Picture | NotDrawn]]:
     """(what it is, the figure, or why there is none) of every figure that is asked for."""
-    for what, picture in requests(settings, groups):
+    for what, picture in wanted:
         try:
             yield what, picture()
         except NotDrawn as error:
@@ -62,7 +66,7 @@ def drawable(settings: PlotSettings, groups: Sequence[Group]) -> Iterator[tuple[
 
 def requests(settings: PlotSettings, groups: Sequence[Group]) -> Iterator[Request]:
     """The figures that are asked for, in the order of FIGURES."""
-    of = {name: REQUESTS[name] for name in FIGURES if name in settings.figures}
+    of = {name: REQUESTS[name] for name in REQUESTS if name in settings.figures}
     for make in of.values():
         yield from make(settings, groups)
 

@@ -14,7 +14,8 @@ Runs come first, then flags. The runs of one method are pooled as seeds.
 * minimax-plot runs/*                            everything that can be drawn
 * minimax-plot runs/* --format pdf --baseline dr
 * minimax-plot --label "DR=runs/dr-*" "PLR=runs/plr-*"
-* minimax-plot runs/* --by runner.replay_prob --figures curves"""
+* minimax-plot runs/* --by runner.replay_prob --figures curves
+* minimax-plot tasks.csv                         what a curriculum did in your own training: Host(log="tasks.csv")"""
 
 FIGURES = {
     "curves": "learning curves",
@@ -28,6 +29,7 @@ FIGURES = {
     "gap": "training levels against held-out tasks",
     "relative": "return minus that of the --baseline",
     "replay": "how replay is spread over the difficulty of levels",
+    "tasks": "weights and rates of each task, from the log of a Host",
 }
 FORMATS = ("png", "pdf", "svg")
 

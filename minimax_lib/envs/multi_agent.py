@@ -194,7 +194,7 @@ def check_agents_axis(env: MultiAgentEnvironment) -> None:
             )
 
 
-def check_counted(env: MultiAgentEnvironment) -> None:
+def check_counted(env: Any) -> None:
     """ValueError where `counted` says nothing."""
     counted, n = env.counted, env.n_agents
     a_number = isinstance(counted, int) and not isinstance(counted, bool) and 0 <= counted < n
@@ -205,7 +205,7 @@ def check_counted(env: MultiAgentEnvironment) -> None:
         )
 
 
-def over_agents(env: MultiAgentEnvironment, x: jax.Array) -> jax.Array:
+def over_agents(env: MultiAgentEnvironment, x: Any) -> Any:
     """f32[...]: of numbers [..., G] that are better the higher they are, what an evaluation counts (`counted`)."""
     if env.counted == "all":
         return x.mean(axis=-1, dtype=jnp.float32)

@@ -7,6 +7,7 @@ host.report(tasks, progress, returns, length)    what became of it
 
 import warnings
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -19,6 +20,7 @@ from minimax_lib.portable.evaluation import EvaluationHost
 from minimax_lib.portable.forks import refuse_copies
 from minimax_lib.portable.host_programs import ReadsMetrics
 from minimax_lib.portable.host_state import Saved, flat, sealed, settings
+from minimax_lib.portable.log import TaskLog, log_of
 from minimax_lib.portable.numbers import MOST, checked, checked_logits, checked_scores, checked_tasks
 from minimax_lib.portable.scoring import PlayedSteps, Scoring
 from minimax_lib.registry import unknown_name
@@ -41,6 +43,8 @@ class Host:
     With `together`, the tasks that are drawn at once are drawn from one state, as the compiled loop draws those of a
     rollout. This is cheaper for curricula that read how long ago each task was begun. But ages stand still between
     these draws, and the sequence depends on `draw_ahead`.
+
+    `log` is the file of a table of what becomes of each task, which `minimax-plot` draws (`TaskLog`).
     """
 
     def __init__(
@@ -52,6 +56,7 @@ class Host:
         draw_ahead: int | None = None,
         flush: int = 64,
         together: bool = False,
+        log: str | Path | TaskLog | None = None,
     ):
         refuse_copies()
         core = programs.core_for(core, space)
@@ -79,6 +84,7 @@ class Host:
         self.attempts: AttemptLedger | None = None  # of the rows that `report_rollout` and `report_steps` tell of
         self.n_told = dict.fromkeys(("results", "scores", "rates", "metrics"), 0)
         self._patient = True
+        self.log = log_of(log, self, self.space)
 
     @property
     def device(self) -> Any:
@@ -103,7 +109,7 @@ class Host:
             if missing := self.missing():
                 warnings.warn(missing, stacklevel=2)
         if isinstance(self.core, Manual):  # in the compiled loop, an empty queue repeats its last task
-            check_queue(n, int(self._now().count))
+            programs.check_queue(n, int(self._now().count))
         if self._n_waiting > self._n_quiet():
             self._flush()
         parts = [blank(self.encoding, 0)]
@@ -157,6 +163,8 @@ class Host:
                 raise ValueError(f"{type(self.core).__name__} reads the {name} of attempts: give report `{name}`")
         score = None if score is None else checked_scores("score", score, m)
         self.n_told["results"] += m[0]
+        if self.log is not None:
+            self.log.add(task, given, self.n_drawn, self.weights)
         self._tell(task, given, score)
 
     def report_scores(self, task: Any, score: Any) -> None:
@@ -280,6 +288,8 @@ class Host:
 
         Attempts under way are not part of it: they cannot go on elsewhere.
         """
+        if self.log is not None:
+            self.log.write()
         counts = {"drawn": np.array(self.n_drawn), "waiting": np.array(self._n_waiting)}
         arrays = flat("core", self._begun()) | flat("waiting", self._waiting) | flat("n", counts)
         return sealed(self._settings(), arrays | flat("told", self.n_told))
@@ -299,6 +309,8 @@ class Host:
         self._waiting, self._n_waiting = jax.tree.map(np.array, waiting), n_waiting
         self.n_drawn, self.n_told, self.attempts = n_drawn, told, None
         self._forget_block()
+        if self.log is not None:
+            self.log.go_on(n_drawn)
 
     def _settings(self) -> dict[str, str]:
         known = settings("core", self.core) | settings("space", self.space) | settings("scoring", self.scoring)
@@ -384,12 +396,3 @@ class Host:
     def _checked(self, task: Any) -> Any:
         """The encodings as arrays. ValueError for an unknown task."""
         return checked_tasks(self.space, task, self.encoding)
-
-
-def check_queue(n: int, n_waiting: int) -> None:
-    """ValueError if fewer than `n` tasks wait in a queue of a `Manual` core."""
-    if n > n_waiting:
-        raise ValueError(
-            f"{n} tasks are drawn, and {n_waiting} wait in the queue: put more, "
-            "host.change(lambda state: core.put(state, tasks))"
-        )

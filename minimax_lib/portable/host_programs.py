@@ -217,3 +217,12 @@ def weights(core: Any, state: Any) -> jax.Array | None:
 def report(core: Any, state: Any) -> dict[str, jax.Array]:
     """The core's metrics."""
     return core.report(state)
+
+
+def check_queue(n: int, n_waiting: int) -> None:
+    """ValueError if fewer than `n` tasks wait in a queue of a `Manual` core."""
+    if n > n_waiting:
+        raise ValueError(
+            f"{n} tasks are drawn, and {n_waiting} wait in the queue: put more, "
+            "host.change(lambda state: core.put(state, tasks))"
+        )
