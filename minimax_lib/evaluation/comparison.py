@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from minimax_lib.evaluation.statistics import MIN_SEEDS, summarise
-from minimax_lib.evaluation.tables import INTERVAL, Scores, percent, spread_cells
+from minimax_lib.evaluation.tables import INTERVAL, Scores, iqm_columns, percent, spread_cells
 
 ALL_TASKS = "all tasks"
 BORDERS = 3  # characters that a column of a table needs beside its cells
@@ -36,6 +36,10 @@ class MethodRuns:
     scores: Scores
     improvement: Improvement | None = None  # None for the first method
     env_steps: float = math.nan  # of a seed up to its checkpoint, with those that only scored levels; NaN: not known
+
+    @property
+    def n_seeds(self) -> int:
+        return len(self.scores.seeds)
 
     @property
     def rows(self) -> tuple[str, ...]:
@@ -68,7 +72,7 @@ def task_table(title: str, methods: Sequence[MethodRuns]) -> Table:
     """A row a task and a column a method: solved rate, mean and IQM, and below them the interval or the seeds."""
     table = Table("task", title=title, title_justify="left", caption=note(methods), caption_justify="left")
     for method in methods:
-        heading = f"{method.label}\n{seeds_of(method)}\nmean, IQM"
+        heading = f"{method.label}\n{seeds_of(method)}\n{', '.join(['mean', *iqm_columns(method.n_seeds)])}"
         table.add_column(heading, justify="right", overflow="fold", max_width=column_width(method))
     for task in methods[0].rows:
         if task == ALL_TASKS:
@@ -87,14 +91,15 @@ def method_table(methods: Sequence[MethodRuns]) -> Table:
             f"better than {methods[0].label}: the probability that one of its seeds solves more than a seed "
             "of the other (ties count half)"
         )
-    columns = ["seeds", "steps\nof a seed", "mean", "IQM", "interval, or\neach seed, %"]
+    several = max(method.n_seeds for method in methods) > 1
+    columns = ["seeds", "steps\nof a seed", "mean", *(["IQM", "interval, or\neach seed, %"] if several else [])]
     for column in (*columns, *([f"better than\n{methods[0].label}"] if len(methods) > 1 else [])):
         table.add_column(column, justify="right", no_wrap=True)  # the names are folded instead
     for method in methods:
         rates = method.scores["solved_rate"]
         found = summarise(rates)
-        spread = spread_cells(rates, found.interval) or [""]
-        cells = [str(found.n_seeds), steps_cell(method.env_steps), percent(found.mean), percent(found.iqm), *spread]
+        spread = [percent(found.iqm), *spread_cells(rates, found.interval)] if found.n_seeds > 1 else ["", ""]
+        cells = [str(found.n_seeds), steps_cell(method.env_steps), percent(found.mean), *(spread if several else [])]
         table.add_row(method.label, *cells, *([improvement_cell(method.improvement)] if len(methods) > 1 else []))
     return table
 
@@ -105,7 +110,7 @@ def steps_cell(n: float) -> str:
 
 
 def seeds_of(method: MethodRuns) -> str:
-    n = len(method.scores.seeds)
+    n = method.n_seeds
     return f"{n} seed{'s' if n > 1 else ''}"
 
 
@@ -113,7 +118,8 @@ def cell(method: MethodRuns, task: str) -> str:
     """Mean and IQM in one line, the interval or the values of the seeds in the next."""
     rates = _rates(method, task)
     found = summarise(rates)
-    return "\n".join([f"{percent(found.mean)} {percent(found.iqm)}", *spread_cells(rates, found.interval)])
+    iqm = f" {percent(found.iqm)}" if found.n_seeds > 1 else ""
+    return "\n".join([percent(found.mean) + iqm, *spread_cells(rates, found.interval)])
 
 
 def _rates(method: MethodRuns, task: str) -> Any:
@@ -131,7 +137,7 @@ def improvement_cell(found: Improvement | None) -> str:
 
 def note(methods: Sequence[MethodRuns]) -> str:
     """Which intervals the table shows, or why some are missing."""
-    counts = [len(method.scores.seeds) for method in methods]
+    counts = [method.n_seeds for method in methods]
     notes = []
     if max(counts) >= MIN_SEEDS:
         notes.append(f"interval: {INTERVAL} of the IQM")

@@ -94,7 +94,7 @@ def score_table(title: str, scores: Scores) -> Table:
     table = Table("task", title=title, title_justify="left", caption=seeds_note(scores), caption_justify="left")
     levels = ["levels"] if scores.n_worst else []
     others = [heading for measure, heading in OTHERS.items() if measure in scores.measures]
-    for column in (*levels, SOLVED, "IQM", *spread_columns(len(scores.seeds)), *others):
+    for column in (*levels, SOLVED, *iqm_columns(len(scores.seeds)), *spread_columns(len(scores.seeds)), *others):
         table.add_column(column, justify="right")
     for j, task in enumerate(scores.tasks):
         count = [f"{scores.n_worst[j]:,}"] if scores.n_worst else []
@@ -115,7 +115,13 @@ def score_cells(measures: Mapping[str, np.ndarray]) -> list[str]:
     solved = summarise(measures["solved_rate"])
     spread = spread_cells(measures["solved_rate"], solved.interval)
     others = [f"{measures[name].mean():.3f}" for name in OTHERS if name in measures]
-    return [percent(solved.mean), percent(solved.iqm), *spread, *others]
+    iqm = [percent(solved.iqm)] if solved.n_seeds > 1 else []
+    return [percent(solved.mean), *iqm, *spread, *others]
+
+
+def iqm_columns(n_seeds: int) -> list[str]:
+    """The heading of the interquartile mean. That of a single seed would be one over held-out tasks."""
+    return ["IQM"] if n_seeds > 1 else []
 
 
 def spread_columns(n_seeds: int) -> list[str]:

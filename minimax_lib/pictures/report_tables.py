@@ -9,7 +9,7 @@ import numpy as np
 
 from minimax_lib.config.help import written
 from minimax_lib.evaluation.statistics import MIN_SEEDS
-from minimax_lib.evaluation.tables import percent, score_cells, spread_columns
+from minimax_lib.evaluation.tables import iqm_columns, percent, score_cells, spread_columns
 from minimax_lib.messages import one_line, shortened
 from minimax_lib.pictures import curves, held_out, style
 from minimax_lib.pictures.html import data_url, part, svg
@@ -242,15 +242,12 @@ def held_out_table(groups: Sequence[Group], scores: ComparedScores) -> "Markup":
     tops, head, columns = [], ["task"], []
     for i, group in enumerate(scores.groups):
         measures = {"solved_rate": group.values} | ({"return": returns[i].values} if returns else {})
-        # The IQM of a single seed on one task is that seed.
-        start = 1 if group.n_seeds == 1 else 2
-        own = [*["solved", "IQM"][:start], *map(_short, spread_columns(group.n_seeds))]
+        own = ["solved", *iqm_columns(group.n_seeds), *map(_short, spread_columns(group.n_seeds))]
         own += ["return"] if returns else []
         tops.append((group.place, group.label, len(own)))
         head += own
         each = [{name: x[:, j] for name, x in measures.items()} for j in range(len(scores.tasks))]
-        cells = [score_cells(one) for one in [*each, measures]]
-        columns.append([[*row[:start], *row[2:]] for row in cells])
+        columns.append([score_cells(one) for one in [*each, measures]])
     tasks = [*scores.tasks, "all tasks"]
     rows = [(task, [cell for column in columns for cell in column[j]]) for j, task in enumerate(tasks)]
     counts = {group.n_seeds for group in scores.groups}
