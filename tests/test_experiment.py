@@ -176,7 +176,12 @@ def test_the_report_compares_the_first_with_the_last_parameters(tmp_path, monkey
     np.testing.assert_array_equal(untrained["w"], toy_program(config).init(config.seed).students.params["w"])
     np.testing.assert_array_equal(trained["w"], state.students.params["w"])
     experiment(toy_config(tmp_path, n_updates=2, report=True, resume=True)).train()
-    assert len(reports) == 1  # there was nothing to train
+    assert len(reports) == 1  # there was nothing to train, and the report is there
+    path.unlink()  # the run was killed while the report was made
+    experiment(toy_config(tmp_path, n_updates=2, report=True, resume=True)).train()
+    assert len(reports) == 2
+    np.testing.assert_array_equal(reports[1][3]["w"], trained["w"])
+    assert path.exists()
 
 
 def test_a_report_that_fails_is_not_a_training_that_failed(tmp_path, monkeypatch, capsys):

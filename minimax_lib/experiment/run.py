@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -94,7 +95,7 @@ class ExperimentRunner:
         return 0
 
     def train(self) -> RunnerState:
-        """The state after the last update. If anything was trained, the report follows, unless it is turned off.
+        """The state after the last update. The report follows, unless it is there already or turned off.
 
         Raises RunRefused before anything has changed, and RunStopped after that.
         """
@@ -105,7 +106,7 @@ class ExperimentRunner:
             self._enter_folder(stack)
             with self._curves() as curves:
                 state, trained = self._train(curves)
-                if trained and self.config.report:
+                if self.config.report and (trained or self._lacks_report()):
                     try:
                         self._report(state, curves)
                     except XLA_ERRORS as error:
@@ -290,17 +291,30 @@ class ExperimentRunner:
         config, folder = self.config, self.folder.path
         agent = make_agent(config).agent
         _, scores = final_report(config, agent, untrained, trained, folder, progress.console, progress.doing)
+        how, name = self._reported()
+        self._results.mkdir(exist_ok=True)
+        kept = write_new(self._results, name, csv_text(how, config.n_updates, scores))
+        progress.say(f"its numbers: {kept}")
+
+    @property
+    def _results(self) -> Path:
+        return self.folder.path / "evaluations"
+
+    def _reported(self) -> tuple[EvaluateSettings, str]:
+        """(the evaluation that the report is, the name of the file with its numbers, without its ending)."""
         how = EvaluateSettings(
-            run=(str(folder),),
+            run=(str(self.folder.path),),
             tasks=REPORTED,
             n_episodes=REPORTED_EPISODES,
-            greedy=config.eval.greedy,
-            protocol=config.eval.protocol,
+            greedy=self.config.eval.greedy,
+            protocol=self.config.eval.protocol,
         )
-        results = folder / "evaluations"
-        results.mkdir(exist_ok=True)
-        kept = write_new(results, file_name(how, config.n_updates), csv_text(how, config.n_updates, scores))
-        progress.say(f"its numbers: {kept}")
+        return how, file_name(how, self.config.n_updates)
+
+    def _lacks_report(self) -> bool:
+        """Whether a finished run has none: it was killed while the report was made, or had --no-report."""
+        missing = hosts.is_first() and not (self._results / f"{self._reported()[1]}.csv").exists()
+        return bool(hosts.largest(missing))
 
     def _show_agent(self, curves: Sequence[Writer]) -> None:
         """Gives the picture of the report, if there is one, to the writers that take pictures."""
