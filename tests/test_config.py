@@ -1,9 +1,11 @@
 """Configurations as dataclasses, plain values and YAML: conversion, selection, layers, round trips."""
 
+import contextlib
 import dataclasses
 import importlib.util
 import math
 import re
+import tracemalloc
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -24,6 +26,7 @@ from minimax_lib.curricula.levels.finite import FiniteList
 from minimax_lib.curricula.levels.plr import PLR
 from minimax_lib.curricula.registry import RUNNERS
 from minimax_lib.curricula.tasks.settings import TasksMethod
+from minimax_lib.envs.grid.generators.registry import FAMILIES
 from minimax_lib.envs.registry import ENVS
 from minimax_lib.messages import UNPRINTABLE
 from minimax_lib.models.registry import MODELS
@@ -221,6 +224,28 @@ def gives_itself_back(tmp_path_factory, data):
     save_yaml(config, path)
     assert load_yaml(path) == config
     assert read_yaml(path) == to_dict(config)
+
+
+def enlarged(cls: type, size: int) -> Any:
+    """Settings of a class with each whole number set to `size`, where it takes that."""
+    drawn = cls()
+    for name, hint in setting_hints(cls).items():
+        if int in (hint, *get_args(hint)):
+            with contextlib.suppress(ValueError):
+                drawn = dataclasses.replace(drawn, **{name: size})
+    return drawn
+
+
+@pytest.mark.parametrize("size", [4000, 5000, 2**31 - 1])
+@pytest.mark.parametrize("registry", [ENVS, FAMILIES, MODELS, RUNNERS], ids=["env", "family", "model", "runner"])
+def test_no_setting_makes_something_huge_before_it_is_checked(registry, size):
+    tracemalloc.start()
+    try:
+        for name in registry.names():
+            enlarged(registry[name], size)
+            assert tracemalloc.get_traced_memory()[1] < 2**25, name
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("group", ["env", "model", "runner"])

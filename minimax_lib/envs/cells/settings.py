@@ -6,6 +6,8 @@ from typing import Any
 import jax
 import numpy as np
 
+MOST_CELLS = 4096  # of a side: each word of a line of the grid (`lines.packed_lines`) is compiled separately
+
 
 def check_int(name: str, value: object, least: int, most: int | None = None) -> None:
     """ValueError if the setting is not a whole number of at least `least` (and at most `most`)."""
@@ -14,6 +16,11 @@ def check_int(name: str, value: object, least: int, most: int | None = None) -> 
         raise ValueError(f"{name}={value!r}: it must be a whole number of at least {least}")
     if most is not None and value > most:
         raise ValueError(f"{name}={value}: it must be at most {most}")
+
+
+def check_side(name: str, value: object, least: int) -> None:
+    """ValueError if the setting is not a number of rows, columns or cells in a line, `least` to `MOST_CELLS`."""
+    check_int(name, value, least, MOST_CELLS)
 
 
 def check_bool(name: str, value: object) -> None:

@@ -11,7 +11,7 @@ from flax import struct
 from minimax_lib.envs.cells import codes
 from minimax_lib.envs.cells.designing import Budget, Canvas, CellTeacher, check_budget, walls_of
 from minimax_lib.envs.cells.sampling import draw_cell
-from minimax_lib.envs.cells.settings import check_int
+from minimax_lib.envs.cells.settings import check_int, check_side
 from minimax_lib.envs.grid import cells
 from minimax_lib.envs.grid.generators.sampling import walled
 from minimax_lib.envs.grid.gridworld import GridWorld
@@ -75,8 +75,8 @@ class GridTeacher(CellTeacher):
     """Length of the random vector that the teacher sees. It is drawn anew at every step. 0: none."""
 
     def __post_init__(self) -> None:
-        check_int("height", self.height, 3)
-        check_int("width", self.width, 3)
+        check_side("height", self.height, 3)
+        check_side("width", self.width, 3)
         check_int("level_steps", self.level_steps, 1)
         check_int("noise_dim", self.noise_dim, 0)
         check_budget("budget", self.budget)

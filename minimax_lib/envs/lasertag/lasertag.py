@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from minimax_lib.envs.cells.lines import ViewSize
-from minimax_lib.envs.cells.settings import check_bool, check_int, seen_image
+from minimax_lib.envs.cells.settings import check_bool, check_int, check_side, seen_image
 from minimax_lib.envs.lasertag import maps
 from minimax_lib.envs.lasertag.dynamics import (
     EnvState,
@@ -32,7 +32,6 @@ from minimax_lib.envs.terminal import Scene
 from minimax_lib.registry import unknown_name
 
 RANDOM_SIDE = 15  # rows and columns of random levels, if nothing else is said
-MOST_CELLS = 4096  # of a side: each word of a line of the grid (`lines.packed_lines`) is compiled separately
 # A setting that is not given: `__post_init__` puts in what the rules say. So its type is that of the setting.
 BY_RULES: Any = None
 
@@ -97,7 +96,7 @@ class LaserTag(MultiAgentEnvironment):
         height, width = (RANDOM_SIDE, RANDOM_SIDE) if is_random else maps.map_size(self.layout)
         self._set_missing({"height": height, "width": width})
         for name in ("height", "width"):
-            check_int(name, getattr(self, name), 2 if is_random else 1, MOST_CELLS)
+            check_side(name, getattr(self, name), 2 if is_random else 1)
         smaller = min(self.height, self.width)
         self._set_missing({"max_side": smaller, "min_side": min(5, smaller)})
         self._check_levels(smaller)

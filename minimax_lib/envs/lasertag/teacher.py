@@ -9,7 +9,7 @@ from flax import struct
 
 from minimax_lib.envs.cells.designing import CellTeacher
 from minimax_lib.envs.cells.sampling import draw_cell
-from minimax_lib.envs.cells.settings import check_bool, check_int
+from minimax_lib.envs.cells.settings import check_bool, check_int, check_side
 from minimax_lib.envs.lasertag.lasertag import LaserTag
 from minimax_lib.envs.lasertag.level import DRAWN, Level, at
 from minimax_lib.envs.spaces import Box
@@ -55,8 +55,10 @@ class LaserTagTeacher(CellTeacher):
     """Length of the random vector that the teacher sees. It is drawn anew at every step. 0: none."""
 
     def __post_init__(self) -> None:
-        for name, least in (("height", 1), ("width", 1), ("n_walls", 0), ("noise_dim", 0)):
-            check_int(name, getattr(self, name), least)
+        for name in ("height", "width"):
+            check_side(name, getattr(self, name), 1)
+        for name in ("n_walls", "noise_dim"):
+            check_int(name, getattr(self, name), 0)
         for name in ("set_facings", "random_starts"):
             check_bool(name, getattr(self, name))
         n_cells = self.height * self.width

@@ -12,7 +12,7 @@ from flax import struct
 from minimax_lib.envs.base import Environment, TimeStep, opening, transition
 from minimax_lib.envs.cells.actions import FORWARD, LEFT, RIGHT
 from minimax_lib.envs.cells.codes import direction_vector
-from minimax_lib.envs.cells.settings import check_bool, check_int, check_view_size, seen_image
+from minimax_lib.envs.cells.settings import check_bool, check_int, check_side, check_view_size, seen_image
 from minimax_lib.envs.cells.sight import visible_cells
 from minimax_lib.envs.levels import checked_at_reset
 from minimax_lib.envs.maze import view
@@ -23,8 +23,6 @@ from minimax_lib.envs.maze.sampling import draw_distinct_walls, draw_walls, plac
 from minimax_lib.envs.spaces import Box, Dict, Discrete, Space
 from minimax_lib.envs.terminal import Scene
 from minimax_lib.trees import zeros
-
-MOST_CELLS = 4096  # of a side: each word of a line of the grid (`lines.packed_lines`) is compiled separately
 
 
 class EnvState(struct.PyTreeNode):
@@ -207,11 +205,9 @@ class AMaze(Environment):
 
 def check_grid(height: int, width: int, n_walls: int) -> None:
     """ValueError if the walls could leave fewer than two cells free, for agent and goal."""
-    for name, value, least in (("height", height, 1), ("width", width, 1), ("n_walls", n_walls, 0)):
-        check_int(name, value, least)
-    for name, value in (("height", height), ("width", width)):
-        if value > MOST_CELLS:
-            raise ValueError(f"{name}={value}: it must be at most {MOST_CELLS}")
+    check_side("height", height, 1)
+    check_side("width", width, 1)
+    check_int("n_walls", n_walls, 0)
     n_cells = height * width
     if n_cells < 2:
         raise ValueError(f"height={height}, width={width}: agent and goal need at least 2 cells")

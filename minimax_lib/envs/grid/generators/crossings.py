@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from minimax_lib.envs.cells.crossing import crossing_lines, n_lines
-from minimax_lib.envs.cells.settings import check_int
+from minimax_lib.envs.cells.settings import check_int, check_side
 from minimax_lib.envs.grid import cells
 from minimax_lib.envs.grid.generators.base import SquareFamily
 from minimax_lib.envs.grid.generators.sampling import walled
@@ -22,7 +22,7 @@ class LavaGap(SquareFamily):
     """Rows and columns of cells, with the border."""
 
     def __post_init__(self) -> None:
-        check_int("size", self.size, 5)
+        check_side("size", self.size, 5)
 
     @property
     def max_steps(self) -> int:
@@ -47,7 +47,7 @@ class LavaCrossing(SquareFamily):
     """Columns and rows of lava together."""
 
     def __post_init__(self) -> None:
-        check_int("size", self.size, 5)
+        check_side("size", self.size, 5)
         if self.size % 2 == 0:
             raise ValueError(f"size={self.size} is even: it must be odd, such as {self.size + 1}")
         check_int("n_crossings", self.n_crossings, 1, n_lines(self.size - 2))

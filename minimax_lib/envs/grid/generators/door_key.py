@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from minimax_lib.envs.cells import codes
-from minimax_lib.envs.cells.settings import check_int
+from minimax_lib.envs.cells.settings import check_side
 from minimax_lib.envs.grid import cells
 from minimax_lib.envs.grid.generators.base import SquareFamily
 from minimax_lib.envs.grid.generators.sampling import draw_place, walled
@@ -25,7 +25,7 @@ class DoorKey(SquareFamily):
     """Rows and columns of cells, with the border."""
 
     def __post_init__(self) -> None:
-        check_int("size", self.size, 5)
+        check_side("size", self.size, 5)
 
     @property
     def max_steps(self) -> int:

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from minimax_lib.envs.cells.settings import check_int
+from minimax_lib.envs.cells.settings import check_int, check_side
 from minimax_lib.envs.grid.cells import EMPTY, GOAL, WALL
 from minimax_lib.envs.grid.level import Level, make_level
 
@@ -23,8 +23,8 @@ class EmptyRoom:
     """Steps after which an episode is cut off."""
 
     def __post_init__(self) -> None:
-        check_int("height", self.height, 3)
-        check_int("width", self.width, 3)
+        check_side("height", self.height, 3)
+        check_side("width", self.width, 3)
         check_int("max_steps", self.max_steps, 1)
         if (self.height - 2) * (self.width - 2) < 2:
             raise ValueError(

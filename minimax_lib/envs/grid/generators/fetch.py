@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from minimax_lib.envs.cells import codes
-from minimax_lib.envs.cells.settings import check_int
+from minimax_lib.envs.cells.settings import check_int, check_side
 from minimax_lib.envs.grid import cells
 from minimax_lib.envs.grid.generators.base import SquareFamily
 from minimax_lib.envs.grid.generators.sampling import walled
@@ -27,7 +27,7 @@ class Fetch(SquareFamily):
     """Keys and balls in the room."""
 
     def __post_init__(self) -> None:
-        check_int("size", self.size, 4)
+        check_side("size", self.size, 4)
         check_int("n_objects", self.n_objects, 1, (self.size - 2) ** 2 - 1)
 
     @property

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from minimax_lib.envs.cells import codes
-from minimax_lib.envs.cells.settings import check_int
+from minimax_lib.envs.cells.settings import check_side
 from minimax_lib.envs.grid import cells
 from minimax_lib.envs.grid.generators.room_grid import FillsRooms, RoomGrid
 from minimax_lib.envs.grid.level import PICKUP, Level, make_level
@@ -30,8 +30,9 @@ class KeyCorridor(FillsRooms):
     """Side of a room, with its walls."""
 
     def __post_init__(self) -> None:
-        check_int("n_rows", self.n_rows, 1)
-        check_int("side", self.side, 3)
+        check_side("n_rows", self.n_rows, 1)
+        check_side("side", self.side, 3)
+        self._rooms.check()
 
     @property
     def _rooms(self) -> RoomGrid:

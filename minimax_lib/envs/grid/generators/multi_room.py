@@ -8,7 +8,7 @@ import numpy as np
 from flax import struct
 
 from minimax_lib.envs.cells import codes
-from minimax_lib.envs.cells.settings import check_int
+from minimax_lib.envs.cells.settings import MOST_CELLS, check_int, check_side
 from minimax_lib.envs.grid import cells
 from minimax_lib.envs.grid.generators.sampling import below
 from minimax_lib.envs.grid.level import Level, make_level
@@ -53,10 +53,10 @@ class MultiRoom:
 
     def __post_init__(self) -> None:
         check_int("n_min", self.n_min, 1)
-        check_int("n_max", self.n_max, self.n_min)
-        check_int("max_side", self.max_side, LEAST)
-        check_int("height", self.height, LEAST + 1)
-        check_int("width", self.width, LEAST)
+        check_int("n_max", self.n_max, self.n_min, MOST_CELLS)
+        check_side("max_side", self.max_side, LEAST)
+        check_side("height", self.height, LEAST + 1)
+        check_side("width", self.width, LEAST)
         check_int("max_attempts", self.max_attempts, 1)
         if self.width < 3 * self.n_max + 1:
             raise ValueError(

@@ -10,7 +10,7 @@ from flax import struct
 
 from minimax_lib.envs.cells import codes
 from minimax_lib.envs.cells.codes import STEPS
-from minimax_lib.envs.cells.settings import check_int
+from minimax_lib.envs.cells.settings import check_side
 from minimax_lib.envs.grid import cells
 from minimax_lib.envs.grid.generators.room_grid import FillsRooms, RoomGrid
 from minimax_lib.envs.grid.level import PICKUP, Level, make_level
@@ -98,7 +98,8 @@ class Mazes(FillsRooms):
         if self.key_order not in get_args(KeyOrder):
             raise unknown_name("key_order", self.key_order, get_args(KeyOrder))
         # In smaller rooms, there may be no cell left for the second key.
-        check_int("side", self.side, 5)
+        check_side("side", self.side, 5)
+        self._rooms.check()
 
     @property
     def _rooms(self) -> RoomGrid:

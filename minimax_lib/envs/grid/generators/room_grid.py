@@ -10,6 +10,7 @@ import numpy as np
 from minimax_lib.envs.cells import codes
 from minimax_lib.envs.cells.codes import STEPS
 from minimax_lib.envs.cells.sampling import draw_cell
+from minimax_lib.envs.cells.settings import MOST_CELLS
 from minimax_lib.envs.grid import cells
 
 
@@ -33,6 +34,19 @@ class RoomGrid:
     def width(self) -> int:
         """Columns of cells."""
         return (self.side - 1) * self.columns + 1
+
+    @property
+    def n_inner_walls(self) -> int:
+        """Walls between two rooms."""
+        return self.rows * (self.columns - 1) + (self.rows - 1) * self.columns
+
+    def check(self) -> None:
+        """ValueError if the world is too large."""
+        if max(self.height, self.width) > MOST_CELLS:
+            raise ValueError(
+                f"side={self.side}: with {self.rows} x {self.columns} rooms, the world is {self.height} x {self.width} "
+                f"cells: each side may have at most {MOST_CELLS}"
+            )
 
     def walls(self, rows: int | None = None, columns: int | None = None) -> np.ndarray:
         """u16[height, width]: the walls of the first `rows` and `columns` of rooms. All other cells are empty."""

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from minimax_lib.envs.cells import codes
-from minimax_lib.envs.cells.settings import check_int
+from minimax_lib.envs.cells.settings import MOST_CELLS, check_int, check_side
 from minimax_lib.envs.grid import cells
 from minimax_lib.envs.grid.generators.room_grid import FillsRooms, RoomGrid
 from minimax_lib.envs.grid.level import OPEN, PICKUP, REACH, Level, make_level
@@ -48,12 +48,15 @@ class Rooms(FillsRooms):
     def __post_init__(self) -> None:
         if self.task not in TASKS:
             raise unknown_name("task", self.task, get_args(Task))
-        for name, least in (("n_rows", 1), ("n_columns", 1), ("side", 3), ("max_balls", 0), ("max_boxes", 0)):
-            check_int(name, getattr(self, name), least)
+        for name, least in (("n_rows", 1), ("n_columns", 1), ("side", 3)):
+            check_side(name, getattr(self, name), least)
+        self._rooms.check()
+        for name in ("max_balls", "max_boxes"):
+            check_int(name, getattr(self, name), 0, MOST_CELLS)
         check_int("max_steps", self.max_steps, 1)
         # A colour is left for the doors that are not locked.
         check_int("max_locks", self.max_locks, 0, N_COLOURS - 1)
-        n_walls = len(self._rooms.inner_walls()[1])
+        n_walls = self._rooms.n_inner_walls
         if OPEN in TASKS[self.task] and min(self.max_locks, n_walls) < 1:
             raise ValueError(
                 f"task={self.task!r}, max_locks={self.max_locks}, {n_walls} inner walls: a door to open needs a lock "
@@ -79,7 +82,7 @@ class Rooms(FillsRooms):
         k_task, k_colours, k_doors, k_locks, k_things, k_places, k_dir = jax.random.split(key, 7)
         task = jax.random.choice(k_task, jnp.array(TASKS[self.task], jnp.int32))
         colours = jax.random.permutation(k_colours, N_COLOURS)
-        n_walls = len(self._rooms.inner_walls()[1])
+        n_walls = self._rooms.n_inner_walls
         n_doors, n_locks = self._draw_counts(k_locks, task, n_walls)
         grid = self._with_doors(k_doors, colours, n_doors, n_locks)
 

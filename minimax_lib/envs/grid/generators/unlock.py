@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from minimax_lib.envs.cells import codes
-from minimax_lib.envs.cells.settings import check_int
+from minimax_lib.envs.cells.settings import check_side
 from minimax_lib.envs.grid import cells
 from minimax_lib.envs.grid.generators.room_grid import FillsRooms, RoomGrid
 from minimax_lib.envs.grid.level import OPEN, PICKUP, Level, make_level
@@ -22,7 +22,8 @@ class Unlock(FillsRooms):
     """Side of a room, with its walls."""
 
     def __post_init__(self) -> None:
-        check_int("side", self.side, 5)
+        check_side("side", self.side, 5)
+        self._rooms.check()
 
     @property
     def _rooms(self) -> RoomGrid:
