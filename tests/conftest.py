@@ -1,5 +1,6 @@
 """Four host devices, programs that compile fast, and no silent rank promotion, before jax is imported."""
 
+import gc
 import hashlib
 import os
 import platform
@@ -67,6 +68,8 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # the workers of xdist find i
 
 import jax  # noqa: E402
 
+# Tracing makes many objects that stay. Python would look through them every 700, and Hypothesis has a hook in each look.
+gc.set_threshold(50_000, 20, 50)
 jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
