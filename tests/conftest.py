@@ -68,7 +68,7 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # the workers of xdist find i
 
 import jax  # noqa: E402
 
-# Tracing makes many objects that stay. Python would look through them every 700, and Hypothesis has a hook in each look.
+# Tracing makes many objects that stay. Python would look through them every 700, each time with a hook of Hypothesis.
 gc.set_threshold(50_000, 20, 50)
 jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
