@@ -6,15 +6,16 @@ into the arrays of all steps, and the copies of the loop's state. On a CPU, larg
 """
 
 import jax
+import jaxlib
 
 # Compiler options of programs that run seldom, and so cost more to compile than to run.
 RUN_ONCE = {"xla_backend_optimization_level": 1}
 # Half the time again, and the program may be three times as slow. Numbers that are not whole may differ in their last
 # bit from those of other programs.
-LEAST_EFFORT: dict[str, bool | int | str] = {
-    "xla_backend_optimization_level": 0,
-    "xla_cpu_use_fusion_emitters": False,
-}
+LEAST_EFFORT: dict[str, bool | int | str] = {"xla_backend_optimization_level": 0}
+# Later versions always use the emitters, and refuse the option.
+if tuple(map(int, jaxlib.__version__.split(".")[:3])) <= (0, 11, 0):
+    LEAST_EFFORT["xla_cpu_use_fusion_emitters"] = False
 
 
 def on_cpu() -> bool:

@@ -5,6 +5,7 @@ import importlib.util
 import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import CodeType, ModuleType
 
 MOVED = {
@@ -72,7 +73,7 @@ class Moved:
         cls, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         now = name_now(name)
-        return None if now is None else ModuleSpec(name, cls(now))  # type: ignore[arg-type]
+        return None if now is None else ModuleSpec(name, cls(now), origin=file_of(now))  # type: ignore[arg-type]
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         module = importlib.import_module(self.now)
@@ -89,6 +90,12 @@ class Moved:
         spec = importlib.util.find_spec(self.now)
         assert spec is not None
         return spec.loader.get_code(self.now)  # type: ignore[union-attr]
+
+
+def file_of(name: str) -> str:
+    """The file of a module, without an import. `python -m` makes it `sys.argv[0]`, which jax reads."""
+    path = Path(__file__).parent.joinpath(*name.split(".")[1:])
+    return str(path / "__init__.py" if path.is_dir() else path.with_suffix(".py"))
 
 
 def name_now(name: str) -> str | None:

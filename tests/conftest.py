@@ -19,7 +19,9 @@ COMPILE_FAST = (
 # Without the fusion emitters, compiling takes about a quarter of the time. But one computation may differ in its last
 # bit from program to program. Tests that compare the bits of two programs turn the emitters on again (`exact.py`). Many
 # deep tests do: with -m, the emitters are never turned off.
-COMPILE_FASTEST = "--xla_cpu_use_fusion_emitters=false"
+# Versions of jaxlib after 0.11.0 cannot turn them off, and end the process at an option that they do not know.
+CAN_BE_OFF = tuple(map(int, version("jaxlib").split(".")[:3])) <= (0, 11, 0)
+COMPILE_FASTEST = ("--xla_cpu_use_fusion_emitters=false",) if CAN_BE_OFF else ()
 # Whoever begins with a long file at the end works alone for as long as it takes.
 LONGEST_FIRST = """
     methods experiment load_run ppo grid_generators level_buffer wrappers batch_env level_host
@@ -60,7 +62,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 FLAGS = os.environ.get("XLA_FLAGS", "")
 if "host_platform_device_count" not in FLAGS:
     own = ("--xla_force_host_platform_device_count=4", *COMPILE_FAST)
-    fastest = () if any(word.startswith("-m") for word in sys.argv[1:]) else (COMPILE_FASTEST,)
+    fastest = () if any(word.startswith("-m") for word in sys.argv[1:]) else COMPILE_FASTEST
     os.environ["XLA_FLAGS"] = " ".join((FLAGS, *own, *fastest)).strip()  # which the workers of xdist find set
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # the workers of xdist find it set
     tidy_cache(cache_folder())

@@ -50,9 +50,9 @@ LIBRARIES = {  # what stands in a command -> the library that it needs
 REPLAY, MUTATE = {"name": "plr", "capacity": 6}, {"name": "accel", "capacity": 6}
 SELFPLAY = {"name": "selfplay", "capacity": 2, "n_opponents": 2}
 RUNS: list[tuple[dict[str, Any], dict[str, int]]] = [  # runner; name of a run -> its seed
-    ({"name": "dr"}, {"dr-s0": 0, "dr-s1": 1, "sweeps/lr/lr-1": 2, "sweeps/lr/lr-2": 3}),
+    ({"name": "dr"}, {"dr-s0": 0, "dr-s1": 1, "sweeps/lr/lr-1": 2, "sweeps/lr/lr-2": 3, "doors-dr": 4}),
     (REPLAY, {"plr-s0": 0, "plr-s1": 1, "my-run": 2, "robust-plr-25": 3}),
-    (MUTATE, {"accel-s0": 0, "accel-s1": 1, "accel-s2": 2, "accel": 3, "my-accel": 4}),
+    (MUTATE, {"accel-s0": 0, "accel-s1": 1, "accel-s2": 2, "accel": 3, "my-accel": 4, "doors-accel": 5}),
     ({"name": "paired"}, {"my-paired": 0}),
     (SELFPLAY, {"my-tag": 0, "fsp-s0": 1}),
     (SELFPLAY | {"opponents": "pfsp"}, {"pfsp-s0": 0}),
@@ -224,8 +224,8 @@ def run_commands(commands, reader, tmp_path, monkeypatch, capsys) -> None:
         monkeypatch.chdir(places.get(command, reader))
         assert status_of(command, small(command, words)) == 0, (typed, capsys.readouterr().err)
         assert capsys.readouterr().out
-    for cls in [cls for cls, family in FAMILIES.items() if family.name == "Race"]:
-        FAMILIES.pop(cls)  # the plugin of a page
+    for cls in [cls for cls, family in FAMILIES.items() if family.name in ("Race", "Doors")]:
+        FAMILIES.pop(cls)  # the plugins of pages
 
 
 def status_of(command: str, words: list[str]) -> Any:
@@ -244,7 +244,8 @@ def test_a_command_that_fails_is_noticed(reader, monkeypatch, capsys):
 
 
 def folder_of_configs(folder: Path) -> Path:
-    """A new folder in which `configs` is what it is in a checkout."""
+    """A new folder in which `configs` and `docs` are what they are in a checkout."""
     folder.mkdir()
+    (folder / "docs").symlink_to(DOCS)
     (folder / "configs").symlink_to(ROOT / "minimax_lib" / "configs")
     return folder

@@ -791,7 +791,7 @@ def test_a_real_run_is_drawn(capsys):
     config = toy_config(".", name="toy")
     ExperimentRunner(config, toy_program(config), EVALUATION).run()
     capsys.readouterr()
-    assert main(["toy", "--figures", "curves", "held-out", "gap"]) == 0
+    assert main(["toy", "--figures", "curves", "held-out", "gap", "--x", "updates"]) == 0
     rows = written("plots/curve-held_out-solved_rate.csv")
     assert [int(row["updates"]) for row in rows] == [0, 6, 12, 18, 24]
     assert {row["n_seeds"] for row in rows} == {"2"}

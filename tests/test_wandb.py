@@ -22,6 +22,7 @@ from toy_program import EVALUATION, SlowProgram, toy_config, toy_program
 from minimax_lib.commands.train import doubts
 from minimax_lib.config import Config, from_dict, load_yaml, parse, to_dict
 from minimax_lib.config.wandb import Wandb
+from minimax_lib.evaluation.tables import Scores
 from minimax_lib.experiment.run import ExperimentRunner
 from minimax_lib.experiment.writers import wandb as writer
 from minimax_lib.experiment.writers.base import curves_of
@@ -323,7 +324,9 @@ def test_the_picture_of_the_report_is_given(tmp_path, fake, monkeypatch):
 
         (folder / "levels").mkdir()
         Image.new("RGB", (3, 2), (255, 0, 0)).save(folder / "levels" / "agent.png")
+        return scores, scores
 
+    scores = Scores(("A",), (0,), {"solved_rate": np.ones((1, 1)), "return": np.ones((1, 1))})
     monkeypatch.setattr("minimax_lib.experiment.run.final_report", report)
     assert train(toy(tmp_path, n_updates=2, report=True)) == 0
     last, values = fake.logged[fake.runs[0].settings["id"]][-1]

@@ -16,7 +16,7 @@ from minimax_lib.testing.envs.parts import check_fits, described, is_frozen, num
 
 N_ROWS, N_STEPS, N_SEEDS = 3, 4, 2
 CLEARED = 2  # the step at which row 0 of a sequence opens an episode
-RTOL, ATOL = 1e-3, 1e-4  # sums in another order, of activations in float32
+RTOL, ATOL = 1e-3, 5e-4  # sums in another order, of activations in float32; the second times the largest number
 
 
 def check_model(settings: Any, env: Environment, key: jax.Array) -> None:
@@ -243,4 +243,11 @@ def since_cleared(read: Read) -> tuple[Any, Any]:
 
 
 def close(one: Any, other: Any) -> bool:
-    return all(np.allclose(x, y, rtol=RTOL, atol=ATOL) for x, y in zip(numbers(one), numbers(other), strict=True))
+    pairs = zip(numbers(one), numbers(other), strict=True)
+    return all(np.allclose(x, y, rtol=RTOL, atol=ATOL * max(1.0, largest(x))) for x, y in pairs)
+
+
+def largest(x: np.ndarray) -> float:
+    """The largest size of a number in an array, of those that are finite."""
+    found = np.abs(x[np.isfinite(x)])
+    return float(found.max()) if found.size else 0.0

@@ -14,6 +14,7 @@ from minimax_lib.envs.registry import family_of, make_held_out
 from minimax_lib.envs.spaces import Box, Dict, Space, sample_allowed
 from minimax_lib.envs.ued import describe
 from minimax_lib.envs.wrappers import unwrapped
+from minimax_lib.testing.envs import multi_agent
 from minimax_lib.testing.envs.environment import check_types
 from minimax_lib.testing.envs.parts import check_fits, check_strong, numbers, require, same_levels
 
@@ -89,7 +90,8 @@ def check_sample(suite: HeldOut, key: jax.Array, n_episodes: int) -> None:
         describe(one) == describe(expected),
         f"{what}.sample gives levels {describe(one)}: {type(suite.env).__name__} plays {describe(expected)}",
     )
-    check_types(suite.env, key)
+    check = multi_agent.check_types if suite.env.multi_agent else check_types
+    check(suite.env, key)
 
 
 def played(suite: HeldOut, key: jax.Array, n_episodes: int) -> tuple[Level, Level, Level, TimeStep, TimeStep]:
@@ -99,7 +101,9 @@ def played(suite: HeldOut, key: jax.Array, n_episodes: int) -> tuple[Level, Leve
     def play(key: jax.Array, level: Level) -> tuple[Level, TimeStep, TimeStep]:
         k_reset, k_action, k_step = jax.random.split(key, 3)
         state, first = env.reset(k_reset, level)
-        action = sample_allowed(env.action_space, k_action, first.obs)
+        # Of several agents, each acts.
+        act = multi_agent.actions_of if env.multi_agent else action_of
+        action = act(env, k_action, first.obs)
         return env.get_level(state), first, env.step(k_step, state, action)[1]
 
     def tasks(key: jax.Array) -> Any:
@@ -112,6 +116,11 @@ def played(suite: HeldOut, key: jax.Array, n_episodes: int) -> tuple[Level, Leve
     levels, kept, first, second = jax.device_get(jax.jit(jax.vmap(tasks))(jnp.stack([key, key])))
     one, other = (jax.tree.map(lambda x, i=i: x[i], levels) for i in (0, 1))
     return one, other, *(jax.tree.map(lambda x: x[0], each) for each in (kept, first, second))
+
+
+def action_of(env: Environment, key: jax.Array, obs: Any) -> Any:
+    """A random action."""
+    return sample_allowed(env.action_space, key, obs)
 
 
 def check_tasks(suite: HeldOut, levels: Level, again: Level, kept: Level, first: TimeStep, second: TimeStep) -> None:
@@ -127,7 +136,7 @@ def check_tasks(suite: HeldOut, levels: Level, again: Level, kept: Level, first:
     same_levels(levels, again, f"{what}.sample is not pure: the same key gives other levels")
     same_levels(levels, kept, f"{type(suite.env).__name__}.get_level does not give back a held-out level")
     for ts in (first, second):
-        check_fits(suite.env.observation_space, ts.obs, 2, "the observation of a held-out task")
+        check_fits(suite.env.observation_space, ts.obs, 2 + suite.env.multi_agent, "the observation of a held-out task")
         require(bool(np.isfinite(ts.reward).all()), "a held-out task pays a reward that is not finite")
     for name, over in zip(suite.names, first.done, strict=True):
         require(not over.any(), f"the held-out task {name!r} is over as it opens")
