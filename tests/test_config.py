@@ -412,7 +412,7 @@ FLOWS = {"n_evals": 1, "levels_per_row": 1, "rollouts_per_batch": None, "continu
             "dr",
             {"levels_per_row": 1, "rollouts_per_batch": None},
             "--runner.levels-per-row 2",
-            "levels_per_row is not a setting of dr; it belongs to plr, accel, sfl, paired: choose one with --runner",
+            "levels_per_row is not a setting of dr; it belongs to plr, accel, sfl, ncc, paired: choose",
         ),
         (
             "plr",

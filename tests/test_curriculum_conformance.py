@@ -36,6 +36,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "box": {"n_steps": 12},
     "episode_plr": BUFFER,
     "sfl": {"every": 2, "n_scored": 8, "n_kept": 3},
+    "ncc": {"capacity": 8, "every": 2, "n_new": 2},
     "paired": {"teacher": TEACHER},
     "selfplay": {"capacity": 2, "every": 2},
     "maestro": {"capacity": 2, "every": 2, "plr": PLRSettings(**BUFFER)},

@@ -76,6 +76,17 @@ TRAINING: tuple[MetricTable, ...] = (
         },
     ),
     MetricTable(
+        "A learnt distribution (`ncc`)",
+        "",
+        {
+            "ncc/score": "mean score of the levels that have one",
+            "ncc/weighted_score": "mean score, weighted by the distribution: what the adversary raises",
+            "ncc/effective": "share of the levels that would have this entropy if they all weighed the same",
+            "ncc/taken": "new levels that took the place of others",
+            "ncc/scoring_steps": "environment steps that were spent on scoring, in a step of the runner",
+        },
+    ),
+    MetricTable(
         "Task curricula (`tasks`, `box`)",
         "The weight of a task is its chance to be the next one that comes back.",
         {

@@ -10,6 +10,7 @@ from minimax_lib.curricula.levels.designed import PAIRED
 from minimax_lib.curricula.levels.dr import DR
 from minimax_lib.curricula.levels.episode_replay import EpisodePLR
 from minimax_lib.curricula.levels.generators import GENERATORS
+from minimax_lib.curricula.levels.ncc import NCCMethod
 from minimax_lib.curricula.levels.plr import PLR, PLRSettings
 from minimax_lib.curricula.levels.sfl import SFLMethod, SFLSettings
 from minimax_lib.curricula.settings import CurriculumSettings, RolloutSettings, with_rollouts
@@ -24,6 +25,7 @@ RUNNERS: Registry[Any] = Registry(
         "plr": PLR,
         "accel": ACCEL,
         "sfl": SFLMethod,
+        "ncc": NCCMethod,
         "paired": PAIRED,
         "tasks": TasksMethod,
         "episode_plr": EpisodePLR,
