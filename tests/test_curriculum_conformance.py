@@ -32,6 +32,8 @@ BUFFER = {"capacity": 8, "min_fill": 0.25}
 SMALL: dict[str, dict[str, Any]] = {
     "plr": BUFFER,
     "accel": BUFFER | {"n_edits": 2, "n_parents": 2},
+    "traced": BUFFER | {"n_edits": 2, "n_parents": 2},
+    "cenie": BUFFER,
     "tasks": {"n_levels": 8},
     "box": {"n_steps": 12},
     "episode_plr": BUFFER,

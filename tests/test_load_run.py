@@ -28,6 +28,8 @@ from minimax_lib.store.saved import Run, restore
 REPLAYING = {
     "plr": {"name": "plr", "capacity": 6},
     "accel": {"name": "accel", "capacity": 6, "n_edits": 2},
+    "traced": {"name": "traced", "capacity": 6},
+    "cenie": {"name": "cenie", "capacity": 6},
     "repaired": {"name": "plr", "capacity": 6, "generator": {"name": "teacher"}, "n_students": 2},
     "episode_plr": {"name": "episode_plr", "capacity": 6, "n_fresh": 2},
 }
@@ -105,7 +107,7 @@ def test_everything_of_every_method_is_reached(runner, tmp_path):
     assert equal(second.of().params, second.params)  # a seed that is not named stays
     assert equal(numbers(second.curriculum), jax.tree.map(lambda x: x[1], state.curriculum))
     if runner in REPLAYING:
-        depth = {"accel": 1}.get(runner, 0)
+        depth = {"accel": 1, "traced": 2, "cenie": 1}.get(runner, 0)
         buffer = functools.reduce(lambda part, _: part.inner, range(depth), state.curriculum).buffer
         for name in ("levels", "scores", "best_returns", "ages", "n_mutations", "filled"):
             assert equal(getattr(second.level_buffer, name), jax.tree.map(lambda x: x[1], getattr(buffer, name)))

@@ -52,8 +52,8 @@ TRAINING: tuple[MetricTable, ...] = (
         },
     ),
     MetricTable(
-        "Level buffer (`plr`, `accel`)",
-        "",
+        "Level buffer (`plr`, `accel`, `traced`, `cenie`)",
+        "With `cenie`, the scores in the buffer are the strengths that its two scores give a level.",
         {
             "buffer/fill": "share of the buffer's slots that hold a level",
             "buffer/weighted_score": "mean score, weighted by the probability of being replayed next",
@@ -65,6 +65,8 @@ TRAINING: tuple[MetricTable, ...] = (
             "batch/score": "mean score of the batch's levels, of those that have one",
             "batch/unfinished": "share of the batch's levels on which no episode ended, which have no score",
             "replay_share": "share of the batch's levels that were replayed",
+            "cenie/novelty": "mean novelty of the batch's levels, of those that have a score (`cenie`)",
+            "traced/co_learnability": "mean fall of the scores of the levels that were replayed (`traced`)",
         },
     ),
     MetricTable(
