@@ -1,6 +1,7 @@
 """How badly a model predicts what a student sees next: a score of TRACED (Cho et al. 2026)."""
 
 import dataclasses
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -61,7 +62,7 @@ class NextObservation:
         """One step of AdamW on all rows, as after each batch. (The released code takes one for each episode.)"""
         counts = has_next(steps).astype(jnp.float32)
 
-        def loss(params: object) -> jax.Array:
+        def loss(params: Any) -> jax.Array:
             return (self._errors(params, steps) * counts).sum() / jnp.maximum(counts.sum(), 1.0)
 
         gradient = axes.device_mean(jax.grad(loss)(state.params))
@@ -69,13 +70,13 @@ class NextObservation:
         params = optax.apply_updates(state.params, changes)
         return state.replace(params=params, opt_state=opt_state, n_updates=state.n_updates + 1)
 
-    def _errors(self, params: object, steps: Transition) -> jax.Array:
+    def _errors(self, params: Any, steps: Transition) -> jax.Array:
         shape, real = steps.done.shape, self.sight.is_real
         seen = self.sight.observed(steps.obs).reshape(len(steps.done), -1, len(real))
         done = self.sight.done(steps.action).reshape(*seen.shape[:2], -1)
         first = steps.first.reshape(seen.shape[:2])
-        predicted = self.predictor.apply(params, jnp.concatenate([seen, done], axis=-1), first)
-        difference = jnp.abs(predicted[:-1] - seen[1:, :, real])  # type: ignore[index]
+        predicted: Any = self.predictor.apply(params, jnp.concatenate([seen, done], axis=-1), first)
+        difference = jnp.abs(predicted[:-1] - seen[1:, :, real])
         in_image = jnp.broadcast_to(self.sight.in_image[real], difference.shape)
         errors = jnp.where(in_image, difference, difference**2).mean(axis=-1)
         errors = jnp.concatenate([errors, jnp.zeros_like(errors[:1])]).reshape(shape)

@@ -16,7 +16,6 @@ from minimax_lib.pictures.runs import Group, RunTables
 from minimax_lib.pictures.style import NotDrawn, Picture
 from minimax_lib.pictures.words import MEAN, file_name, in_words, named
 from minimax_lib.registry import unknown_name
-from minimax_lib.trees import parts_of
 
 MOST_BINS = 12
 USUAL = "shortest_path"
@@ -60,6 +59,7 @@ def replay_mass(loaded: Any) -> np.ndarray:
     from minimax_lib.curricula.level_buffer import LevelBuffer, weights
     from minimax_lib.curricula.levels.ncc import NCCState
     from minimax_lib.runners.build import mesh_of
+    from minimax_lib.trees import parts_of
 
     filled = loaded.level_buffer.filled
     parts = jax.tree.leaves(loaded.curriculum, is_leaf=lambda part: isinstance(part, LevelBuffer))
