@@ -100,6 +100,7 @@ class ScoreStudent:
         scores, targets, rates = joined
         scores = {name: np.where(np.isfinite(x), x, np.nan) for name, x in scores.items()}
         # The compiled program has sorted its dictionaries. This is the order in which they are listed.
+        targets = {name: targets[name] for name in (LEARNABLE, REGRET, SOLVABLE) if name in targets}
         return ScoreStudy({name: scores[name] for name in self.names}, targets, rates)
 
     def _part(self, key: jax.Array, params: Any, size: int) -> tuple[dict, dict, jax.Array]:
