@@ -29,7 +29,7 @@ LONGEST_FIRST = """
     devices run_safety
 """
 # These use the programs of `zoo.py`. One worker runs them all, so each program is compiled once.
-ZOO = ("methods", "curricula", "teacher", "joint", "experiment", "jaxlib")
+ZOO = ("methods", "curricula", "teacher", "joint", "experiment", "jaxlib", "ncc", "traced", "cenie")
 CACHES = Path(__file__).parents[1] / ".jax_cache" / "tests"
 CACHE_LIMIT = 2**30  # bytes
 MAPS_LIMIT = 30_000

@@ -229,7 +229,7 @@ def run_folder():
 @pytest.mark.parametrize(
     ("words", "pattern"),
     [
-        (["--n-levels", "5"], "--n-levels is '5', which is for --robust only: add that, or leave it out"),
+        (["--n-levels", "5"], "--n-levels is '5', which is for --robust and --scores only: add one, or leave*"),
         (["--robust", "--tasks", "all"], "--tasks is 'all', which means nothing with --robust: leave one of them out"),
         (
             ["--robust", "--protocol", "dcd"],

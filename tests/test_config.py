@@ -437,7 +437,7 @@ FLOWS = {"n_evals": 1, "levels_per_row": 1, "rollouts_per_batch": None, "continu
             "dr",
             {"levels_per_row": 1, "rollouts_per_batch": None},
             "--runner.levels-per-row 2",
-            "levels_per_row is not a setting of dr; it belongs to plr, accel, sfl, paired: choose one with --runner",
+            "levels_per_row is not a setting of dr; it belongs to plr, accel, traced, cenie, sfl, ncc, paired: ",
         ),
         (
             "plr",
@@ -449,7 +449,7 @@ FLOWS = {"n_evals": 1, "levels_per_row": 1, "rollouts_per_batch": None, "continu
             "tasks",
             FLOWS,
             "--runner.n-evals 2",
-            "n_evals is not a setting of tasks; it belongs to dr, plr, accel, sfl, ",
+            "n_evals is not a setting of tasks; it belongs to dr, plr, accel, traced, cenie, sfl, ",
         ),
         (
             "tasks",

@@ -32,10 +32,13 @@ BUFFER = {"capacity": 8, "min_fill": 0.25}
 SMALL: dict[str, dict[str, Any]] = {
     "plr": BUFFER,
     "accel": BUFFER | {"n_edits": 2, "n_parents": 2},
+    "traced": BUFFER | {"n_edits": 2, "n_parents": 2},
+    "cenie": BUFFER,
     "tasks": {"n_levels": 8},
     "box": {"n_steps": 12},
     "episode_plr": BUFFER,
     "sfl": {"every": 2, "n_scored": 8, "n_kept": 3},
+    "ncc": {"capacity": 8, "every": 2, "n_new": 2},
     "paired": {"teacher": TEACHER},
     "selfplay": {"capacity": 2, "every": 2},
     "maestro": {"capacity": 2, "every": 2, "plr": PLRSettings(**BUFFER)},

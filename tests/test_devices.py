@@ -42,7 +42,10 @@ RUNNERS_OF: dict[str, dict[str, Any]] = {
     "dr": {},  # with an average of the parameters
     "plr": {"capacity": 32, "min_fill": 0.25, "robust": False},
     "accel": {"capacity": 32, "min_fill": 0.25, "levels_per_row": 2, "rollouts_per_batch": 1},
+    "traced": {"capacity": 32, "min_fill": 0.25},
+    "cenie": {"capacity": 32, "min_fill": 0.25},
     "sfl": {"n_scored": 16, "n_kept": 8, "every": 2},
+    "ncc": {"capacity": 32, "every": 2, "n_new": 4},
     "paired": {"teacher": {"model": "ff", "design": {"name": "AMaze", "n_walls": 2}}},
     "tasks": {"n_levels": 16},
     "episode_plr": {"capacity": 32, "min_fill": 0.25, "n_fresh": 2},

@@ -199,7 +199,7 @@ def test_the_commands_are_found():
 
 CONTEXTS = [  # what must be chosen for a flag to be there
     [],
-    *(["--runner", name] for name in ("plr", "accel", "sfl", "paired")),
+    *(["--runner", name] for name in ("plr", "accel", "traced", "cenie", "sfl", "ncc", "paired")),
     *(
         ["--runner", "tasks", "--runner.core", name]
         for name in ("plr", "online_learning_progress", "sfl", "stratified", "omni", "sequential")

@@ -222,7 +222,7 @@ def test_the_robust_protocol(run, capsys):
     printed = " ".join(capsys.readouterr().out.split())
     assert "200 random levels, 4 sampled episodes on each" in printed
     assert "worst 2% to worst 1%: fewer than 10 levels, so chance decides much of the figure." in printed
-    assert "less than one level: worst 0.1% (--n-levels 10000 is enough)" in printed
+    assert "less than one level: worst 0.1%, worst 0.01% (--n-levels 100000 is enough)" in printed
 
 
 def test_small_shares_of_the_levels_say_how_many_levels_they_are():
@@ -237,10 +237,14 @@ def test_small_shares_of_the_levels_say_how_many_levels_they_are():
     assert cells[1] == ["worst", "10%", "5", "4.1%"]
     assert levels_note(SHARES, 50) == (
         "worst 10% to worst 2%: fewer than 10 levels, so chance decides much of the figure. Not shown, since it would "
-        "be less than one level: worst 1%, worst 0.1% (--n-levels 10000 is enough)."
+        "be less than one level: worst 1%, worst 0.1%, worst 0.01% (--n-levels 100000 is enough)."
     )
-    assert levels_note(SHARES, 1000) == ("worst 0.1%: fewer than 10 levels, so chance decides much of the figure.")
-    assert levels_note(SHARES, 10_000) == ""
+    assert levels_note(SHARES, 1000) == (
+        "worst 0.1%: fewer than 10 levels, so chance decides much of the figure. Not shown, since it would be less "
+        "than one level: worst 0.01% (--n-levels 100000 is enough)."
+    )
+    assert levels_note(SHARES, 10_000) == "worst 0.01%: fewer than 10 levels, so chance decides much of the figure."
+    assert levels_note(SHARES, 100_000) == ""
 
 
 # ---------------------------------------------------------------------------------------------------- several methods

@@ -18,7 +18,10 @@ METHODS = {
     "dr": "",
     "plr": "--runner.capacity 8",
     "accel": "--runner.capacity 8 --runner.n-parents 2",
+    "traced": "--runner.capacity 8 --runner.n-parents 2",
+    "cenie": "--runner.capacity 8",
     "sfl": "--runner.n-scored 4 --runner.n-kept 2",
+    "ncc": "--runner.capacity 8 --runner.n-new 2",
     "paired": "--runner.teacher.model.memory-width 4 --runner.teacher.model.conv-filters 2",
 }
 

@@ -1,6 +1,7 @@
 """`load_run`: of a run of any method everything can be reached, and nothing that its folder names is run."""
 
 import dataclasses
+import functools
 import json
 import shutil
 import sys
@@ -27,12 +28,15 @@ from minimax_lib.store.saved import Run, restore
 REPLAYING = {
     "plr": {"name": "plr", "capacity": 6},
     "accel": {"name": "accel", "capacity": 6, "n_edits": 2},
+    "traced": {"name": "traced", "capacity": 6},
+    "cenie": {"name": "cenie", "capacity": 6},
     "repaired": {"name": "plr", "capacity": 6, "generator": {"name": "teacher"}, "n_students": 2},
     "episode_plr": {"name": "episode_plr", "capacity": 6, "n_fresh": 2},
 }
 OTHERS = {
     "dr": {"name": "dr"},
     "sfl": {"name": "sfl", "n_scored": 8, "n_kept": 4, "n_episodes": 2},
+    "ncc": {"name": "ncc", "capacity": 6, "n_new": 2},
     "paired": {"name": "paired"},
     "tasks": {"name": "tasks", "n_levels": 4},
     "box": {"name": "box"},
@@ -103,7 +107,8 @@ def test_everything_of_every_method_is_reached(runner, tmp_path):
     assert equal(second.of().params, second.params)  # a seed that is not named stays
     assert equal(numbers(second.curriculum), jax.tree.map(lambda x: x[1], state.curriculum))
     if runner in REPLAYING:
-        buffer = state.curriculum.inner.buffer if runner == "accel" else state.curriculum.buffer
+        depth = {"accel": 1, "traced": 2, "cenie": 1}.get(runner, 0)
+        buffer = functools.reduce(lambda part, _: part.inner, range(depth), state.curriculum).buffer
         for name in ("levels", "scores", "best_returns", "ages", "n_mutations", "filled"):
             assert equal(getattr(second.level_buffer, name), jax.tree.map(lambda x: x[1], getattr(buffer, name)))
     elif runner == "maestro":  # the levels of both co-players
@@ -115,6 +120,9 @@ def test_everything_of_every_method_is_reached(runner, tmp_path):
         assert equal(kept.levels, jax.tree.map(lambda x: x[1], state.curriculum.levels))
         assert len(kept) == 4
         assert kept.ages is None
+    elif runner == "ncc":
+        assert equal(second.level_buffer.scores, state.curriculum.scores[1])
+        assert second.level_buffer.filled.all()
     else:
         with pytest.raises(ValueError, match=f"^{tmp_path}/run keeps no levels: its runner is '{runner}'$"):
             run.level_buffer  # noqa: B018

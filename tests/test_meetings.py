@@ -281,7 +281,7 @@ REFUSED = {
     ("--opponents", "d"): "a and d cannot play together: observation space is ",
     ("--opponents", "maze/sfl"): "AMaze has 1 agent: opponents need a game for 2, such as LaserTag",
     ("--opponents", "random", "--robust"): "--robust is True, which means nothing with --opponents",
-    ("--opponents", "random", "--n-levels", "5"): "--n-levels is '5', which is for --robust only",
+    ("--opponents", "random", "--n-levels", "5"): "--n-levels is '5', which is for --robust and --scores",
     ("--opponents", "random", "--out", "x.csv"): "--out is 'x.csv', which is for --compare only",
     ("--most-steps", "5"): "--most-steps is '5', which is for --opponents only: add that, or leave it out",
     ("--opponents", "random", "--most-steps", "0"): "--most-steps is 0: it must be at least 1",

@@ -74,6 +74,7 @@ def computed(names, seen: Seen, best_return, gamma, gae_lambda, n_evals):
         clipped=clipped_gae(td_error, done, gamma, gae_lambda),
         discounted=discounted_mean(seen.run.steps, gamma, n_evals),
         optimum=jnp.ones_like(best_return),
+        modelled=jnp.abs(td_error),  # in place of what a model says
     )
     return {name: SCORES[name](found) for name in names}
 
@@ -131,6 +132,9 @@ def by_hand():
         ("parameter_change", [4, 0.25]),
         ("mna", [(0.125 + 0.0625 + 0.25) / 5, 0]),  # nobody solves the second level
         ("exact_regret", [1 - (0.5 + 0.125) / 2, 1]),
+        # Of the absolute TD errors, which stand in for what a model says; without the last step of an episode.
+        ("transition_error", [(0.25 + 0.25 / 2) / 2, 0.5]),
+        ("novelty", [(0.375 + 0.25 / 3) / 2, 3.5 / 6]),
     ],
 )
 def test_scores_by_hand(by_hand, name, expected):
@@ -337,9 +341,12 @@ def plain_score(name: str, runs: Seen, best: float, a: int, b: int) -> float:
         "least_confidence": 1 - p[:, 0],
         "min_margin": 1 - (p[:, 0] - p[:, 1]),
     }
+    over_steps["novelty"] = over_steps["one_step_td"]  # in place of what a model says
     over_episodes = {"return": np.mean(returns), "neg_return": -np.mean(returns), "learnability": rate * (1 - rate)}
     over_episodes["parameter_change"] = float(runs.change[a, b])
     discounted = [(reward[e] * gamma ** np.arange(len(reward[e]))).sum() for e in episodes]
+    errors = over_steps["one_step_td"]
+    over_episodes["transition_error"] = np.mean([errors[e][:-1].sum() / max(len(errors[e]) - 1, 1) for e in episodes])
     over_episodes["exact_regret"] = max(0.0, 1 - np.mean(discounted))
     over_episodes["mna"] = plain_mna(runs, a, b, gamma, gae_lambda) * any(ret > 0 for ret in returns)
     return over_episodes[name] if name in over_episodes else np.mean([over_steps[name][e].mean() for e in episodes])

@@ -34,7 +34,10 @@ METHODS: dict[str, dict[str, Any]] = {
     "dr": {},
     "plr": BUFFER,
     "accel": BUFFER | {"n_edits": 3, "n_ancestors": 2, "replay_prob": 0.5},
+    "traced": BUFFER | {"n_edits": 3, "replay_prob": 0.5},
+    "cenie": BUFFER,
     "sfl": {"every": 4, "n_scored": 16, "n_kept": 6, "n_steps": 6},  # two rollouts a batch
+    "ncc": {"capacity": 16, "every": 3, "score_share": 0.5, "n_new": 4, "score": "exact_regret"},
     "paired": {"teacher": TEACHER, "n_evals": 2},
     "tasks": {"n_levels": 16},
     "episode_plr": BUFFER | {"n_fresh": 2},

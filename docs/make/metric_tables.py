@@ -52,8 +52,8 @@ TRAINING: tuple[MetricTable, ...] = (
         },
     ),
     MetricTable(
-        "Level buffer (`plr`, `accel`)",
-        "",
+        "Level buffer (`plr`, `accel`, `traced`, `cenie`)",
+        "With `cenie`, the scores in the buffer are the strengths that its two scores give a level.",
         {
             "buffer/fill": "share of the buffer's slots that hold a level",
             "buffer/weighted_score": "mean score, weighted by the probability of being replayed next",
@@ -65,6 +65,8 @@ TRAINING: tuple[MetricTable, ...] = (
             "batch/score": "mean score of the batch's levels, of those that have one",
             "batch/unfinished": "share of the batch's levels on which no episode ended, which have no score",
             "replay_share": "share of the batch's levels that were replayed",
+            "cenie/novelty": "mean novelty of the batch's levels, of those that have a score (`cenie`)",
+            "traced/co_learnability": "mean fall of the scores of the levels that were replayed (`traced`)",
         },
     ),
     MetricTable(
@@ -73,6 +75,17 @@ TRAINING: tuple[MetricTable, ...] = (
         {
             "sfl/learnability": "mean p (1 - p) of the kept levels, p their solved rate in the last scoring",
             "sfl/scoring_steps": "environment steps that were spent on scoring, in a step of the runner",
+        },
+    ),
+    MetricTable(
+        "A learnt distribution (`ncc`)",
+        "",
+        {
+            "ncc/score": "mean score of the levels that have one",
+            "ncc/weighted_score": "mean score, weighted by the distribution: what the adversary raises",
+            "ncc/effective": "share of the levels that would have this entropy if they all weighed the same",
+            "ncc/taken": "new levels that took the place of others",
+            "ncc/scoring_steps": "environment steps that were spent on scoring, in a step of the runner",
         },
     ),
     MetricTable(

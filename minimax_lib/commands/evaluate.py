@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import track
 
 from minimax_lib import axes
+from minimax_lib.commands.score_study import student_of, study
 from minimax_lib.commands.status import plain_warnings, refuse, without_sweeps
 from minimax_lib.config import to_dict
 from minimax_lib.config.evaluate import EvaluateSettings, parse
@@ -78,6 +79,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             for run in runs:
                 check_student(run, settings.student)
             meeting = planned(settings, groups)
+        elif settings.scores:
+            for run in runs:
+                check_student(run, settings.student)
+            student = student_of(settings, runs)
         else:
             runners = runners_of(settings, runs)
             check_comparable(settings, runs, runners)
@@ -90,6 +95,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         keep_compiled_programs(settings.compilation_cache)
         if settings.opponents:
             meet(meeting, Console())
+        elif settings.scores:
+            study(settings, runs, student, Console())
         elif settings.compares:
             compare(settings, groups, runners, Console())
         else:

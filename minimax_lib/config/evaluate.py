@@ -18,6 +18,7 @@ USAGE = """Evaluates trained runs on held-out tasks: a table, and a CSV file in 
 * minimax-evaluate --run runs/x                  the benchmark of the papers
 * minimax-evaluate --run runs/x --tasks all --greedy
 * minimax-evaluate --run runs/x --robust         solved rate on the worst levels
+* minimax-evaluate --run runs/x --scores --n-levels 2000    which score finds levels to learn from
 * minimax-evaluate --run runs/x-s0 runs/x-s1     several runs, pooled as seeds
 * minimax-evaluate --compare runs/*              methods side by side, each with its runs pooled as seeds
 * minimax-evaluate --compare runs/* --by runner.replay_prob
@@ -27,6 +28,7 @@ NOTE_ON_TASKS = "`minimax-train --list tasks` shows what there is for each envir
 
 RANDOM, BOT, BANK = "random", "bot", "bank"  # opponents that are not runs
 EPISODES_ON_TASKS, EPISODES_ON_LEVELS = 100, RobustProtocol.n_episodes
+EPISODES_FOR_SCORES = 20
 
 # Settings that one of the two kinds of evaluation has no use for.
 ONLY_TASKS: tuple[str, ...] = ("tasks", "protocol")
@@ -57,8 +59,8 @@ class EvaluateSettings(Grouped):
     script), bank (the copies of the student that the run keeps), folders of runs, their checkpoints, or names of
     trained agents. With several, all meet all, and there are Elo ratings."""
     n_episodes: int | None = None
-    """Episodes on each held-out task, for each seed; none: 100, and with --robust 10 on each level. With --opponents,
-    so many in each seat."""
+    """Episodes on each held-out task, for each seed; none: 100, and with --robust 10 on each level, with --scores 20.
+    With --opponents, so many in each seat."""
     greedy: bool = False
     protocol: str | None = None
     """Published rules of the held-out tasks, where there are several (AMaze: minimax, dcd); none: their default."""
@@ -68,8 +70,11 @@ class EvaluateSettings(Grouped):
     robust: bool = False
     """Instead of held-out tasks, play random levels that can be solved, and report the solved rate on the worst of
     them: one evaluation ranks the levels, and a second one gives the rate (CVaR; Rutherford et al. 2024)."""
+    scores: bool = False
+    """Instead of held-out tasks, play random levels, and report how each score of levels goes with p (1 - p), with the
+    exact regret and with being solvable, from whole episodes: a table, a row for each level, and a picture."""
     n_levels: int = RobustProtocol.n_levels
-    """Levels with --robust."""
+    """Levels with --robust or --scores."""
     most_steps: int = 1_000_000_000
     """Environment steps that the games of --opponents may take. If those of all pairs may take more, pairs are drawn at
     random."""
@@ -114,6 +119,11 @@ class EvaluateSettings(Grouped):
             check_path("opponents", word)
             if self.opponents.count(word) > 1:
                 raise ValueError(f"opponents is {shown(word)} twice: name it once")
+        if self.scores:
+            others = ("robust", "opponents", "levels", "compare", "label", "greedy")
+            for name in (name for name in others if getattr(self, name)):
+                value = shown(getattr(self, name))
+                raise ValueError(f"{name} is {value}, which means nothing with --scores: leave one of them out")
         if self.opponents and self.robust:
             raise ValueError("robust is True, which means nothing with --opponents: leave one of them out")
 
@@ -125,6 +135,8 @@ class EvaluateSettings(Grouped):
     @property
     def episodes(self) -> int:
         """Episodes on each held-out task, or on each level."""
+        if self.scores:
+            return self.n_episodes or EPISODES_FOR_SCORES
         return self.n_episodes or (EPISODES_ON_LEVELS if self.robust else EPISODES_ON_TASKS)
 
     @property
@@ -155,9 +167,10 @@ def _refuse_ignored(settings: EvaluateSettings, given: Tree) -> None:
     """ValueError for a flag that is given although this kind of evaluation ignores it."""
     if "opponents" in given and not settings.opponents:
         raise ValueError(f"opponents is empty: it must be {RANDOM}, {BOT}, {BANK} or folders of runs")
-    only_robust = [(name, "is for --robust only: add that, or leave it out") for name in ONLY_ROBUST]
-    only_tasks = [(name, "means nothing with --robust: leave one of them out") for name in ONLY_TASKS]
-    ignored = only_tasks if settings.robust else only_robust
+    only_robust = [(name, "is for --robust and --scores only: add one, or leave it out") for name in ONLY_ROBUST]
+    which = "scores" if settings.scores else "robust"
+    only_tasks = [(name, f"means nothing with --{which}: leave one of them out") for name in ONLY_TASKS]
+    ignored = only_tasks if settings.robust or settings.scores else only_robust
     if not settings.opponents:
         ignored += [(name, "is for --opponents only: add that, or leave it out") for name in ONLY_OPPONENTS]
     if not settings.compares:

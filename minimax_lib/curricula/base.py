@@ -103,11 +103,12 @@ class Students(Protocol):
         """The outcome of the batch in a rollout like those of training."""
         ...
 
-    def attempts(self, key: jax.Array, levels: Level, n_episodes: int) -> Attempts:
+    def attempts(self, key: jax.Array, levels: Level, n_episodes: int, discount: float | None = None) -> Attempts:
         """`n_episodes` whole episodes of each student on each of `levels` [B, ...], however long they take.
 
         Where an episode holds several attempts at tasks, it is one attempt here: at the level's own task. With several
-        agents that share the policy, each of them has `n_episodes` lives on a level.
+        agents that share the policy, each of them has `n_episodes` lives on a level. With a `discount`, the episodes
+        have their discounted returns too; only for environments of one agent.
         """
         ...
 

@@ -33,6 +33,7 @@ class Experience(struct.PyTreeNode):
     discounted: jax.Array | None = None  # f32[A, B], see `discounted_mean`, for those that need it
     optimum: jax.Array | None = None  # f32[B], the best discounted return of the level, likewise
     valid: jax.Array | None = None  # bool[T, A, R], the step counts (see `Transition.valid`); None: all steps do
+    modelled: jax.Array | None = None  # f32[T, A, R], what the score's own model says of each step, for those with one
     by_agent: EpisodeReturns | None = None  # [A, B * G], of each of G agents: entry b * G + g; None: G is 1
 
     @property
@@ -120,7 +121,8 @@ def episode_mean(values: jax.Array, done: jax.Array, n_evals: int = 1, valid: ja
         running, length, total, count = loop
         value, done, weight = step
         running, length = running + value, length + weight
-        total = total + jnp.where(done, running / length, 0.0)
+        # Of a step that ends an episode and does not count, nothing may be left.
+        total = total + jnp.where(done, running / jnp.maximum(length, 1.0), 0.0)
         return (jnp.where(done, 0.0, running), jnp.where(done, 0.0, length), total, count + done), None
 
     zero = jnp.zeros_like(values[0])

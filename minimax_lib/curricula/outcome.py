@@ -22,7 +22,7 @@ from minimax_lib.playing.returns import (
     rows_of_levels,
     split_by_level,
 )
-from minimax_lib.playing.rollout import Rollout
+from minimax_lib.playing.rollout import Rollout, Transition
 from minimax_lib.tasks.attempts import Steps
 
 
@@ -34,10 +34,16 @@ class Outcome(Protocol):
         """Statistics of the finished episodes, [A, B]. All rows of a level are pooled."""
         ...
 
-    def score(self, score: Score, best_return: jax.Array) -> jax.Array:
+    @property
+    def transitions(self) -> Transition:
+        """All steps of all rows, [T, A, R], with what was seen and done: for models that scores have."""
+        ...
+
+    def score(self, score: Score, best_return: jax.Array, modelled: jax.Array | None = None) -> jax.Array:
         """f32[B]; -inf where no episode finished.
 
-        `best_return` (f32[B]) is the highest return ever reached on each level, this batch included.
+        `best_return` (f32[B]) is the highest return ever reached on each level, this batch included. `modelled`
+        (f32[T, A, R]) is what the score's own model says of `transitions`; None where it has none.
         """
         ...
 
@@ -72,9 +78,15 @@ class RolloutOutcome:
     def episodes(self) -> EpisodeReturns:
         return episode_returns(split_by_level(self.runs.steps, self.layout), self.layout.n_evals, self.layout.in_turn)
 
-    def score(self, score: Score, best_return: jax.Array) -> jax.Array:
+    @property
+    def transitions(self) -> Transition:
+        return self.runs.steps
+
+    def score(self, score: Score, best_return: jax.Array, modelled: jax.Array | None = None) -> jax.Array:
         """See `Outcome`. Only a score that needs the network, or gradients of it, pays for them."""
         seen = self._experience(score, best_return)
+        if modelled is not None:
+            seen = seen.replace(modelled=rows_of_levels(modelled, self.layout))
         if score.needs_update:
             seen = seen.replace(change=self._change())
         if score.needs_clipped:

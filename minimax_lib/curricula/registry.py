@@ -6,12 +6,15 @@ from typing import Any
 from minimax_lib.curricula.games.joint import SelfPlayMethod
 from minimax_lib.curricula.games.maestro import MaestroMethod
 from minimax_lib.curricula.levels.accel import ACCEL, ACCELSettings
+from minimax_lib.curricula.levels.cenie import CENIE
 from minimax_lib.curricula.levels.designed import PAIRED
 from minimax_lib.curricula.levels.dr import DR
 from minimax_lib.curricula.levels.episode_replay import EpisodePLR
 from minimax_lib.curricula.levels.generators import GENERATORS
+from minimax_lib.curricula.levels.ncc import NCCMethod
 from minimax_lib.curricula.levels.plr import PLR, PLRSettings
 from minimax_lib.curricula.levels.sfl import SFLMethod, SFLSettings
+from minimax_lib.curricula.levels.traced import TRACED
 from minimax_lib.curricula.settings import CurriculumSettings, RolloutSettings, with_rollouts
 from minimax_lib.curricula.tasks.boxes import BoxMethod
 from minimax_lib.curricula.tasks.settings import TasksMethod
@@ -23,7 +26,10 @@ RUNNERS: Registry[Any] = Registry(
         "dr": DR,
         "plr": PLR,
         "accel": ACCEL,
+        "traced": TRACED,
+        "cenie": CENIE,
         "sfl": SFLMethod,
+        "ncc": NCCMethod,
         "paired": PAIRED,
         "tasks": TasksMethod,
         "episode_plr": EpisodePLR,

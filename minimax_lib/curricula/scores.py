@@ -25,7 +25,10 @@ from minimax_lib.curricula.experience import (
     mean_of,
     with_unfinished,
 )
-from minimax_lib.envs.spaces import Discrete, Space
+from minimax_lib.curricula.mixture import novelty
+from minimax_lib.curricula.score_models import ScoreModel
+from minimax_lib.curricula.transition_error import next_observation
+from minimax_lib.envs.base import Environment
 from minimax_lib.messages import shown
 from minimax_lib.playing.returns import EpisodeReturns, by_level
 from minimax_lib.registry import unknown_name
@@ -166,6 +169,9 @@ class Score:
     needs_clipped: bool = False  # reads `clipped`
     needs_optimum: bool = False  # reads `optimum` and `discounted`; the environment must have `optimal_return`
     mixes_scales: bool = False  # compares values, which may be of normalised rewards, with returns, which never are
+    model: Callable[[Environment], ScoreModel] | None = (
+        None  # makes the score's own model, of which it reads `modelled`
+    )
     meaning: str = ""  # one line for `--list scores`
 
     def __call__(self, x: Experience) -> jax.Array:
@@ -181,6 +187,29 @@ def per_step(quantity: Quantity, **needs: Any) -> Score:
     `needs` are what a `Score` says that it needs.
     """
     return Score(step_mean(quantity), quantity=quantity, **needs)
+
+
+def modelled(x: Experience) -> jax.Array:
+    """f32[T, A, R]: what the score's own model says of each step."""
+    if x.modelled is None:
+        raise ValueError("a score looks at a model, which the experience does not hold: declare model=...")
+    return x.modelled
+
+
+def transition_error(x: Experience) -> jax.Array:
+    """f32[B]: the mean error of the predicted observations, without the last step of an episode, which has none."""
+    counts = ~x.done if x.valid is None else ~x.done & x.valid
+    return finished(x, mean_of(x.episodes.count > 0, episode_mean(modelled(x), x.done, x.n_evals, counts)))
+
+
+def with_transition_error(score: Score, weight: float) -> Score:
+    """`score`, to which `weight` times the transition error is added (TRACED)."""
+
+    def function(x: Experience) -> jax.Array:
+        base, error = score(x), transition_error(x)
+        return jnp.where(jnp.isfinite(base), base + weight * error, base)
+
+    return dataclasses.replace(score, function=function, quantity=None, adds_best=False, model=next_observation)
 
 
 OVER_AGENTS: dict[str, tuple[Callable[..., jax.Array], float | None]] = {
@@ -285,6 +314,18 @@ SHIPPED: dict[str, Score] = {
     ),
     # Rutherford et al. 2024 (SFL), eq. 2
     "learnability": Score(learnability, n_evals=2, meaning="p (1 - p), p the share of the level's rows that solve it"),
+    # Cho et al. 2026 (TRACED), one of its two terms
+    "transition_error": Score(
+        transition_error,
+        model=next_observation,
+        meaning="error of a model that predicts the next observation; high where that is random, too",
+    ),
+    # Teoh et al. 2024 (CENIE)
+    "novelty": Score(
+        step_mean(modelled),
+        model=novelty,
+        meaning="minus the log likelihood of what is seen and done, under a mixture of what was before",
+    ),
     # Yuan et al. 2026 (PACE)
     "parameter_change": Score(
         parameter_change,
@@ -340,31 +381,7 @@ def _check_fields(name: str, score: Score) -> None:
     for field in flags:
         if not isinstance(getattr(score, field), bool):
             raise refuse(field, "True or False")
+    if score.model is not None and not callable(score.model):
+        raise refuse("model", "a function that makes a ScoreModel for an environment, or none")
     if not isinstance(score.meaning, str):
         raise refuse("meaning", "one line of text")
-
-
-def check_score(which: str, name: str, action_space: Space, n_students: int, n_values: int) -> None:
-    """ValueError where the score called `name`, used as `which`, cannot be computed.
-
-    There are `n_students`, who act in `action_space` and whose network gives `n_values` estimates of the value.
-    """
-    score = SCORES[name]
-    if score.needs_discrete and not isinstance(action_space, Discrete):
-        raise ValueError(
-            f"{which} is {name!r}, which needs Discrete actions, but the environment's are "
-            f"{type(action_space).__name__}: choose a score of values or returns, such as positive_value_loss"
-        )
-    if n_students < score.n_students:
-        bound = f"{'' if score.most_students else 'at least '}{score.n_students}"
-        raise ValueError(
-            f"{which} is {name!r}, which compares students: runner.n_students is {n_students}, "
-            f"choose {bound}, or another score"
-        )
-    if score.most_students is not None and n_students > score.most_students:
-        raise ValueError(
-            f"{which} is {name!r}, which compares {score.most_students} students: runner.n_students is {n_students}, "
-            "choose the score population_regret"
-        )
-    if n_values < score.n_values:
-        raise ValueError(f"model.n_values is {n_values}: {which}={name} needs {score.n_values}")

@@ -219,8 +219,8 @@ def shares_trained_on(run: RunTables, cells: Cells) -> dict[str, np.ndarray]:
     """The share of each source of levels in what students learnt from, f64[T]; empty where it is not known."""
     sources = {name.split("/")[1] for name in cells if name.startswith("level/") and name.count("/") == 2}
     one = np.ones(len(cells["update"]))
-    if sources == {"new"}:
-        return {"new": one}
+    if len(sources) == 1:
+        return dict.fromkeys(sources, one)
     if run.settings.get("runner.name") == "sfl":
         return {"replay": 0.5 * one, "new": 0.5 * one}
     robust = run.settings.get("runner.robust")

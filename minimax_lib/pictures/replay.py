@@ -57,12 +57,17 @@ def replay_mass(loaded: Any) -> np.ndarray:
     import jax
 
     from minimax_lib.curricula.level_buffer import LevelBuffer, weights
+    from minimax_lib.curricula.levels.ncc import NCCState
     from minimax_lib.runners.build import mesh_of
+    from minimax_lib.trees import parts_of
 
     filled = loaded.level_buffer.filled
     parts = jax.tree.leaves(loaded.curriculum, is_leaf=lambda part: isinstance(part, LevelBuffer))
     buffer = next((part for part in parts if isinstance(part, LevelBuffer)), None)
-    if buffer is None:  # SFL draws from what it keeps uniformly
+    learnt = parts_of(loaded.curriculum, NCCState)
+    if learnt:
+        mass = np.asarray(learnt[0].weights, np.float64).reshape(-1)
+    elif buffer is None:  # SFL draws from what it keeps uniformly
         mass = filled.astype(np.float64)
     else:
         # A buffer that is divided among devices has an axis of devices, each of which draws from its own part.

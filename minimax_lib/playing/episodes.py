@@ -29,6 +29,7 @@ class Played(struct.PyTreeNode):
     lengths: jax.Array  # i32[R], steps
     progress: jax.Array  # f32, at the end
     facts: dict[str, jax.Array]  # f32 each, at the end
+    discounted: Any = ()  # f32, returns discounted by `WholeEpisodes.discount`; () where none is given
 
     @property
     def solved(self) -> jax.Array:
@@ -65,6 +66,7 @@ class WholeEpisodes:
 
     env: Any  # an `Environment` with one player, or a `MultiAgentEnvironment` with as many as it has agents
     players: tuple[Player, ...]
+    discount: float | None = None  # also counts returns that are discounted by this
 
     def play(self, key: jax.Array, params: tuple[Any, ...], levels: Level, seats: tuple[jax.Array, ...] = ()) -> Played:
         """The outcome of one episode on each of `levels` [R, ...].
@@ -109,7 +111,9 @@ class WholeEpisodes:
             obs=ts.obs,
             carries=tuple(player.init_carry(n) for player in self.players),
             ended=ts.over,
-            stats=Played(returns=none, lengths=jnp.zeros(n, jnp.int32), progress=none, facts=ts.facts),
+            stats=Played(returns=none, lengths=jnp.zeros(n, jnp.int32), progress=none, facts=ts.facts).replace(
+                discounted=() if self.discount is None else none
+            ),
             seats=seats,
         )
 
@@ -133,6 +137,9 @@ class WholeEpisodes:
         state, ts = jax.vmap(self.env.step)(keys[:, n], episodes.state, action)
         returns = episodes.stats.returns + ts.reward
         stats = Played(returns=returns, lengths=time + 1, progress=progress_of(ts, returns), facts=ts.facts)
+        if self.discount is not None:
+            weight = self.discount ** time.astype(jnp.float32)
+            stats = stats.replace(discounted=episodes.stats.discounted + weight * ts.reward)
         return episodes.replace(
             state=state,
             obs=ts.obs,
@@ -159,9 +166,9 @@ class WholeEpisodes:
         return action, tuple(carries)
 
 
-def alone(env: Any, agent: Agent, choose: Choose = sample) -> WholeEpisodes:
+def alone(env: Any, agent: Agent, choose: Choose = sample, discount: float | None = None) -> WholeEpisodes:
     """Episodes of one agent in an environment of one: `params` is (those of the agent,)."""
-    return WholeEpisodes(env, (Trained(agent, choose),))
+    return WholeEpisodes(env, (Trained(agent, choose),), discount)
 
 
 def smaller_batches(n_rows: int) -> list[int]:

@@ -86,17 +86,17 @@ class CurrentStudents:
         layout, optima = layout_of(self.env, self.levels_per_row), optimal_returns(self.env.env, batch.levels)
         return RolloutOutcome(self.agent, self.params, self.rescale(runs), None, layout, optima)
 
-    def attempts(self, key: jax.Array, levels: Level, n_episodes: int) -> Attempts:
+    def attempts(self, key: jax.Array, levels: Level, n_episodes: int, discount: float | None = None) -> Attempts:
         alone = isinstance(self.env, BatchEnv) and not isinstance(self.env, BatchMultiEnv)
-        played = self._alone(key, levels, n_episodes) if alone else self._together(key, levels, n_episodes)
+        played = self._alone(key, levels, n_episodes, discount) if alone else self._together(key, levels, n_episodes)
         n_rows = jax.tree.leaves(levels)[0].shape[0]
         episodes = jax.tree.map(lambda x: x.reshape(self.agent.n, n_rows, -1), played)
         return Attempts(episodes=episodes, env_steps=played.lengths.sum(dtype=jnp.uint32))
 
-    def _alone(self, key: jax.Array, levels: Level, n_episodes: int) -> Played:
+    def _alone(self, key: jax.Array, levels: Level, n_episodes: int, discount: float | None) -> Played:
         """Episodes of one agent each, [A, B * n_episodes]."""
         env = self.env.env
-        player = alone(env.single() if env.single else env, self.agent.agent)
+        player = alone(env.single() if env.single else env, self.agent.agent, discount=discount)
         rows = jax.tree.map(lambda x: jnp.repeat(x, n_episodes, axis=0), levels)
         keys = jax.random.split(key, self.agent.n)
         return mapped(lambda key, params: player.play(key, (params,), rows))(keys, self.params)

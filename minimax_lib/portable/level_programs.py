@@ -47,7 +47,7 @@ class Absent(Students):
     def play(self, key: jax.Array, batch: LevelBatch) -> Outcome:
         raise needs_students()
 
-    def attempts(self, key: jax.Array, levels: Level, n_episodes: int) -> Attempts:
+    def attempts(self, key: jax.Array, levels: Level, n_episodes: int, discount: float | None = None) -> Attempts:
         raise needs_students()
 
     def facing(self, duel: Any) -> Students:

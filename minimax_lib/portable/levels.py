@@ -172,7 +172,7 @@ def check_curriculum(curriculum: Curriculum) -> None:
 def reads_more(score: Score) -> bool:
     """Whether one rollout of one student, without its network, is not enough."""
     one = max(score.n_students, score.n_values, score.n_evals) == 1
-    return score.needs_network or score.needs_update or not one
+    return score.needs_network or score.needs_update or score.model is not None or not one
 
 
 def without_openings(told: Told, counts: np.ndarray) -> Told:

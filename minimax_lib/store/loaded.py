@@ -18,6 +18,7 @@ from minimax_lib.config.shipped import located_run, shipped_agents
 from minimax_lib.config.train import import_plugins
 from minimax_lib.config.values import convert
 from minimax_lib.curricula.level_buffer import LevelBuffer
+from minimax_lib.curricula.levels.ncc import NCCState
 from minimax_lib.curricula.levels.sfl import SFLState
 from minimax_lib.envs.against import Against, AgainstLevel, random_seat
 from minimax_lib.envs.base import Environment, HeldOut, Level
@@ -266,6 +267,8 @@ class LoadedRun:
         for part in parts_of(state, SFLState):
             # The first batch is scored before it is played: since then every slot is filled.
             return self._kept(part.levels, np.full(part.learnability.shape, self.update > 0), part.learnability)
+        for part in parts_of(state, NCCState):
+            return self._kept(part.levels, np.full(part.scores.shape, True), part.scores)
         raise ValueError(f"{self.path} keeps no levels: its runner is {to_dict(self.config)['runner']['name']!r}")
 
     def _kept(self, levels: Level, *slots: Any) -> KeptLevels:

@@ -153,5 +153,10 @@ class MaestroMethod(RestartedRollouts, OpponentBank):
     def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
         joining = self.joining(env, agent)
         plr = self.plr.plr(env, agent, n_rows)
+        if plr.model is not None:
+            raise ValueError(
+                f"runner.plr.score is {self.plr.score!r}, which has a model of its own: with maestro, where each "
+                "co-player has a buffer, choose another, such as positive_value_loss"
+            )
         # The settings of replay, which may be those of a fixed list, are in the curriculum that they have built.
         return Maestro(plr, joining, self.uniform, self.greedy_opponents)

@@ -23,7 +23,7 @@ from minimax_lib.curricula.level_buffer.buffer import (
     no_ancestors,
     of_children,
 )
-from minimax_lib.curricula.level_buffer.insertion import LocatedBatch, best_returns, insert, locate
+from minimax_lib.curricula.level_buffer.insertion import LocatedBatch, best_returns, homes_of, insert, locate
 from minimax_lib.curricula.level_buffer.sampling import replay_probability, sample
 from minimax_lib.curricula.level_buffer.weights import (
     MAX_AGE,
@@ -57,6 +57,7 @@ __all__ = [
     "by_score",
     "fingerprint",
     "highest_first",
+    "homes_of",
     "init",
     "insert",
     "levels_at",

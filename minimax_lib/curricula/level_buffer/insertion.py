@@ -79,6 +79,13 @@ def _first_equal(fingerprints: jax.Array, valid: jax.Array) -> jax.Array:
     return jnp.zeros_like(index).at[order].set(order[runs], unique_indices=True)
 
 
+def homes_of(buffer: LevelBuffer, levels: Level, identity: Callable[[Level], Any] = whole_level) -> jax.Array:
+    """i32[B], the slot that holds each of `levels` [B, ...]; -1 if none does, the first if several do."""
+    prints = jax.vmap(lambda level: fingerprint(identity(level)))(levels)
+    same = (buffer.fingerprints[None] == prints[:, None]).all(axis=2) & buffer.filled[None]
+    return jnp.where(same.any(axis=1), jnp.argmax(same, axis=1).astype(jnp.int32), -1)
+
+
 def best_returns(buffer: LevelBuffer, rows: LocatedBatch, returns: jax.Array) -> jax.Array:
     """f32[B], the highest return ever reached on the level of each row, in this batch or before.
 

@@ -19,7 +19,8 @@ from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, PPOAgent
 from minimax_lib.curricula.base import Curriculum, LevelBatch, Plan, Students, level_batch
 from minimax_lib.curricula.outcome import Outcome
-from minimax_lib.curricula.scores import SCORES, Score, check_score
+from minimax_lib.curricula.score_checks import check_score
+from minimax_lib.curricula.scores import SCORES, Score
 from minimax_lib.curricula.settings import RestartedRollouts
 from minimax_lib.envs.base import Environment, Level
 from minimax_lib.envs.registry import TEACHERS, OwnTeacher, teacher_of

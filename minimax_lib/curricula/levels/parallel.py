@@ -63,5 +63,6 @@ class Parallel(Curriculum):
     def observe(
         self, key: jax.Array, clock: jax.Array, state: "PLRState", batch: LevelBatch, outcome: Outcome
     ) -> "tuple[PLRState, dict[str, jax.Array]]":
-        buffer, scores = self.inner.scored(state.buffer, batch, outcome)
-        return state.replace(buffer=buffer), self.inner.metrics(buffer, batch, scores)
+        _, model = self.inner.fitted(key, state.model, outcome)
+        buffer, scores = self.inner.scored(state.buffer, batch, outcome, state.model)
+        return state.replace(buffer=buffer, model=model), self.inner.metrics(buffer, batch, scores)

@@ -14,14 +14,16 @@ from minimax_lib.agents.ppo import SCHEDULES
 from minimax_lib.counts import Count
 from minimax_lib.curricula import level_buffer
 from minimax_lib.curricula.base import NEW, REPLAY, Curriculum, LevelBatch, Plan, Students, level_batch
-from minimax_lib.curricula.level_buffer import LevelBuffer, ReplaySettings
+from minimax_lib.curricula.level_buffer import LevelBuffer, LocatedBatch, ReplaySettings
 from minimax_lib.curricula.levels.designed import Teacher
 from minimax_lib.curricula.levels.dr import RandomLevels
 from minimax_lib.curricula.levels.finite import FiniteList
 from minimax_lib.curricula.levels.generators import GENERATORS
 from minimax_lib.curricula.levels.parallel import Parallel
 from minimax_lib.curricula.outcome import Outcome
-from minimax_lib.curricula.scores import SCORES, Score, check_score
+from minimax_lib.curricula.score_checks import check_score
+from minimax_lib.curricula.score_models import ScoreModel
+from minimax_lib.curricula.scores import SCORES, Score
 from minimax_lib.curricula.settings import RestartedRollouts
 from minimax_lib.envs.base import Environment, Level
 from minimax_lib.envs.registry import identity_of
@@ -33,6 +35,7 @@ class PLRState(struct.PyTreeNode):
 
     generator: Any
     buffer: LevelBuffer
+    model: Any = ()  # the state of the score's own model; () where it has none
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +53,7 @@ class PLRCurriculum(Curriculum):
     train_on_new: bool = False
     identity: Callable[[Level], Any] = level_buffer.whole_level
     n_ancestors: int = 0
+    model: ScoreModel | None = None  # the score's own
 
     @property
     def n_rows(self) -> int:
@@ -65,7 +69,11 @@ class PLRCurriculum(Curriculum):
     def init(self, key: jax.Array) -> PLRState:
         placeholder = zeros(jax.eval_shape(self.env.sample_level, key))
         buffer = level_buffer.init(placeholder, self.settings.capacity, self.n_ancestors)
-        return PLRState(generator=self.generator.init(key), buffer=buffer)
+        model: Any = ()
+        if self.model is not None:
+            key, k_model = jax.random.split(key)
+            model = self.model.init(k_model)
+        return PLRState(generator=self.generator.init(key), buffer=buffer, model=model)
 
     def propose(
         self, shared_key: jax.Array, key: jax.Array, clock: jax.Array, state: PLRState, students: Students
@@ -116,21 +124,49 @@ class PLRCurriculum(Curriculum):
     def observe(
         self, key: jax.Array, clock: jax.Array, state: PLRState, batch: LevelBatch, outcome: Outcome
     ) -> tuple[PLRState, dict[str, jax.Array]]:
-        buffer, scores = self.scored(state.buffer, batch, outcome)
+        key, model = self.fitted(key, state.model, outcome)
+        buffer, scores = self.scored(state.buffer, batch, outcome, state.model)
+        generator, report = self.taught(key, clock, state.generator, batch, outcome)
+        report = report | self.metrics(buffer, batch, scores)
+        return PLRState(generator=generator, buffer=buffer, model=model), report
+
+    def taught(
+        self, key: jax.Array, clock: jax.Array, generator: Any, batch: LevelBatch, outcome: Outcome
+    ) -> tuple[Any, dict[str, jax.Array]]:
+        """(the generator's state after it has observed the batch, its metrics); NaN if the batch is not its own."""
         is_new = axes.everywhere_all((batch.source == NEW).all())
 
         def taught() -> tuple[Any, dict[str, jax.Array]]:
-            return self.generator.observe(key, clock, state.generator, handed_back(batch), outcome)
+            return self.generator.observe(key, clock, generator, handed_back(batch), outcome)
 
         def untaught() -> tuple[Any, dict[str, jax.Array]]:
-            return state.generator, jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), report_shape)
+            return generator, jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), report_shape)
 
         report_shape = jax.eval_shape(taught)[1]
-        generator, report = jax.lax.cond(is_new, taught, untaught)
-        return PLRState(generator=generator, buffer=buffer), report | self.metrics(buffer, batch, scores)
+        return jax.lax.cond(is_new, taught, untaught)
 
-    def scored(self, buffer: LevelBuffer, batch: LevelBatch, outcome: Outcome) -> tuple[LevelBuffer, jax.Array]:
-        """(the buffer with the batch in it where it is worth keeping, f32[B] scores)."""
+    def fitted(self, key: jax.Array, model: Any, outcome: Outcome) -> tuple[jax.Array, Any]:
+        """(a key for all else, the state of the score's model after it has learnt from the batch)."""
+        if self.model is None:
+            return key, model
+        key, k_fit = jax.random.split(key)
+        return key, self.model.fit(k_fit, model, outcome.transitions)
+
+    def scored(
+        self, buffer: LevelBuffer, batch: LevelBatch, outcome: Outcome, model: Any = ()
+    ) -> tuple[LevelBuffer, jax.Array]:
+        """(the buffer with the batch in it where it is worth keeping, f32[B] scores).
+
+        `model` is the state of the score's own model, before it is fitted to the batch.
+        """
+        buffer, rows, best, scores = self.measured(buffer, batch, outcome, model)
+        kept = level_buffer.insert(self.settings, buffer, rows, scores, best, batch.n_mutations, batch.ancestors)
+        return kept, scores
+
+    def measured(
+        self, buffer: LevelBuffer, batch: LevelBatch, outcome: Outcome, model: Any = ()
+    ) -> tuple[LevelBuffer, LocatedBatch, jax.Array, jax.Array]:
+        """(the buffer with the ages after the batch, the batch's levels in it, f32[B] best returns, f32[B] scores)."""
         rows = level_buffer.locate(self.settings, buffer, batch.levels, batch.slots, self.identity)
         episodes = outcome.episodes
         # Where rows play several levels in turn, they may not come to the last of them. Those change no age.
@@ -139,9 +175,8 @@ class PLRCurriculum(Curriculum):
         rows = rows.replace(begun=begun)
         # A score may depend on the best return, which includes this batch. So the returns come before the scores.
         best = level_buffer.best_returns(buffer, rows, episodes.best.max(axis=0))
-        scores = outcome.score(self.score, best)
-        kept = level_buffer.insert(self.settings, buffer, rows, scores, best, batch.n_mutations, batch.ancestors)
-        return kept, scores
+        modelled = None if self.model is None else self.model.measure(model, outcome.transitions)
+        return buffer, rows, best, outcome.score(self.score, best, modelled)
 
     def metrics(self, buffer: LevelBuffer, batch: LevelBatch, scores: jax.Array) -> dict[str, jax.Array]:
         """The state of the buffer, weighted by how likely its levels are to be replayed, and the batch's scores."""
@@ -206,13 +241,15 @@ class PLRSettings(ReplaySettings):
 
     def plr(self, env: Environment, agent: AgentPop, n_rows: int) -> PLRCurriculum:
         """The curriculum that replays what the generator has made."""
-        check_score("runner.score", self.score, env.action_space, agent.n, agent.n_values)
+        check_score("runner.score", self.score, env.action_space, agent.n, agent.n_values, keeps_model=True)
         generator = self.generator.build(env, agent, n_rows)
         check_generator(GENERATORS.name_of(type(self.generator)), generator, n_rows, self.parallel)
         replay: ReplaySettings = self
         if isinstance(self.generator, FiniteList):
             replay = dataclasses.replace(self, capacity=self.generator.n_levels)
-        return PLRCurriculum(env, generator, replay, SCORES[self.score], not self.robust, identity_of(env))
+        score = SCORES[self.score]
+        model = score.model(env) if score.model else None
+        return PLRCurriculum(env, generator, replay, score, not self.robust, identity_of(env), model=model)
 
 
 def check_generator(name: str, generator: Curriculum, n_rows: int, parallel: bool) -> None:

@@ -9,7 +9,8 @@ import numpy as np
 
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.curricula.base import Curriculum
-from minimax_lib.curricula.scores import SCORES, Score, check_score
+from minimax_lib.curricula.score_checks import check_score
+from minimax_lib.curricula.scores import SCORES, Score
 from minimax_lib.curricula.settings import QueuedRollouts
 from minimax_lib.curricula.tasks.agents import AgentTasks
 from minimax_lib.curricula.tasks.evaluation import LifeEvaluation, TaskEvaluation
