@@ -1,6 +1,7 @@
 """What happens in a tick: counts of events, and the events themselves where somebody wants to know more."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,13 +18,13 @@ class Happened(struct.PyTreeNode):
 
     name: str = struct.field(pytree_node=False)
     there: jax.Array  # bool[P, ...], whether it happened
-    who: jax.Array | None = None  # i32[n], the player to whom it happened; None: the one of the row
-    thing: jax.Array | None = None  # i32, see `things`
-    skill: jax.Array | None = None  # i32, from 0
-    level: jax.Array | None = None  # i32
-    number: jax.Array | None = None  # i32
-    gold: jax.Array | None = None  # i32
-    target: jax.Array | None = None  # i32, an entity
+    who: Any = None  # i32[n], the player to whom it happened; None: the one of the row
+    thing: Any = None  # i32, see `things`
+    skill: Any = None  # i32, from 0
+    level: Any = None  # i32
+    number: Any = None  # i32
+    gold: Any = None  # i32
+    target: Any = None  # i32, an entity
     is_counted: bool = struct.field(pytree_node=False, default=False)  # it is in the counts already
 
 

@@ -89,7 +89,7 @@ class Score(struct.PyTreeNode):
     value: jax.Array  # f32[P], the value of its predicate that was paid last
     best: jax.Array  # f32[P], the highest so far
     completed: jax.Array  # bool[P], it has reached 1
-    timer: jax.Array | None = None  # i32[P], ticks for which the goal has been held; None if no task asks for it
+    timer: Any = None  # i32[P], ticks for which the goal has been held; None if no task asks for it
 
 
 class EnvState(struct.PyTreeNode):
