@@ -27,11 +27,12 @@ import numpy as np
 from common import environment_facts, keep
 
 from minimax_lib.envs.multi_agent import BatchMultiEnv
-from minimax_lib.envs.nmmo import NMMO, tick
-from minimax_lib.envs.nmmo.damage import nothing_worn
+from minimax_lib.envs.nmmo import NMMO, observation, tick
+from minimax_lib.envs.nmmo.heads import masks_of, orders_of
+from minimax_lib.envs.nmmo.market import shelf
 from minimax_lib.envs.nmmo.neighbours import neighbours
 from minimax_lib.envs.nmmo.suite import HELD_OUT, N_MAPS, NMMOSuite
-from minimax_lib.envs.nmmo.tables import DIRECTIONS, FULL
+from minimax_lib.envs.nmmo.tables import FULL
 from minimax_lib.envs.spaces import sample_allowed
 from minimax_lib.playing import crowds
 from minimax_lib.store.loaded import load_run
@@ -41,7 +42,7 @@ Row = dict[str, Any]
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--preset", default="medium", help="medium, small, mini or mini_npc")
+    parser.add_argument("--preset", default="medium", help="medium, small, mini, mini_npc or competition")
     parser.add_argument("--worlds", type=int, default=16)
     parser.add_argument("--ticks", type=int, default=128)
     parser.add_argument("--lives", action="store_true", help="play the held-out maps, and leave the speed out")
@@ -116,7 +117,7 @@ def systems(env: NMMO, states: Any, keys: jax.Array, actions: Any) -> dict[str, 
     rules, n = env.rules, len(keys)
 
     def chances(key: jax.Array) -> tick.Chances:
-        return tick.chances_of(key, env.n_players, env.n_npcs)
+        return tick.chances_of(key, env.n_players, env.n_npcs, env.items)
 
     def plans(key: jax.Array, state: Any) -> Any:
         return tick.planned(chances(key).npcs, state)
@@ -126,15 +127,22 @@ def systems(env: NMMO, states: Any, keys: jax.Array, actions: Any) -> dict[str, 
         alive = jnp.concatenate([state.players.alive, state.npcs.alive])
         return neighbours(position, alive, env.n_players, env.n_neighbours)
 
+    def seen(state: Any) -> jax.Array:
+        return observation.entities(state)
+
     def fights(key: jax.Array, state: Any, action: Any) -> Any:
-        return tick.fight(state, env.attacks(state, action), ready(key, state), nothing_worn(env.n_players), rules)
+        bits = chances(key)
+        return tick.fight((bits.goods, bits.drops), state, orders(state, action), ready(key, state), rules)
 
     def ready(key: jax.Array, state: Any) -> Any:
         npcs, none = state.npcs, jnp.zeros_like(state.npcs.target)
         return tick.Plans(target=npcs.target, attacked=npcs.target, move=jnp.stack([none, none], axis=1))
 
     def walks(key: jax.Array, state: Any, action: Any) -> Any:
-        return tick.walk(state, jnp.asarray(DIRECTIONS)[action["move"]], ready(key, state), rules)
+        return tick.walk(state, orders(state, action).move, ready(key, state), rules)
+
+    def orders(state: Any, action: Any) -> Any:
+        return orders_of(state, action, rules)
 
     parts: dict[str, Callable[[jax.Array, Any, Any], Any]] = {
         "chance": lambda key, state, action: chances(key),
@@ -142,6 +150,7 @@ def systems(env: NMMO, states: Any, keys: jax.Array, actions: Any) -> dict[str, 
         "moves": walks,
         "deaths and new NPCs": lambda key, state, action: tick.close(chances(key).candidates, state, rules),
         "neighbours": lambda key, state, action: near(state),
+        "masks": lambda key, state, action: masks_of(state, seen(state), rules, env.may_hold_fire),
         "observation": lambda key, state, action: env.observe(state),
         "the whole": env.step,
     }
@@ -149,6 +158,13 @@ def systems(env: NMMO, states: Any, keys: jax.Array, actions: Any) -> dict[str, 
         parts["decisions of NPCs"] = lambda key, state, action: plans(key, state)
     if env.combat:
         parts["combat"] = fights
+    if env.items:
+        parts["use, purchases, gifts"] = lambda key, state, action: tick.deal(
+            chances(key).goods, state, orders(state, action), rules
+        )
+    if env.market:
+        parts["offers"] = lambda key, state, action: tick.offer(state, orders(state, action))
+        parts["cheapest offers"] = lambda key, state, action: shelf(state.goods)
     found = {}
     for name, part in parts.items():
         run = jax.jit(jax.vmap(part))

@@ -490,10 +490,15 @@ def test_the_python_of_the_page_on_gridworld_runs(tmp_path, monkeypatch):
 
 def test_the_python_of_the_page_on_neural_mmo_runs(tmp_path):
     """With shapes alone; the world of the trained agent is played by a deep test (`test_crowds.py`)."""
-    first = python_blocks(DOCS / "nmmo.md")[0][1]
-    (tmp_path / "page.md").write_text(f"```python\n{first}```\n", encoding="utf-8")
+    blocks = [block for _, block in python_blocks(DOCS / "nmmo.md")[:2]]
+    (tmp_path / "page.md").write_text("".join(f"```python\n{block}```\n" for block in blocks), encoding="utf-8")
     found = traced(tmp_path / "page.md", tmp_path)
     assert found["ts"].obs["tiles"].shape == (24, 15, 15, 1)
+    assert [found["env"].task_name(number) for number in range(3)] == [
+        "AND(KillsInSteps,EAT_FOOD_5)",
+        "ADD(MUL(EAT_FOOD_5,0.5),0.5)",
+        "KillsInSteps",
+    ]
 
 
 def test_the_python_of_the_page_on_curricula_is_that_of_its_file():

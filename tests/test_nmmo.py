@@ -10,6 +10,7 @@ import pytest
 
 from minimax_lib.envs.base import sample_levels
 from minimax_lib.envs.multi_agent import BatchMultiEnv
+from minimax_lib.envs.nmmo.looking import view_of
 from minimax_lib.envs.nmmo.masks import target_mask
 from minimax_lib.envs.nmmo.neighbours import neighbours
 from minimax_lib.envs.nmmo.nmmo import NMMO
@@ -17,7 +18,7 @@ from minimax_lib.envs.nmmo.observation import COLUMNS
 from minimax_lib.envs.nmmo.square import spawn_places
 from minimax_lib.envs.nmmo.state import Level, unscored
 from minimax_lib.envs.nmmo.tables import DIRECTIONS, EVENTS, PASSABLE, STAY
-from minimax_lib.envs.nmmo.tasks import scored, task_list, values
+from minimax_lib.envs.nmmo.tasks import members_of, scored, task_list, values
 from minimax_lib.envs.spaces import sample_allowed
 from minimax_lib.testing.envs import check_multi_agent
 from tests.nmmo_recordings import recorded
@@ -65,6 +66,7 @@ class OnARecordedMap(Compiled):
         )
 
 
+HEADS = ["move", "target", "style", "use", "destroy", "give", "give_to", "gold", "gold_to", "sell", "price", "buy"]
 CROWD = {"preset": "small", "n_players": 128, "n_npcs": 8, "n_neighbours": 16, "max_steps": 6, "task_set": "stages"}
 
 
@@ -219,13 +221,13 @@ def test_the_dead_see_nothing():
     state, obs = observed()
     dead = ~state.players.alive
     assert dead.any()
-    for leaf in jax.tree.leaves(obs):
+    for path, leaf in jax.tree.leaves_with_path(obs):
         assert not leaf[dead].any()
-        assert leaf[~dead].any()
+        assert leaf[~dead].any() or path[0].key in ("pack", "market")  # both may be empty
 
 
 def test_the_fifty_tasks_and_their_values():
-    tasks = task_list("stages", 1024)
+    tasks = task_list("stages", 1024, 80)
     assert len(tasks) == 50
     assert [tasks.name(k) for k in (0, 1, 14, 23, 49)] == [
         "TickGE_50",
@@ -237,7 +239,13 @@ def test_the_fifty_tasks_and_their_values():
     assert len({tasks.name(k) for k in range(50)}) == 50
     state, _ = observed()
     numbers = np.array([0, 11, 22, *[k % 50 for k in range(21)]], np.int32)
-    value = np.asarray(jax.jit(lambda p, n: values(tasks, n, p, jnp.int32(20)))(state.players, numbers))
+
+    @jax.jit
+    def of(state, numbers):
+        view = view_of(state.replace(tick=jnp.int32(20)), NPCS.square, tasks.seizes)
+        return values(tasks, numbers, view, members_of(tasks, numbers))
+
+    value = np.asarray(of(state, numbers))
     events = state.players.events
     assert value[0] == np.float32(20 / 50)
     np.testing.assert_allclose(value[1], min(events[1, EVENTS.index("EAT_FOOD")] / 15, 1), rtol=1e-6)
@@ -276,7 +284,10 @@ def test_presets_and_what_is_off():
     mini, medium = NMMO(preset="mini"), NMMO()
     assert (medium.n_agents, medium.n_npcs, medium.square.side, medium.max_steps) == (128, 128, 160, 1024)
     assert dict(mini.action_space.items).keys() == {"move"}
-    assert dict(medium.action_space.items).keys() == {"move", "target", "style"}
+    assert list(dict(medium.action_space.items)) == HEADS
+    assert list(dict(NMMO(market=False).action_space.items)) == HEADS[:7]
+    assert list(dict(NMMO(market=False, items=False).action_space.items)) == HEADS[:3]
+    assert (NMMO(preset="competition").n_npcs, NMMO(preset="competition").max_steps) == (256, 1024)
     assert dataclasses.replace(mini, task_set="stages").task_name(11) == "EAT_FOOD_15"
     state = jax.eval_shape(lambda key: mini.reset(key, mini.sample_level(key))[0], KEY)
     assert all(x.size == 0 for x in jax.tree.leaves(state.npcs))

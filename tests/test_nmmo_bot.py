@@ -10,7 +10,7 @@ from minimax_lib.envs.nmmo.nmmo import NMMO
 from minimax_lib.envs.nmmo.square import Square
 from minimax_lib.envs.nmmo.state import newborn
 from minimax_lib.envs.nmmo.tables import FOLIAGE, GRASS, STONE, WATER
-from minimax_lib.envs.spaces import sample_allowed
+from minimax_lib.envs.spaces import Discrete, sample_allowed
 
 NORTH, SOUTH, EAST, WEST, STAY = range(5)
 
@@ -33,8 +33,10 @@ def test_it_stays_by_the_water_until_it_is_hungry():
 
 def test_it_attacks_only_where_it_must():
     masks = {"target": jnp.array([[True, False, True], [True, True, False]])}
-    action = with_nothing_else(jnp.array([1, 2], jnp.int32), ["move", "target", "style"], masks)
-    assert {name: x.tolist() for name, x in action.items()} == {"move": [1, 2], "target": [2, 1], "style": [0, 0]}
+    heads = (("move", Discrete(5)), ("target", Discrete(3)), ("style", Discrete(3)), ("use", Discrete(13)))
+    action = with_nothing_else(jnp.array([1, 2], jnp.int32), heads, masks)
+    wanted = {"move": [1, 2], "target": [2, 1], "style": [0, 0], "use": [12, 12]}
+    assert {name: x.tolist() for name, x in action.items()} == wanted
 
 
 def lifespans(env: NMMO, act, n_worlds: int) -> np.ndarray:

@@ -254,7 +254,7 @@ def test_a_melee_of_players_and_npcs_is_that_in_turn():
     def at_once(players, npcs, target, style, attacked, gear):
         plans = Plans(target=attacked, attacked=attacked, move=jnp.zeros((N_NPCS, 2), jnp.int32))
         attacks = battle.fray(players, npcs, (target, style), plans, gear, IMMUNITY)
-        return battle.fought(players, npcs, style, attacks, jnp.int32(TICK))
+        return battle.fought(players, npcs, style, attacks, resolve(attacks), jnp.int32(TICK))[:2]
 
     stacked = jax.tree.map(lambda *xs: np.stack(xs), *crowds)
     players, npcs = jax.tree.map(np.asarray, jax.jit(jax.vmap(at_once))(*stacked))

@@ -44,15 +44,19 @@ def test_presets_are_settings_by_name(preset):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ("--env.preset midi", "unknown env.preset 'midi': choose from medium, small, mini, mini_npc (did you mean"),
+        (
+            "--env.preset midi",
+            "unknown env.preset 'midi': choose from medium, small, mini, mini_npc, competition (did you",
+        ),
         ("--env.n-players 0", "n_players=0: it must be a whole number of at least 1"),
         ("--env.n-players 600", "n_players=600: there are 512 places to spawn on the edge"),
         ("--env.centre 33", "centre=33: it must be a multiple of 16"),
         ("--env.preset mini --env.n-npcs 4", "n_npcs=4: NPCs need combat=True"),
+        ("--env.preset mini --env.market", "market=True: a market needs items=True"),
         ("--env.stop-below 128", "stop_below=128: it must be below n_players=128"),
         ("--env.max-steps 40000", "max_steps=40000: it must be at most 32767"),
         ("--env.horizon-jitter 2", "horizon_jitter=2.0: it must be between 0 and 1"),
-        ("--env.task-set stage", "unknown task_set 'stage': choose from survive, stages (did you mean 'stages'?)"),
+        ("--env.task-set stage", "unknown task_set 'stage': choose from survive, stages, train, sample_eval, comp"),
         ("--env.sharpness-low 1", "sharpness_low=1.0: it must be at most 0"),
         ("--env.players 3", "unknown setting 'env.players': choose from env.preset, "),
     ],

@@ -10,8 +10,8 @@ import pytest
 
 from minimax_lib.envs.maze import AMaze
 from minimax_lib.envs.nmmo.nmmo import NMMO
-from minimax_lib.envs.nmmo.observation import COLUMNS, N_COLUMNS, N_TASK, VIEW
-from minimax_lib.envs.nmmo.tables import MATERIALS
+from minimax_lib.envs.nmmo.observation import COLUMNS, N_COLUMNS, N_PACK, N_TASK, VIEW
+from minimax_lib.envs.nmmo.tables import FIRST_ITEM_ID, ITEMS, MATERIALS
 from minimax_lib.models import nmmo_parts
 from minimax_lib.models.composed import Composed
 from minimax_lib.models.distributions import IMPOSSIBLE
@@ -90,6 +90,8 @@ def test_what_a_network_knows_of_the_observation_is_what_the_environment_shows()
     assert len(nmmo_parts.SCALES) == N_COLUMNS
     assert [COLUMNS[i] for i in (nmmo_parts.KIND, nmmo_parts.ROW, nmmo_parts.COLUMN)] == ["kind", "row", "column"]
     assert N_TASK == 4 * 6 + 4
+    assert FIRST_ITEM_ID + len(ITEMS) == nmmo_parts.N_THING_KINDS
+    assert len(nmmo_parts.PACK_SCALES) == N_PACK - 1
 
 
 @pytest.mark.parametrize(("side", "stride", "pad"), [(3, 3, 0), (5, 2, 0), (3, 1, 1)])
@@ -143,8 +145,10 @@ def test_a_policy_starts_uniform_and_within_the_mask():
         return obs["action_mask"], network.apply(network.init(key, obs, (), first), obs, (), first)[0]
 
     mask, parameters = jax.device_get(begin(KEY))
-    assert parameters.shape == (1, 1, 5 + 6 + 3)
-    allowed = np.concatenate([mask["move"], mask["target"], np.ones((1, 1, 3), bool)], axis=-1)
+    heads = dict(NPCS.action_space.items)
+    assert parameters.shape == (1, 1, 5 + 6 + 3 + 3 * 13 + 6 + 99 + 6 + 13 + 99 + 161)
+    free = {name: np.ones((1, 1, head.n), bool) for name, head in heads.items()}
+    allowed = np.concatenate([mask.get(name, all_of) for name, all_of in free.items()], axis=-1)
     np.testing.assert_array_equal(parameters, np.where(allowed, 0, np.float32(IMPOSSIBLE)))
 
 

@@ -50,7 +50,8 @@ OF_ENVIRONMENTS = (
     MetricTable(
         "NMMO",
         "Means over the levels of a source, and over lives. What an agent died of is a share of the lives;\none "
-        "that lives to the end of the world dies of nothing. `hits`, `kills` and `killed_by_...` need `--env.combat`.",
+        "that lives to the end of the world dies of nothing. `hits`, `kills` and `killed_by_...` need `--env.combat`,\n"
+        "`worn` and `consumed` `--env.items`, `bought` and `sold` `--env.market`.",
         {
             "level/<source>/share_passable": "share of the tiles inside the border that can be walked on",
             "level/<source>/share_water": "share of them that are water",
@@ -62,6 +63,10 @@ OF_ENVIRONMENTS = (
             "facts/levels_gained": "levels of skills that it gained",
             "facts/hits": "attacks that it made",
             "facts/kills": "players and NPCs that it killed",
+            "facts/worn": "times that it put on something",
+            "facts/consumed": "rations and potions that it used up",
+            "facts/bought": "purchases that it made on the market",
+            "facts/sold": "sales that it made there",
             "facts/died_of_hunger": "share that starved",
             "facts/died_of_thirst": "share that died of thirst",
             "facts/killed_by_player": "share that another player killed",

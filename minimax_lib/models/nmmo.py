@@ -13,7 +13,7 @@ from minimax_lib.models.composed import Composed
 from minimax_lib.models.distributions import check_policy, masked
 from minimax_lib.models.memory import LSTMMemory, NoMemory
 from minimax_lib.models.network import Network
-from minimax_lib.models.nmmo_parts import HE, Entities, Sizes, Task, Tiles
+from minimax_lib.models.nmmo_parts import HE, Entities, Market, Pack, Sizes, Task, Tiles
 from minimax_lib.models.settings import at_least
 from minimax_lib.registry import unknown_name
 
@@ -22,8 +22,20 @@ Memory = Literal["none", "lstm"]
 # Operations of a forward pass for a row: tiny 0.15 million, small 0.9, large 20. On a CPU, they decide what a training
 # costs: so `tiny` has neither overlapping windows nor planes of entities.
 SIZES: dict[str, Sizes] = {
-    "tiny": Sizes(embedding=4, filters=((16, 3, 3),), tiles=64, planes=False, entity=16, own=32, task=16, trunk=64),
-    "small": Sizes(embedding=8, filters=((16, 5, 2),), tiles=128, planes=True, entity=64, own=64, task=32, trunk=128),
+    "tiny": Sizes(
+        embedding=4,
+        filters=((16, 3, 3),),
+        tiles=64,
+        planes=False,
+        entity=16,
+        own=32,
+        task=16,
+        item=16,
+        trunk=64,
+    ),
+    "small": Sizes(
+        embedding=8, filters=((16, 5, 2),), tiles=128, planes=True, entity=64, own=64, task=32, item=32, trunk=128
+    ),
     "large": Sizes(
         embedding=29,
         filters=((32, 3, 1), (16, 3, 1)),
@@ -32,13 +44,19 @@ SIZES: dict[str, Sizes] = {
         entity=128,
         own=256,
         task=128,
+        item=128,
         trunk=512,
         residual=32,
     ),
 }
 PARTS = ("tiles", "entities", "self", "task")
-POINTERS: Mapping[str, str] = {"target": "entities"}  # heads that choose one of the slots, or none
-ARGUMENTS: Mapping[str, str] = {"style": "target"}  # heads that count only if another one is not "none"
+GOODS = ("pack", "market")  # parts that are there with goods
+# Heads that choose one of the slots of a part, or none.
+POINTERS: Mapping[str, str] = dict.fromkeys(("target", "give_to", "gold_to"), "entities") | dict.fromkeys(
+    ("use", "destroy", "give", "sell"), "pack"
+)
+# Heads that count only if another one is not "none".
+ARGUMENTS: Mapping[str, str] = {"style": "target", "give_to": "give", "gold": "gold_to", "price": "sell"}
 
 
 class Read(NamedTuple):
@@ -105,7 +123,8 @@ class NMMONet(Network):
 
     @nn.compact
     def __call__(self, obs: Any, carry: Any, first: jax.Array) -> tuple[jax.Array, jax.Array, Any]:
-        read = self._read({name: obs[name].reshape(-1, *obs[name].shape[2:]) for name in PARTS})
+        parts = [*PARTS, *(name for name in GOODS if name in obs)]
+        read = self._read({name: obs[name].reshape(-1, *obs[name].shape[2:]) for name in parts})
         hidden = nn.relu(self._dense("trunk_0", self.sizes.trunk)(read.features))
         film = nn.Dense(2 * self.sizes.trunk, kernel_init=nn.initializers.zeros, name="film")(read.task)
         gain, shift = jnp.split(film, 2, axis=-1)
@@ -122,9 +141,14 @@ class NMMONet(Network):
         task = Task(sizes.task, name="task")(obs["task"])
         features, slots = [own, task, Tiles(sizes, name="tiles")(obs["tiles"], obs["entities"])], {}
         # Without fights, nothing can be done to others, and a small network does without them.
-        if sizes.planes or any(name in POINTERS for name, _ in self.action_space.items):
+        if sizes.planes or any(POINTERS.get(name) == "entities" for name, _ in self.action_space.items):
             slots["entities"], summary = Entities(sizes.entity, name="entities")(obs["entities"], own)
             features.append(summary)
+        if "pack" in obs:
+            slots["pack"], summary = Pack(sizes.item, name="pack")(obs["pack"])
+            features.append(summary)
+        if "market" in obs:
+            features.append(Market(sizes.item, name="market")(obs["market"]))
         return Read(jnp.concatenate(features, axis=-1), task, slots)
 
     def _heads(self, hidden: jax.Array, slots: Mapping[str, jax.Array]) -> jax.Array:

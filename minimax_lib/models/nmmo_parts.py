@@ -20,6 +20,8 @@ PLAYER = 1  # the kind; higher ones are NPCs
 KIND, ROW, COLUMN = range(3)  # columns of an entity
 # What divides the columns of an entity. Rows and columns of the map count from the agent, which is at 8.
 SCALES = np.array([1, 7, 7, 100, 100, 100, 100, 10, 10, 10, 10, 255, 100, 1, 1, 1], np.float32)
+N_THING_KINDS = 18  # the reference's numbers; 0: an empty slot
+PACK_SCALES = np.array([10, 20, 100, 1, 1], np.float32)  # of a slot's level, quantity, price, worn, usable
 MIDDLES = np.array([0, 8, 8, *[0] * 13], np.float32)
 
 
@@ -34,6 +36,7 @@ class Sizes:
     entity: int
     own: int
     task: int
+    item: int  # of a thing in the pack, and of the market
     trunk: int
     residual: int = 0  # filters of a block of two convolutions before the others; 0: none
 
@@ -114,6 +117,36 @@ class Entities(nn.Module):
         heeded = (jax.nn.softmax(heed)[..., None] * x).sum(axis=1)
         # After a ReLU, nothing is below 0: so an empty slot never is the largest.
         return x, jnp.concatenate([x.max(axis=1), heeded], axis=-1)
+
+
+class Pack(nn.Module):
+    """(f32[n, 12, width] for each slot, f32[n, width] of all) of packs u8[n, 12, 6]."""
+
+    width: int
+
+    @nn.compact
+    def __call__(self, pack: jax.Array) -> tuple[jax.Array, jax.Array]:
+        kind = pack[..., KIND]
+        is_kind = kind[..., None] == jnp.arange(N_THING_KINDS, dtype=kind.dtype)[None, None, :]
+        scaled = pack[..., KIND + 1 :].astype(jnp.float32) / PACK_SCALES[None, None]
+        x = jnp.concatenate([is_kind.astype(jnp.float32), scaled], axis=-1)
+        x = nn.relu(nn.Dense(self.width, kernel_init=HE, name="dense")(x))
+        x = jnp.where((kind > 0)[..., None], x, 0.0)
+        return x, x.sum(axis=1) / pack.shape[1]
+
+
+class Market(nn.Module):
+    """f32[n, width] of the market u8[n, 160, 2]."""
+
+    width: int
+
+    @nn.compact
+    def __call__(self, market: jax.Array) -> jax.Array:
+        price, supply = market[..., 0].astype(jnp.float32), market[..., 1]
+        # A price counts by how little it is: for most things, nobody offers anything.
+        cheap = jnp.where(price > 0, 1.0 - price / 128.0, 0.0)
+        x = jnp.concatenate([cheap, (supply > 0).astype(jnp.float32)], axis=-1)
+        return nn.relu(nn.Dense(self.width, kernel_init=HE, name="dense")(x))
 
 
 class Task(nn.Module):

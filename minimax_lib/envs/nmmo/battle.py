@@ -3,11 +3,11 @@
 import jax
 import jax.numpy as jnp
 
-from minimax_lib.envs.nmmo.combat import Fray, Outcome, fray_of, kills_of, looted, reaches, resolve
+from minimax_lib.envs.nmmo.combat import Fray, Outcome, fray_of, kills_of, looted, reaches
 from minimax_lib.envs.nmmo.damage import Gear, Guard, guard_of, offence_of, trained
-from minimax_lib.envs.nmmo.events import counted
+from minimax_lib.envs.nmmo.events import Happened, counted
 from minimax_lib.envs.nmmo.npcs import Plans
-from minimax_lib.envs.nmmo.skills import learnt
+from minimax_lib.envs.nmmo.skills import attack_level, learnt
 from minimax_lib.envs.nmmo.state import BY_NPC, BY_PLAYER, Entities, Npcs, Players
 from minimax_lib.envs.nmmo.tables import WEAK_TO
 
@@ -40,10 +40,14 @@ def fray(
     return fray_of(everybody(target, plans.attacked), valid, offence, styles, guards, health)
 
 
-def fought(players: Players, npcs: Npcs, style: jax.Array, attacks: Fray, tick: jax.Array) -> tuple[Players, Npcs]:
-    """Players and NPCs after the attacks of this tick. Those without health are not removed yet."""
+def fought(
+    players: Players, npcs: Npcs, style: jax.Array, attacks: Fray, outcome: Outcome, tick: jax.Array
+) -> tuple[Players, Npcs, list[Happened]]:
+    """Players and NPCs after the attacks of this tick, and the events, which are counted already.
+
+    Those without health are not removed yet.
+    """
     n = len(players.alive)
-    outcome = resolve(attacks)
     kills = kills_of(attacks, outcome)
     taken = looted(everybody(players.gold, npcs.gold), attacks, outcome)
     experience, events = learnt(players.experience, players.events, trained(style, outcome.acts[:n]))
@@ -58,7 +62,14 @@ def fought(players: Players, npcs: Npcs, style: jax.Array, attacks: Fray, tick: 
         received=players.received + outcome.total[:n],
         cause=jnp.where(outcome.killed[:n], by_whom, players.cause),
     )
-    return players, struck(npcs, rest, outcome.damage, tick)
+    target = attacks.target[:n]
+    level = everybody(attack_level(experience), npcs.level)[target]
+    known = [
+        Happened("SCORE_HIT", outcome.acts[:n], skill=style, number=outcome.damage[:n], target=target, is_counted=True),
+        Happened("PLAYER_KILL", kills[:n], level=level, target=target, is_counted=True),
+        Happened("LOOT_GOLD", taken[:n] > 0, gold=taken[:n], target=target, is_counted=True),
+    ]
+    return players, struck(npcs, rest, outcome.damage, tick), known
 
 
 def struck(entities: Entities, own: tuple[Outcome, jax.Array], damage: jax.Array, tick: jax.Array) -> Entities:

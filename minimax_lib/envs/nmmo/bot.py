@@ -1,12 +1,14 @@
 """A written player, the forager: it looks for food and water."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from minimax_lib.envs.nmmo.flood import NOWHERE, SIDE, at_middle, first_of, first_steps, greedy_step
 from minimax_lib.envs.nmmo.ground import passable
+from minimax_lib.envs.nmmo.heads import WITH_NONE
 from minimax_lib.envs.nmmo.resources import beside
 from minimax_lib.envs.nmmo.square import Square
 from minimax_lib.envs.nmmo.state import Players
@@ -42,9 +44,12 @@ def forager_moves(tiles: jax.Array, players: Players, square: Square) -> jax.Arr
     return jnp.asarray([*ACTION_OF, STAY], jnp.int32)[direction]
 
 
-def with_nothing_else(move: jax.Array, heads: Sequence[str], masks: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-    """An action [P] with this step. Of other heads, the last value that is allowed: no attack, unless it is forced."""
-    action = {name: jnp.zeros_like(move) for name in heads}
+def with_nothing_else(
+    move: jax.Array, heads: Sequence[tuple[str, Any]], masks: Mapping[str, jax.Array]
+) -> dict[str, jax.Array]:
+    """An action [P] with this step. Of other heads (name and space), the last value that is allowed: no attack, unless
+    it is forced, and nothing is done with goods."""
+    action = {name: jnp.full_like(move, head.n - 1 if name in WITH_NONE else 0) for name, head in heads}
     for name, allowed in masks.items():
         action[name] = (allowed.shape[1] - 1 - allowed[:, ::-1].argmax(axis=1)).astype(jnp.int32)
     return action | {"move": move}

@@ -9,12 +9,14 @@ from minimax_lib.envs.nmmo.state import BY_NPC, BY_PLAYER, HUNGER, THIRST, Level
 from minimax_lib.envs.nmmo.tables import FOLIAGE, WATER, event
 
 COUNTS = {"meals": "EAT_FOOD", "drinks": "DRINK_WATER", "harvests": "HARVEST_ITEM", "levels_gained": "LEVEL_UP"}
+GOODS = {"worn": "EQUIP_ITEM", "consumed": "CONSUME_ITEM"}
+TRADES = {"bought": "BUY_ITEM", "sold": "EARN_GOLD"}
 FIGHTS = {"hits": "SCORE_HIT", "kills": "PLAYER_KILL"}
 
 
-def facts_of(players: Players, combat: bool) -> dict[str, jax.Array]:
+def facts_of(players: Players, combat: bool, items: bool, market: bool) -> dict[str, jax.Array]:
     """f32[P] by name, of each life so far: what it did, and what it died of (1 or 0)."""
-    counted = COUNTS | FIGHTS if combat else COUNTS
+    counted = COUNTS | (FIGHTS if combat else {}) | (GOODS if items else {}) | (TRADES if market else {})
     facts = {name: players.events[:, event(what)] for name, what in counted.items()}
     causes = {"died_of_hunger": HUNGER, "died_of_thirst": THIRST}
     causes |= {"killed_by_player": BY_PLAYER, "killed_by_npc": BY_NPC} if combat else {}

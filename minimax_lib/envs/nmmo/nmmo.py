@@ -14,8 +14,13 @@ from minimax_lib.envs.multi_agent import AgentTimeStep, MultiAgentEnvironment, a
 from minimax_lib.envs.nmmo import observation
 from minimax_lib.envs.nmmo.bot import forager_moves, with_nothing_else
 from minimax_lib.envs.nmmo.facts import facts_of, map_facts
+from minimax_lib.envs.nmmo.goods import N_SLOTS, empty_packs
 from minimax_lib.envs.nmmo.ground import LAST, passable_windows
-from minimax_lib.envs.nmmo.masks import move_mask, target_mask
+from minimax_lib.envs.nmmo.heads import heads_of, mask_spaces, masks_of, orders_of
+from minimax_lib.envs.nmmo.log import COLUMNS, log_of, n_rows
+from minimax_lib.envs.nmmo.looking import remembered, view_of
+from minimax_lib.envs.nmmo.market import shelf
+from minimax_lib.envs.nmmo.masks import target_mask
 from minimax_lib.envs.nmmo.moment import Moment, as_moment, moment_of
 from minimax_lib.envs.nmmo.neighbours import neighbours
 from minimax_lib.envs.nmmo.presets import PRESETS, Preset
@@ -33,11 +38,13 @@ from minimax_lib.envs.nmmo.state import (
     unscored,
 )
 from minimax_lib.envs.nmmo.survival import Survival
-from minimax_lib.envs.nmmo.tables import DIRECTIONS, FULL, N_STYLES
-from minimax_lib.envs.nmmo.tasks import TaskList, scored, task_list, values
+from minimax_lib.envs.nmmo.tables import FULL
+from minimax_lib.envs.nmmo.tally import empty_tally
+from minimax_lib.envs.nmmo.tasks import TaskList, members_of, scored, task_list, values
 from minimax_lib.envs.nmmo.terrain import TILES_PER_OCTAVE, sample_terrain
+from minimax_lib.envs.nmmo.things import N_THINGS
 from minimax_lib.envs.nmmo.tick import Rules, advance, with_npcs
-from minimax_lib.envs.spaces import ACTION_MASK, Box, Dict, Discrete, Space
+from minimax_lib.envs.spaces import ACTION_MASK, Box, Dict, Space
 from minimax_lib.envs.terminal import Scene
 from minimax_lib.registry import unknown_name
 
@@ -48,16 +55,15 @@ MOST_ENTITIES = 32767  # neighbours are stored in 16 bits
 
 @dataclasses.dataclass(frozen=True)
 class NMMO(MultiAgentEnvironment):
-    """Neural MMO 2 (Suarez et al. 2023) without goods: survival, harvest, NPCs, combat, levels and tasks.
+    """Neural MMO 2 (Suarez et al. 2023): survival, harvest, NPCs, combat, levels, goods, a market and tasks.
 
     Agents are hungry and thirsty. They eat foliage, drink beside water, learn eight skills by harvesting and fighting,
-    and are paid for the progress of their own task. A life ends with death. Items, the market and gold between players
-    are not there: harvests give experience, and tasks that need goods stay undone.
+    carry, wear, give and trade things, and are paid for the progress of their own task. A life ends with death.
     """
 
     preset: Preset = "medium"
     """The world whose settings hold where none is given: medium, small (the reference's two), mini (no NPCs, no
-    fights) or mini_npc."""
+    fights, no goods), mini_npc, or competition (that of NeurIPS 2023)."""
     n_players: int = BY_PRESET
     """P, the agents."""
     n_npcs: int = BY_PRESET
@@ -66,6 +72,10 @@ class NMMO(MultiAgentEnvironment):
     """Side of the part of the map that can be walked, in tiles, a multiple of 16."""
     combat: bool = BY_PRESET
     """Whether there are attacks."""
+    items: bool = BY_PRESET
+    """Whether players carry things. Without them, a harvest gives experience alone."""
+    market: bool = BY_PRESET
+    """Whether players sell, buy, and give each other gold."""
     max_steps: int = BY_PRESET
     """The horizon: ticks after which a world ends."""
     n_neighbours: int = BY_PRESET
@@ -79,7 +89,8 @@ class NMMO(MultiAgentEnvironment):
     sharpness_low: float = BY_PRESET
     """The least base-10 logarithm of a map's sharpness, which is random up to 0. Small values give clear borders."""
     task_set: str = "survive"
-    """The list of tasks: survive (until the horizon), or stages (fifty, of Sullivan et al. 2025)."""
+    """The list of tasks: survive (until the horizon), stages (fifty, of Sullivan et al. 2025), train (1,293),
+    sample_eval (24) or competition (63, all of NeurIPS 2023), one that you registered, or a YAML file."""
     death_reward: float = -1.0
     """Reward of the tick in which an agent dies, in place of its task's progress."""
     health_reward: float = 0.0
@@ -99,6 +110,9 @@ class NMMO(MultiAgentEnvironment):
     """A world ends when at most so many agents live. Dead agents cost as much as living ones."""
     horizon_jitter: float = 0.0
     """A world's horizon is random: at least (1 - this) of `max_steps`. So worlds do not all have the same age."""
+
+    keep_log: bool = False
+    """The state keeps the events of the last tick, to look into a game (`minimax_lib.envs.nmmo.log`)."""
 
     resets_at_once = 1
 
@@ -122,7 +136,7 @@ class NMMO(MultiAgentEnvironment):
         for name in ("starvation", "dehydration", "stop_below"):
             check_int(name, getattr(self, name), 0)
         check_int("spawn_immunity", self.spawn_immunity, 0, 255)  # ages are seen up to here
-        for name in ("combat", "may_hold_fire"):
+        for name in ("combat", "items", "market", "may_hold_fire", "keep_log"):
             check_bool(name, getattr(self, name))
         for name in ("resilient", "horizon_jitter"):
             if not 0 <= getattr(self, name) <= 1:
@@ -133,7 +147,11 @@ class NMMO(MultiAgentEnvironment):
             raise ValueError(f"stop_below={self.stop_below}: it must be below n_players={self.n_players}")
         if self.n_npcs and not self.combat:
             raise ValueError(f"n_npcs={self.n_npcs}: NPCs need combat=True")
-        task_list(self.task_set, self.max_steps)
+        if self.market and not self.items:
+            raise ValueError("market=True: a market needs items=True")
+        if not isinstance(self.task_set, str):
+            raise ValueError(f"task_set={self.task_set!r}: it must be a name or a file")
+        _check_tasks(self.tasks, self)
 
     @property
     def n_agents(self) -> int:
@@ -151,6 +169,8 @@ class NMMO(MultiAgentEnvironment):
             square=self.square,
             survival=Survival(self.starvation, self.dehydration),
             combat=self.combat,
+            items=self.items,
+            market=self.market,
             spawn_immunity=self.spawn_immunity,
             npc_level_max=self.npc_level_max,
         )
@@ -158,7 +178,7 @@ class NMMO(MultiAgentEnvironment):
     @property
     def tasks(self) -> TaskList:
         """The tasks by number."""
-        return task_list(self.task_set, self.max_steps)
+        return task_list(self.task_set, self.max_steps, self.square.middle)
 
     @property
     def n_tasks(self) -> int:
@@ -166,27 +186,26 @@ class NMMO(MultiAgentEnvironment):
 
     @property
     def action_space(self) -> Dict:
-        """A step; with combat also a neighbour to attack (the last value: none) and the style."""
-        heads: tuple[tuple[str, Space], ...] = (("move", Discrete(len(DIRECTIONS))),)
-        if self.combat:
-            heads += (("target", Discrete(self.n_neighbours + 1)), ("style", Discrete(N_STYLES)))
-        return Dict(heads)
+        """A step; with combat also a neighbour to attack and the style; with items and a market what to do with them.
+
+        See `heads.heads_of`. The last value of most choices is "none".
+        """
+        return Dict(heads_of(self.rules, self.n_neighbours))
 
     @property
     def observation_space(self) -> Dict:
         """See `observation`. A dead agent sees zeros."""
-        masks: tuple[tuple[str, Space], ...] = (("move", Box(0, 1, (len(DIRECTIONS),), "bool")),)
-        if self.combat:
-            masks += (("target", Box(0, 1, (self.n_neighbours + 1,), "bool")),)
-        return Dict(
-            (
-                ("tiles", Box(0, 15, (observation.VIEW, observation.VIEW, 1), "uint8")),
-                ("entities", Box(0, 255, (self.n_neighbours, observation.N_COLUMNS), "uint8")),
-                ("self", Box(-1.0, 1.0, (observation.N_SELF,))),
-                ("task", Box(0.0, 1.0, (observation.N_TASK,))),
-                (ACTION_MASK, Dict(masks)),
-            )
+        parts: tuple[tuple[str, Space], ...] = (
+            ("tiles", Box(0, 15, (observation.VIEW, observation.VIEW, 1), "uint8")),
+            ("entities", Box(0, 255, (self.n_neighbours, observation.N_COLUMNS), "uint8")),
+            ("self", Box(-1.0, 1.0, (observation.N_SELF,))),
         )
+        if self.items:
+            parts += (("pack", Box(0, 255, (N_SLOTS, observation.N_PACK), "uint8")),)
+        if self.market:
+            parts += (("market", Box(0, 255, (N_THINGS, observation.N_MARKET), "uint8")),)
+        parts += (("task", Box(0.0, 1.0, (observation.N_TASK,))),)
+        return Dict((*parts, (ACTION_MASK, Dict(mask_spaces(self.action_space.items)))))
 
     def sample_level(self, key: jax.Array) -> Level:
         """A random map with random places to spawn and a random task for each agent. Slow: some 10^7 operations."""
@@ -198,9 +217,18 @@ class NMMO(MultiAgentEnvironment):
         return Level(
             terrain=placed(k_place, self.square, terrain, counts),
             spawn=spawn_places(k_spawn, self.square, self.n_players),
-            tasks=jax.random.randint(k_tasks, (self.n_players,), 0, self.n_tasks, jnp.int32),
+            tasks=self._drawn(k_tasks),
             sharpness=sharpness,
         )
+
+    def _drawn(self, key: jax.Array) -> jax.Array:
+        """i32[P], a random task for each agent, by the weights of the list."""
+        weights = self.tasks.weights
+        if (weights == weights[0]).all():
+            return jax.random.randint(key, (self.n_players,), 0, self.n_tasks, jnp.int32)
+        uniform = jax.random.uniform(key, (self.n_players,))
+        place = jnp.searchsorted(jnp.asarray(np.cumsum(weights), jnp.float32), uniform, side="right")
+        return jnp.minimum(place, self.n_tasks - 1).astype(jnp.int32)
 
     def with_tasks(self, level: Level, tasks: jax.Array) -> Level:
         """See `Environment.with_tasks`."""
@@ -225,23 +253,33 @@ class NMMO(MultiAgentEnvironment):
             npcs=no_npcs(self.n_npcs),
             queue=empty_queue(self.n_npcs),
             ground=Ground(ready_at=jnp.zeros(shape, jnp.int16), windows=windows),
-            score=unscored(n),
+            score=unscored(n, self.tasks.pay is not None),
             near=jnp.full((n, self.n_neighbours), NOBODY, jnp.int16),
+            goods=empty_packs(n) if self.items else None,
+            tally=empty_tally(self.tasks.predicates, self.tasks.has_own, n, self.tasks.n_leaves),
+            seized=jnp.full((len(self.tasks.seizes), 2), NOBODY, jnp.int32) if len(self.tasks.seizes) else None,
+            log=jnp.zeros((n_rows(self.rules, n), len(COLUMNS)), jnp.int32) if self.keep_log else None,
         )
         if self.n_npcs:
             bits = jax.random.bits(k_npcs, (CANDIDATES, N_BITS), jnp.uint32)
             state = with_npcs(bits, state, self.rules)
         state = self._looked_round(state)
-        facts = facts_of(state.players, self.combat)
+        facts = facts_of(state.players, self.combat, self.items, self.market)
         return state, agents_opening(self.observe(state), progress=state.score.best, facts=facts)
 
     def step(self, key: jax.Array, state: EnvState, action: Mapping[str, jax.Array]) -> tuple[EnvState, AgentTimeStep]:
         """The world after a tick in which every agent does its `action` (i32[P] each)."""
         playing, health = state.players.alive, state.players.health
-        move = jnp.asarray(DIRECTIONS)[action["move"]]
-        state = advance(key, state, move, self.attacks(state, action), self.rules)
-        value = values(self.tasks, state.level.tasks, state.players, state.tick)
-        score, reward = scored(state.score, value, playing)
+        before = state.players
+        state, happened = advance(key, state, orders_of(state, action, self.rules), self.rules)
+        state = remembered(state, self.tasks, happened)
+        if self.keep_log:
+            state = state.replace(log=log_of(before, state.players, happened))
+        numbers, view = state.level.tasks, view_of(state, self.square, self.tasks.seizes)
+        parts = None if state.tally is None else state.tally.parts
+        value = values(self.tasks, numbers, view, members_of(self.tasks, numbers), parts)
+        pay = {name: jnp.asarray(x)[numbers] for name, x in self.tasks.pay.items()} if self.tasks.pay else None
+        score, reward = scored(state.score, value, playing, pay)
         if self.health_reward:
             # The fields of dead players do not change.
             reward = reward + self.health_reward / FULL * (state.players.health - health)
@@ -257,31 +295,20 @@ class NMMO(MultiAgentEnvironment):
             truncated=alive & over,
             over=over,
             progress=jnp.where(score.completed, 1.0, score.best),
-            facts=facts_of(state.players, self.combat),
+            facts=facts_of(state.players, self.combat, self.items, self.market),
         )
-
-    def attacks(self, state: EnvState, action: Mapping[str, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        """(i32[P] the entity that each agent attacks, -1: none; i32[P] the style). It means what the agent saw."""
-        if not self.combat:
-            nobody = jnp.full(self.n_players, NOBODY, jnp.int32)
-            return nobody, jnp.zeros_like(nobody)
-        none = jnp.full((self.n_players, 1), NOBODY, jnp.int16)
-        listed = jnp.concatenate([state.near, none], axis=1)
-        target = jnp.take_along_axis(listed, action["target"][:, None], axis=1)[:, 0]
-        return target.astype(jnp.int32), action["style"]
 
     def _looked_round(self, state: EnvState) -> EnvState:
         """The state with what everybody is told of now."""
         position = jnp.concatenate([state.players.position, state.npcs.position])
         alive = jnp.concatenate([state.players.alive, state.npcs.alive])
-        return state.replace(near=neighbours(position, alive, self.n_players, self.n_neighbours))
+        near = neighbours(position, alive, self.n_players, self.n_neighbours)
+        return state.replace(near=near, shelf=shelf(state.goods) if self.market else None)
 
     def observe(self, state: EnvState) -> dict[str, Any]:
         """What all agents see in `state`."""
         entities = observation.entities(state)
-        masks = {"move": move_mask(state)}
-        if self.combat:
-            masks["target"] = target_mask(entities, state.near, self.spawn_immunity, self.may_hold_fire)
+        masks = masks_of(state, entities, self.rules, self.may_hold_fire)
         seen = {
             "tiles": observation.tiles(state),
             "entities": entities,
@@ -289,6 +316,10 @@ class NMMO(MultiAgentEnvironment):
             "task": observation.task_row(state, self.tasks),
             ACTION_MASK: masks,
         }
+        if self.items:
+            seen["pack"] = observation.pack(state, masks["use"][:, :N_SLOTS])
+        if self.market:
+            seen["market"] = observation.market(state)
         return jax.tree.map(functools.partial(_of_living, state.players.alive), seen)
 
     def bot(self, key: jax.Array, state: EnvState, seat: jax.Array) -> dict[str, jax.Array]:
@@ -299,7 +330,7 @@ class NMMO(MultiAgentEnvironment):
         if self.combat:
             entities = observation.entities(state)
             masks["target"] = target_mask(entities, state.near, self.spawn_immunity, self.may_hold_fire)
-        action = with_nothing_else(move, [name for name, _ in self.action_space.items], masks)
+        action = with_nothing_else(move, self.action_space.items, masks)
         return jax.tree.map(lambda x: x[seat], action)
 
     def slim(self, state: EnvState) -> Moment:
@@ -332,3 +363,16 @@ class NMMO(MultiAgentEnvironment):
 def _of_living(alive: jax.Array, seen: jax.Array) -> jax.Array:
     """[P, ...], with zeros for the dead."""
     return jnp.where(alive.reshape(-1, *(1,) * (seen.ndim - 1)), seen, jnp.zeros((), seen.dtype))
+
+
+def _check_tasks(tasks: TaskList, env: NMMO) -> None:
+    """ValueError in one line where a task means a player that there is not."""
+    for number, leaves in enumerate(tasks.leaves):
+        named = [tasks.specs[number].subject or 1]
+        for leaf in leaves:
+            arguments = dict(leaf.arguments)
+            for name in ("target", "target_protect", "target_destroy"):
+                value = arguments.get(name, ())
+                named += value if isinstance(value, tuple) else [value]
+        if max(named) > env.n_players:
+            raise ValueError(f"task {tasks.name(number)}: player {max(named)}: there are {env.n_players}")

@@ -1,4 +1,4 @@
-"""What an agent sees: the tiles round it, its neighbours, itself, and its task."""
+"""What an agent sees: the tiles round it, its neighbours, itself, its pack, the market, and its task."""
 
 import itertools
 
@@ -6,17 +6,21 @@ import jax
 import jax.numpy as jnp
 
 from minimax_lib.envs.nmmo.ground import shown
+from minimax_lib.envs.nmmo.market import prices
 from minimax_lib.envs.nmmo.skills import level_of
 from minimax_lib.envs.nmmo.square import Square
 from minimax_lib.envs.nmmo.state import EnvState
 from minimax_lib.envs.nmmo.tables import COMBAT_STATUS, FULL, N_STYLES, THRESHOLDS, VISION
 from minimax_lib.envs.nmmo.tasks import TaskList
+from minimax_lib.envs.nmmo.things import N_THINGS, thing_level, type_id
 
 VIEW = 2 * VISION + 1
 N_COLUMNS = 16
 PLAYER = 1  # a kind
 N_SELF = 32
 N_TASK = 28
+N_PACK = 6
+N_MARKET = 2
 COLUMNS = (
     "kind",  # 0 nobody, 1 a player, 2 to 4 a passive, neutral, aggressive NPC
     "row",  # relative to the agent, plus 8
@@ -61,7 +65,8 @@ def rows(state: EnvState) -> jax.Array:
     zero, one = jnp.zeros(n, jnp.int32), jnp.ones(n, jnp.int32)
     levels = level_of(players.experience[:, :N_STYLES])
     of_players = [one, *players.position.T, players.health, players.food, players.water, players.gold, *levels.T]
-    of_players += [zero, players.age, players.damage, zero, fighting.astype(jnp.int32), zero]
+    item_level = zero if state.goods is None else state.goods.item_level
+    of_players += [item_level, players.age, players.damage, zero, fighting.astype(jnp.int32), zero]
     none = jnp.zeros(n_npcs, jnp.int32)
     of_npcs = [npcs.kind + 1, *npcs.position.T, npcs.health, none, none, npcs.gold]
     of_npcs += [jnp.where(npcs.style == style, npcs.level, 0) for style in range(N_STYLES)]
@@ -117,12 +122,32 @@ def itself(state: EnvState, square: Square, immunity: int) -> jax.Array:
     return jnp.clip(jnp.stack([column.astype(jnp.float32) for column in columns], axis=1), -1, 1)
 
 
+def pack(state: EnvState, may_use: jax.Array) -> jax.Array:
+    """u8[P, 12, 6], each slot's kind (the reference's number, 0: empty), level, quantity (255 at most), price, whether
+    it is worn and whether it can be used now (`may_use`, bool[P, 12])."""
+    goods = state.goods
+    there = goods.thing >= 0
+    columns = [type_id(goods.thing), thing_level(goods.thing), jnp.minimum(goods.quantity, 255), goods.price]
+    columns += [goods.worn.astype(jnp.int32), may_use.astype(jnp.int32)]
+    return jnp.where(there[..., None], jnp.stack(columns, axis=-1), 0).astype(jnp.uint8)
+
+
+def market(state: EnvState) -> jax.Array:
+    """u8[P, 160, 2], of each thing: the cheapest price of somebody else (0: none), and how many are for sale, 255 at
+    most, those of the agent included."""
+    goods = state.goods
+    price = prices(goods, state.shelf)
+    place = jnp.where(goods.price > 0, goods.thing, N_THINGS).reshape(-1)
+    supply = jnp.zeros(N_THINGS, jnp.int32).at[place].add(goods.quantity.reshape(-1), mode="drop")
+    supply = jnp.broadcast_to(jnp.minimum(supply, 255)[None, :], price.shape)
+    return jnp.stack([price, supply], axis=-1).astype(jnp.uint8)
+
+
 def task_row(state: EnvState, task_list: TaskList) -> jax.Array:
-    """f32[P, 28] in [0, 1]: four parts of a task (predicate, kind, level, amount, denominator, target), scaled; then
-    the progress, whether it is completed, and two free columns. Tasks have one part so far."""
-    first = jnp.asarray(task_list.features)[state.level.tasks]  # f32[P, 6]
-    rest = jnp.zeros((len(first), N_TASK - first.shape[1] - 4), jnp.float32)
+    """f32[P, 28] in [0, 1]: four leaves of a task (predicate, kind, level, amount, second amount, target), scaled; then
+    the progress, whether it is completed, and two free columns."""
+    leaves = jnp.asarray(task_list.features)[state.level.tasks]  # f32[P, 24]
     completed = state.score.completed.astype(jnp.float32)
-    free = jnp.zeros((len(first), 2), jnp.float32)
+    free = jnp.zeros((len(leaves), 2), jnp.float32)
     told = jnp.clip(jnp.stack([state.score.value, completed], axis=1), 0, 1)
-    return jnp.concatenate([first, rest, told, free], axis=1)
+    return jnp.concatenate([leaves, told, free], axis=1)

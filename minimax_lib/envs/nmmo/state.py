@@ -3,7 +3,7 @@
 Arrays are i32 where rules compute with them. Whole maps are stored in small types.
 """
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -89,6 +89,7 @@ class Score(struct.PyTreeNode):
     value: jax.Array  # f32[P], the value of its predicate that was paid last
     best: jax.Array  # f32[P], the highest so far
     completed: jax.Array  # bool[P], it has reached 1
+    timer: Any = None  # i32[P], ticks for which the goal has been held; None if no task asks for it
 
 
 class EnvState(struct.PyTreeNode):
@@ -103,6 +104,11 @@ class EnvState(struct.PyTreeNode):
     ground: Ground
     score: Score
     near: jax.Array  # i16[P, K], the entities that each player was told of last, which its actions mean; -1: none
+    goods: Any = None  # `Goods`; None without items
+    shelf: Any = None  # i32[2, 160], the listings that players were told of last (`market.shelf`)
+    tally: Any = None  # `Tally`; None if no task of the list needs it
+    seized: Any = None  # i32[Z, 2], of each tile to be seized who took it last (-1: nobody), and when
+    log: jax.Array | None = None  # i32[L, 7], the events of the last tick (`log.log_of`), if `keep_log` is set
 
 
 def newborn(spawn: jax.Array, resilient: jax.Array) -> Players:
@@ -157,7 +163,8 @@ def empty_queue(n: int) -> Queue:
     return Queue(dangers=jnp.zeros(n, jnp.float32), first=zero, size=zero)
 
 
-def unscored(n: int) -> Score:
-    """Tasks of which nothing is done."""
+def unscored(n: int, timed: bool = False) -> Score:
+    """Tasks of which nothing is done; with a timer if they are `timed`."""
     zero = jnp.zeros(n, jnp.float32)
-    return Score(value=zero, best=zero, completed=jnp.zeros(n, bool))
+    timer = jnp.zeros(n, jnp.int32) if timed else None
+    return Score(value=zero, best=zero, completed=jnp.zeros(n, bool), timer=timer)

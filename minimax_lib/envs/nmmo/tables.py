@@ -1,7 +1,9 @@
 """The constants of the game, from `tables.json`: materials, skills, events, directions."""
 
+import functools
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +24,9 @@ THRESHOLDS = np.array(TABLES["experience_thresholds"], np.int32)  # i32[10], the
 # i32[3], the style that does more damage to an entity whose best style is the index
 WEAK_TO = np.array([SKILLS.index(TABLES["weak_to"][style]) for style in SKILLS[:N_STYLES]], np.int32)
 
+ITEMS: tuple[str, ...] = tuple(item["name"] for item in TABLES["items"])  # the kinds of things
+FIRST_ITEM_ID = 2  # the reference's number of the first kind
+
 EVENTS: tuple[str, ...] = tuple(TABLES["event_codes"])  # their places in arrays of counts
 EVENT_CODES: dict[str, int] = TABLES["event_codes"]  # the reference's numbers
 
@@ -34,6 +39,13 @@ FULL = 100  # health, food and water of an entity that lacks nothing
 VISION = 7  # tiles that an entity sees to each side
 REACH = 3  # tiles that an attack reaches, whatever its style
 COMBAT_STATUS = 3  # ticks that a fight lasts after its last attack
+
+
+@functools.cache
+def published_tasks() -> dict[str, Any]:
+    """The lists `train` and `evaluation` of the NeurIPS 2023 competition's baseline, [predicate, arguments, weight]
+    each, and the tool of each skill."""
+    return json.loads(Path(__file__).with_name("tasks.json").read_text(encoding="utf-8"))
 
 
 def event(name: str) -> int:

@@ -1,102 +1,301 @@
-"""Tasks of agents: lists by name, values from event counts, and the reward, which is progress.
-
-A task is one predicate: live for n ticks, or make an event happen n times. Its value is min(count / n, 1).
-"""
+"""Tasks of agents: tables of a list, the values of goals, and the reward, which is progress."""
 
 import dataclasses
 import functools
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from minimax_lib.envs.nmmo.state import Players, Score
+from minimax_lib.envs.nmmo.events import Happened
+from minimax_lib.envs.nmmo.goals import CONSTANT, LEAF, MOST_LEAVES, OWN, Goal, arguments_of
+from minimax_lib.envs.nmmo.predicates import ITEM_EVENTS, PREDICATES, SEIZES, TILE_ROW, Numbers
+from minimax_lib.envs.nmmo.state import Score
 from minimax_lib.envs.nmmo.tables import EVENTS
-from minimax_lib.registry import unknown_name
+from minimax_lib.envs.nmmo.tally import matching
+from minimax_lib.envs.nmmo.task_specs import TaskSpec, specs_called
+from minimax_lib.envs.nmmo.view import Alone, Members, View
 
-TICKS = "TickGE"
-N_PREDICATES = 34  # of the reference; these tasks use two of them
-STAGE_FAMILIES = (
-    TICKS,
-    "EAT_FOOD",
-    "DRINK_WATER",
-    "HARVEST_ITEM",
-    "GO_FARTHEST",
-    "LEVEL_UP",
-    "EQUIP_ITEM",
-    "CONSUME_ITEM",
-    "BUY_ITEM",
-    "PLAYER_KILL",
-)
-# Sullivan et al. (2025), E.6: what each family asks for in the stages 1 to 5, its unit times 1, 3, 5, 7, 10.
-STAGE_FACTORS = (1, 3, 5, 7, 10)
-STAGE_UNITS = (50, 5, 5, 3, 3, 2, 1, 1, 1, 1)
-TASK_SETS = ("survive", "stages")
+N_PREDICATES = 34  # of the reference
+ONGOING, HOLDING = 1, 2  # how a task is paid that is not paid its progress
+# What divides the numbers of a leaf, so that agents are told of them within 0 and 1.
+N_KINDS = {"CountEvent": len(EVENTS)}
+AMOUNTS = {"TickGE": 1024, "GainExperience": 1000}
+USUAL_KINDS, USUAL_AMOUNT, USUAL_SHARE, MOST_LEVEL = 16, 50, 1, 10
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class TaskList:
-    """The tasks that there are, by number: what is counted, and how much of it is asked for."""
+    """The tasks that there are, by number, as tables."""
 
-    counted: tuple[str, ...]  # an event, or TICKS
-    amount: tuple[int, ...]
+    specs: tuple[TaskSpec, ...]
+    middle: int  # row and column of the centre tile, which some predicates mean
 
     def __len__(self) -> int:
-        return len(self.counted)
+        return len(self.specs)
 
     def name(self, number: int) -> str:
         """What the task is called in files."""
-        return f"{self.counted[number]}_{self.amount[number]}"
+        return self.specs[number].called
 
     @functools.cached_property
-    def place(self) -> np.ndarray:
-        """i32[M], the place of what is counted: of an event as in `EVENTS`, behind them that of ticks."""
-        return np.array([len(EVENTS) if name == TICKS else EVENTS.index(name) for name in self.counted], np.int32)
+    def leaves(self) -> list[list[Goal]]:
+        """The predicates of each task."""
+        return [spec.goal.leaves() for spec in self.specs]
+
+    @functools.cached_property
+    def n_leaves(self) -> int:
+        """L, the most predicates of a task."""
+        return max(1, *map(len, self.leaves))
+
+    @functools.cached_property
+    def predicates(self) -> list[str]:
+        """The predicates that the list names, in the order of `PREDICATES`."""
+        named = {leaf.predicate for leaves in self.leaves for leaf in leaves}
+        return [name for name in PREDICATES if name in named]
+
+    def predicates_at(self, place: int) -> list[str]:
+        """Those that are the leaf of this number in some task."""
+        named = {leaves[place].predicate for leaves in self.leaves if place < len(leaves)}
+        return [name for name in self.predicates if name in named]
+
+    @property
+    def has_own(self) -> bool:
+        """Whether a user's predicate is among them."""
+        return bool(OWN.intersection(self.predicates))
+
+    @functools.cached_property
+    def numbers(self) -> dict[str, np.ndarray]:
+        """[M, L] by name: the numbers of all leaves, and which predicate they are (a place in `predicates`)."""
+        shape = len(self), self.n_leaves
+        found: dict[str, np.ndarray] = {name: np.zeros(shape, np.int32) for name in ("kind", "level", "target")}
+        found |= {name: np.zeros(shape, np.float32) for name in ("amount", "share")}
+        found["predicate"] = np.full(shape, -1, np.int32)
+        for task, leaves in enumerate(self.leaves):
+            for place, leaf in enumerate(leaves):
+                found["predicate"][task, place] = self.predicates.index(leaf.predicate)
+                for name, value in numbers_of(leaf, self.middle).items():
+                    if name != "group":
+                        found[name][task, place] = value
+        return found
+
+    @functools.cached_property
+    def groups(self) -> list[list[tuple[int, ...]]] | None:
+        """[M][L] the players that each leaf means; None if none of them means any."""
+        found = [
+            [numbers_of(leaf, self.middle).get("group", ()) for leaf in leaves] + [()] * (self.n_leaves - len(leaves))
+            for leaves in self.leaves
+        ]
+        return found if any(group for task in found for group in task) else None
+
+    @functools.cached_property
+    def shapes(self) -> list[Any]:
+        """The different shapes of goals."""
+        return list(dict.fromkeys(spec.goal.shape() for spec in self.specs))
+
+    @functools.cached_property
+    def shape(self) -> np.ndarray:
+        """i32[M], of each task's goal: a place in `shapes`."""
+        return np.array([self.shapes.index(spec.goal.shape()) for spec in self.specs], np.int32)
+
+    @functools.cached_property
+    def constants(self) -> np.ndarray:
+        """f32[M, C], the constants of each goal."""
+        rows = [spec.goal.constants() for spec in self.specs]
+        width = max(map(len, rows))
+        return np.array([row + [0.0] * (width - len(row)) for row in rows], np.float32).reshape(len(rows), width)
+
+    @functools.cached_property
+    def weights(self) -> np.ndarray:
+        """f32[M], the share of each task among those that are drawn."""
+        weights = np.array([spec.weight for spec in self.specs], np.float64)
+        return (weights / weights.sum()).astype(np.float32)
+
+    @functools.cached_property
+    def pay(self) -> dict[str, np.ndarray] | None:
+        """[M] by name: how tasks are paid (0: progress), ticks to hold, factor of rewards; None if all is as usual."""
+        kinds = {"Task": 0, "OngoingTask": ONGOING, "HoldDurationTask": HOLDING}
+        kind = np.array([kinds[spec.pay] for spec in self.specs], np.int32)
+        hold = np.array([spec.hold for spec in self.specs], np.int32)
+        factor = np.array([spec.reward for spec in self.specs], np.float32)
+        return {"kind": kind, "hold": hold, "factor": factor} if kind.any() or (factor != 1).any() else None
+
+    @functools.cached_property
+    def subjects(self) -> np.ndarray | None:
+        """i32[M], the player whose doings count, -1: the task's own; None if that is so for all."""
+        subjects = np.array([-1 if spec.subject is None else spec.subject - 1 for spec in self.specs], np.int32)
+        return subjects if (subjects >= 0).any() else None
+
+    @functools.cached_property
+    def seizes(self) -> np.ndarray:
+        """i32[Z], the tiles that are to be seized, row and column as one number."""
+        is_tile = np.isin(self.numbers["predicate"], [k for k, x in enumerate(self.predicates) if x in SEIZES])
+        return np.unique(self.numbers["target"][is_tile])
 
     @functools.cached_property
     def features(self) -> np.ndarray:
-        """f32[M, 6] in [0, 1], what an agent is told of its task: predicate, event, level, amount, denominator,
-        target. The last two are for other predicates."""
-        is_event = self.place < len(EVENTS)
-        rows = np.zeros((len(self), 6), np.float32)
-        rows[:, 0] = np.where(is_event, 2, 1) / N_PREDICATES
-        rows[:, 1] = np.where(is_event, self.place + 1, 0) / len(EVENTS)
-        rows[:, 3] = np.minimum(np.array(self.amount) / np.where(is_event, 50, 1024), 1)
-        return rows
+        """f32[M, 24] in [0, 1], what an agent is told of its task: of four leaves the predicate, kind, level, amount,
+        second amount and target."""
+        rows = np.zeros((len(self), MOST_LEAVES, 6))
+        names = list(PREDICATES)
+        for task, leaves in enumerate(self.leaves):
+            for place, leaf in enumerate(leaves):
+                name, own = leaf.predicate, numbers_of(leaf, self.middle)
+                has_kind = "kind" in own
+                rows[task, place] = [
+                    min((names.index(name) + 1) / N_PREDICATES, 1),
+                    (own["kind"] + 1) / N_KINDS.get(name, USUAL_KINDS) if has_kind else 0,
+                    own.get("level", 0) / MOST_LEVEL,
+                    own.get("amount", 0) / AMOUNTS.get(name, USUAL_AMOUNT),
+                    own.get("share", 0) / USUAL_SHARE,
+                    own.get("target", 0) / 255,
+                ]
+        return np.clip(rows, 0, 1).astype(np.float32).reshape(len(self), -1)
+
+
+def numbers_of(leaf: Goal, middle: int) -> dict[str, Any]:
+    """The numbers of a leaf by name."""
+    known = arguments_of(leaf.predicate)
+    found = {known[name][0]: known[name][1](value) for name, value in leaf.arguments}
+    if leaf.predicate in SEIZES:
+        row, column, share = _seized(leaf.predicate, found, middle)
+        found = {"amount": found["amount"], "target": row * TILE_ROW + column, "share": share}
+    return found
+
+
+def _seized(name: str, found: dict[str, Any], middle: int) -> tuple[int, int, float]:
+    """(row, column, what coming near pays) of a tile to be seized."""
+    if name == "SeizeTile":
+        return found["level"], found["kind"], 0.4
+    if name == "SeizeCenter":
+        return middle, middle, 0.3
+    quarter = (middle - 16) // 2
+    down, across = ((1, 1), (-1, 1), (-1, -1), (1, -1))[found["kind"]]
+    return middle + down * quarter, middle + across * quarter, 0.3
 
 
 @functools.cache
-def task_list(task_set: str, horizon: int) -> TaskList:
-    """The tasks of this name; ValueError for a name that is none.
+def tables_of(specs: tuple[TaskSpec, ...], middle: int) -> TaskList:
+    """The tables of these tasks."""
+    return TaskList(specs, middle)
 
-    survive: live until the horizon. stages: five stages of ten tasks, number 10 s + f of stage s and family f.
+
+def task_list(task_set: str, horizon: int, middle: int) -> TaskList:
+    """The tasks of this name (see `task_specs.specs_called`); ValueError for a name that is none."""
+    return tables_of(specs_called(task_set, horizon, middle), middle)
+
+
+# ------------------------------------------------------------------------------------------------------------ values
+
+
+def members_of(tasks: TaskList, numbers: jax.Array) -> Alone:
+    """Whose doings count for each player's task (i32[P])."""
+    if tasks.subjects is None:
+        return Alone()
+    subject = jnp.asarray(tasks.subjects)[numbers]
+    return Alone(jnp.where(subject >= 0, subject, jnp.arange(len(numbers), dtype=jnp.int32)))
+
+
+def leaf_numbers(tasks: TaskList, numbers: jax.Array, place: int, n_players: int) -> tuple[jax.Array, Numbers]:
+    """(i32[n] the predicate, its numbers) of one leaf of each of these tasks (i32[n])."""
+    table = {name: jnp.asarray(x[:, place])[numbers] for name, x in tasks.numbers.items()}
+    mask = np.zeros((len(tasks), n_players) if tasks.groups else (1, n_players), bool)
+    for task, leaves in enumerate(tasks.groups or []):
+        mask[task, [player for player in leaves[place] if player < n_players]] = True
+    group = jnp.asarray(mask)[numbers if tasks.groups else jnp.zeros_like(numbers)]
+    predicate = table.pop("predicate")
+    return predicate, Numbers(**table, group=group, counted=jnp.zeros_like(predicate))
+
+
+def values(
+    tasks: TaskList, numbers: jax.Array, view: View, members: Members, parts: jax.Array | None = None
+) -> jax.Array:
+    """f32[n] in [0, 1], how far the goals of these tasks (i32[n]) have come for their members.
+
+    `parts` is i32[n, L], see `Tally`.
     """
-    if task_set == "survive":
-        return TaskList((TICKS,), (horizon,))
-    if task_set == "stages":
-        amounts = tuple(factor * unit for factor in STAGE_FACTORS for unit in STAGE_UNITS)
-        return TaskList(STAGE_FAMILIES * len(STAGE_FACTORS), amounts)
-    raise unknown_name("task_set", task_set, TASK_SETS)
+    leaves = []
+    for place in range(tasks.n_leaves):
+        predicate, own = leaf_numbers(tasks, numbers, place, len(view.alive))
+        if parts is not None:
+            own = own.replace(counted=parts[:, place])
+        value = jnp.zeros(len(numbers), jnp.float32)
+        for name in tasks.predicates_at(place):
+            here = predicate == tasks.predicates.index(name)
+            value = jnp.where(here, PREDICATES[name](view, members, own), value)
+        leaves.append(value)
+    constants = jnp.asarray(tasks.constants)[numbers]
+    found = jnp.zeros(len(numbers), jnp.float32)
+    for number, shape in enumerate(tasks.shapes):
+        of_shape = combined(shape, list(leaves), [constants[:, k] for k in range(constants.shape[1])])
+        found = (
+            of_shape
+            if len(tasks.shapes) == 1
+            else jnp.where(jnp.asarray(tasks.shape)[numbers] == number, of_shape, found)
+        )
+    return jnp.clip(found, 0.0, 1.0)
 
 
-def values(tasks: TaskList, numbers: jax.Array, players: Players, tick: jax.Array) -> jax.Array:
-    """f32[P] in [0, 1], how far each player's task (i32[P]) has come."""
-    place = jnp.asarray(tasks.place)[numbers]
-    n_events = len(EVENTS)
-    events = jnp.take_along_axis(players.events, jnp.minimum(place, n_events - 1)[:, None], axis=1)[:, 0]
-    count = jnp.where(place < n_events, events, tick)
-    return jnp.minimum(count / jnp.asarray(tasks.amount, jnp.int32)[numbers], 1.0).astype(jnp.float32)
+def combined(shape: Any, leaves: list[jax.Array], constants: list[jax.Array]) -> jax.Array:
+    """The value of a goal of this shape. Takes what it needs from the front of `leaves` and `constants`."""
+    if shape == LEAF:
+        return leaves.pop(0)
+    if shape == CONSTANT:
+        return constants.pop(0)
+    op, parts = shape[0], [combined(part, leaves, constants) for part in shape[1:]]
+    if op == "NOT":
+        return 1.0 - parts[0]
+    join = {"AND": jnp.minimum, "OR": jnp.maximum, "ADD": jnp.add, "SUB": jnp.subtract, "MUL": jnp.multiply}[op]
+    value = functools.reduce(join, parts)
+    return value if op in ("AND", "OR") else jnp.clip(value, 0.0, 1.0)
 
 
-def scored(score: Score, value: jax.Array, playing: jax.Array) -> tuple[Score, jax.Array]:
-    """(the score, f32[P] the reward) of those who played in this tick (bool[P]), whose tasks are at `value`.
+def parts_after(tasks: TaskList, numbers: jax.Array, parts: jax.Array, happened: Sequence[Happened]) -> jax.Array:
+    """i32[P, L], the sums of item events of each leaf (`Tally.parts`) after the events of a tick."""
+    who = members_of(tasks, numbers).who
+    who = jnp.arange(len(numbers), dtype=jnp.int32) if who is None else who
+    columns = []
+    for place in range(tasks.n_leaves):
+        predicate, own = leaf_numbers(tasks, numbers, place, 1)
+        more = jnp.zeros_like(predicate)
+        for name in tasks.predicates_at(place):
+            if name in ITEM_EVENTS:
+                gained = matching(happened, ITEM_EVENTS[name], own.kind, own.level, who)
+                more = jnp.where(predicate == tasks.predicates.index(name), gained, more)
+        columns.append(more)
+    return parts + jnp.stack(columns, axis=1)
 
-    A task pays its progress until it reaches 1. After that its value is not looked at again.
+
+# ------------------------------------------------------------------------------------------------------------ reward
+
+
+def scored(
+    score: Score, value: jax.Array, playing: jax.Array, pay: dict[str, jax.Array] | None = None
+) -> tuple[Score, jax.Array]:
+    """(the score, f32[P] the reward) of those who played in this tick (bool[P]), whose goals are at `value`.
+
+    A task pays its progress until it reaches 1. After that its value is not looked at again. `pay` says how others are
+    paid, [P] by name as `TaskList.pay`.
     """
     counts = playing & ~score.completed
-    reward = jnp.where(counts, value - score.value, 0.0)
+    if pay is None:
+        reward = jnp.where(counts, value - score.value, 0.0)
+        return score.replace(
+            value=jnp.where(counts, value, score.value),
+            best=jnp.where(counts, jnp.maximum(score.best, value), score.best),
+            completed=score.completed | (counts & (value >= 1)),
+        ), reward
+    ongoing, holding = pay["kind"] == ONGOING, pay["kind"] == HOLDING
+    timer = jnp.where(counts, jnp.where(value >= 1, score.timer + 1, 0), score.timer)
+    value = jnp.where(holding, jnp.minimum(timer / pay["hold"], 1.0), value)
+    done = value >= 1
+    counts |= playing & ongoing
+    reward = jnp.where(ongoing, value, jnp.where(holding & done, 1.0, value - score.value))
     return Score(
         value=jnp.where(counts, value, score.value),
         best=jnp.where(counts, jnp.maximum(score.best, value), score.best),
-        completed=score.completed | (counts & (value >= 1)),
-    ), reward
+        completed=score.completed | (counts & done),
+        timer=timer,
+    ), jnp.where(counts, pay["factor"] * reward, 0.0)

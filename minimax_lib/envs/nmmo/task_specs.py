@@ -1,0 +1,238 @@
+"""Tasks as their users write them: a goal, how it is paid, and how often it is drawn. Lists of them by name."""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+import jax
+import jax.numpy as jnp
+import yaml
+
+from minimax_lib.envs.nmmo.goals import MOST_LEAVES, OPERATORS, OWN, Goal, as_goal, predicate
+from minimax_lib.envs.nmmo.predicates import PREDICATES, Members, Numbers, View
+from minimax_lib.envs.nmmo.tables import ITEMS, SKILLS, published_tasks
+from minimax_lib.envs.nmmo.view import Alone
+from minimax_lib.files import read_text
+from minimax_lib.messages import shown
+from minimax_lib.registry import unknown_name
+
+Pay = Literal["Task", "OngoingTask", "HoldDurationTask"]
+MOST_TASKS = 100_000
+STAGE_FAMILIES = (
+    "TickGE",
+    "EAT_FOOD",
+    "DRINK_WATER",
+    "HARVEST_ITEM",
+    "GO_FARTHEST",
+    "LEVEL_UP",
+    "EQUIP_ITEM",
+    "CONSUME_ITEM",
+    "BUY_ITEM",
+    "PLAYER_KILL",
+)
+# Sullivan et al. (2025), E.6: what each family asks for in the stages 1 to 5, its unit times 1, 3, 5, 7, 10.
+STAGE_FACTORS = (1, 3, 5, 7, 10)
+STAGE_UNITS = (50, 5, 5, 3, 3, 2, 1, 1, 1, 1)
+MIDDLE = 80  # row and column of the centre tile of the medium map, of which the published lists speak
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskSpec:
+    """A task. `goal` is made of predicates: `TaskSpec(predicate("TickGE", num_tick=100) & ~predicate("AllDead"))`."""
+
+    goal: Goal
+    pay: Pay = "Task"
+    """How it is paid. Task: its progress, until it is completed. OngoingTask: the goal's value in every tick.
+    HoldDurationTask: the progress of holding the goal at 1 for `hold` ticks."""
+    hold: int = 1
+    """Ticks for which the goal of a HoldDurationTask must stay at 1."""
+    reward: float = 1.0
+    """Multiplies what is paid."""
+    weight: float = 1.0
+    """How often it is drawn, relative to the others of the list."""
+    subject: int | None = None
+    """The player whose doings count, from 1 on; None: the player whose task it is, who is paid in any case."""
+    name: str = ""
+    """What it is called in files; empty: by its goal."""
+
+    def __post_init__(self) -> None:
+        if self.pay not in get_args(Pay):
+            raise unknown_name("pay", self.pay, get_args(Pay))
+        if self.subject is not None and self.subject < 1:
+            raise ValueError(f"subject={self.subject}: players are numbered from 1 on")
+        if self.hold < 1:
+            raise ValueError(f"hold={self.hold}: it must be at least 1")
+        if not self.weight >= 0:
+            raise ValueError(f"weight={self.weight}: it must not be negative")
+        if len(self.goal.leaves()) > MOST_LEAVES:
+            raise ValueError(f"{self.goal.name}: a task has at most {MOST_LEAVES} predicates")
+
+    @property
+    def called(self) -> str:
+        """Its name."""
+        return self.name or self.goal.name
+
+
+OWN_LISTS: dict[str, tuple[TaskSpec, ...]] = {}
+
+
+def register_task_list(name: str, specs: Sequence[TaskSpec]) -> None:
+    """Makes a list of tasks available as `--env.task-set NAME`."""
+    if name in LISTS:
+        raise ValueError(f"the list of tasks {name!r} is one of the package: choose another name")
+    OWN_LISTS[name] = tuple(specs)
+    specs_called.cache_clear()
+
+
+def register_predicate(name: str, function: Any) -> None:
+    """Makes a predicate of your own available to tasks.
+
+    `function(view, group, numbers)` gives how far the players of `group` (bool[P]) have come, f32[], which is clipped
+    to 0 and 1. `view` is a `View`. `numbers` has what a task says: kind, level, amount, share and target, all [].
+    It can be compiled by JAX. It costs something only if a task of the list names it.
+    """
+    if name in PREDICATES and name not in OWN:
+        raise ValueError(f"{name!r} is a predicate of the game: choose another name")
+
+    def of_all(view: View, members: Members, numbers: Numbers) -> jax.Array:
+        n_players = len(view.alive)
+        if isinstance(members, Alone):
+            who = jnp.arange(n_players, dtype=jnp.int32) if members.who is None else members.who
+            mask = who[:, None] == jnp.arange(n_players, dtype=jnp.int32)[None, :]
+        else:
+            mask = members.mask  # type: ignore[attr-defined]
+        value = jax.vmap(function, (None, 0, 0))(view, mask, numbers)
+        return jnp.clip(value, 0.0, 1.0).astype(jnp.float32)
+
+    PREDICATES[name] = of_all
+    OWN.add(name)
+
+
+# ------------------------------------------------------------------------------------------------------------- lists
+
+
+def _survive(horizon: int, middle: int) -> list[TaskSpec]:
+    return [TaskSpec(predicate("TickGE", num_tick=horizon))]
+
+
+def _stages(horizon: int, middle: int) -> list[TaskSpec]:
+    found = []
+    for factor in STAGE_FACTORS:
+        for family, unit in zip(STAGE_FAMILIES, STAGE_UNITS, strict=True):
+            found.append(TaskSpec(_ticks(factor * unit) if family == "TickGE" else _events(family, factor * unit)))
+    return found
+
+
+def _ticks(n: int) -> Goal:
+    return predicate("TickGE", num_tick=n)
+
+
+def _events(event: str, n: int) -> Goal:
+    return predicate("CountEvent", event=event, N=n)
+
+
+def _recorded(part: str, middle: int) -> list[TaskSpec]:
+    """A list of the competition's baseline. What it says of the centre of its map is about that of this one."""
+    tables = published_tasks()
+    found = []
+    for name, arguments, weight in tables[part]:
+        if name == "PracticeSkillWithTool":
+            tool = tables["tool_of_skill"][arguments["skill"]]
+            wears = predicate("EquipItem", item=tool, level=1)
+            learns = predicate("GainExperience", skill=arguments["skill"], experience=arguments["exp"])
+            goal = wears * 0.3 + learns * 0.7
+        elif name == "PracticeInventoryManagement":
+            goal = predicate("InventorySpaceGE", space=arguments["space"]) * _ticks(arguments["num_tick"])
+        elif name == "OccupyTile":
+            goal = predicate(name, row=middle, col=middle)
+        else:
+            goal = predicate(name, **arguments)
+        found.append(TaskSpec(goal, weight=weight))
+    return found
+
+
+def _competition(horizon: int, middle: int) -> list[TaskSpec]:
+    """The 63 held-out tasks of NeurIPS 2023, in the order of the categories of `COMPETITION`."""
+    two = (1, 3)
+    goals = [_ticks(1024), _events("PLAYER_KILL", 20)]
+    goals += [predicate("DefeatEntity", agent_type="npc", level=level, num_agent=20) for level in two]
+    goals += [_events("GO_FARTHEST", 64), predicate("OccupyTile", row=middle, col=middle)]
+    goals += [predicate("AttainSkill", skill=skill, level=10) for skill in SKILLS]
+    shots = ITEMS[11:14]
+    for level in two:
+        goals += [predicate("HarvestItem", item=item, level=level, quantity=20) for item in shots]
+        goals += [predicate("ConsumeItem", item=item, level=level, quantity=20) for item in ITEMS[14:]]
+        goals += [predicate("EquipItem", item=item, level=level) for item in ITEMS[:14]]
+        goals += [predicate("FullyArmed", combat_style=style, level=level) for style in SKILLS[:3]]
+    goals += [_events("EARN_GOLD", 20), _events("BUY_ITEM", 20)]
+    goals += [predicate(name, amount=100) for name in ("EarnGold", "HoardGold", "MakeProfit")]
+    return [TaskSpec(goal) for goal in goals]
+
+
+LISTS = {
+    "survive": _survive,
+    "stages": _stages,
+    "train": lambda horizon, middle: _recorded("train", middle),
+    "sample_eval": lambda horizon, middle: _recorded("evaluation", middle),
+    "competition": _competition,
+}
+# Categories of the competition and how many tasks of the list each has, in its order.
+COMPETITION = {"survival": 1, "combat": 3, "exploration": 2, "skill": 8, "item": 44, "market": 5}
+
+
+@functools.cache
+def specs_called(task_set: str, horizon: int, middle: int) -> tuple[TaskSpec, ...]:
+    """The tasks of a list: one of `LISTS`, one that is registered, or a YAML file; ValueError for anything else."""
+    if task_set in LISTS:
+        return tuple(LISTS[task_set](horizon, middle))
+    if task_set in OWN_LISTS:
+        return OWN_LISTS[task_set]
+    if task_set.endswith((".yaml", ".yml")):
+        return specs_in(task_set)
+    raise unknown_name("task_set", task_set, [*LISTS, *OWN_LISTS])
+
+
+def specs_in(path: str) -> tuple[TaskSpec, ...]:
+    """The tasks of a YAML file; ValueError in one line for one that is none."""
+    try:
+        entries = yaml.safe_load(read_text(path))
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path} is no YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(entries, list) or not 0 < len(entries) <= MOST_TASKS:
+        raise ValueError(f"{path}: it must be a list of 1 to {MOST_TASKS} tasks")
+    specs = []
+    for number, entry in enumerate(entries):
+        try:
+            specs.append(_spec(entry))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{path}, task {number}: {error}") from None
+    return tuple(specs)
+
+
+SETTINGS = {field.name for field in dataclasses.fields(TaskSpec)} - {"goal"}
+
+
+def _spec(entry: Any) -> TaskSpec:
+    if not isinstance(entry, dict):
+        raise ValueError(f"{shown(entry)} is no task: it must have a predicate or an operator")
+    settings = {name: value for name, value in entry.items() if name in SETTINGS}
+    return TaskSpec(_goal({name: value for name, value in entry.items() if name not in settings}), **settings)
+
+
+def _goal(entry: Any) -> Goal:
+    """A goal of plain values: a number, `{predicate: NAME, ...}`, or `{AND: [...]}`."""
+    if isinstance(entry, (int, float)) and not isinstance(entry, bool):
+        return as_goal(entry)
+    if isinstance(entry, dict) and "predicate" in entry:
+        arguments = {str(name): value for name, value in entry.items() if name != "predicate"}
+        return predicate(str(entry["predicate"]), **arguments)
+    if not isinstance(entry, dict) or len(entry) != 1:
+        raise ValueError(f"{shown(entry)} is no goal: it needs a predicate, or one of {', '.join(OPERATORS)}")
+    ((op, parts),) = entry.items()
+    if op not in OPERATORS:
+        raise unknown_name("operator", str(op), OPERATORS)
+    found = tuple(map(_goal, parts if isinstance(parts, list) else [parts]))
+    if (op in ("NOT", "SUB") and len(found) != (1 if op == "NOT" else 2)) or not found:
+        raise ValueError(f"{op} has {len(found)} parts: it must have {1 if op == 'NOT' else 2}")
+    return Goal(op, found)
