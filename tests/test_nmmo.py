@@ -70,6 +70,7 @@ HEADS = ["move", "target", "style", "use", "destroy", "give", "give_to", "gold",
 CROWD = {"preset": "small", "n_players": 128, "n_npcs": 8, "n_neighbours": 16, "max_steps": 6, "task_set": "stages"}
 
 
+@pytest.mark.deep  # its program takes half a minute to compile; what follows plays it too
 def test_a_world_of_128_agents_conforms():
     check_multi_agent(OnARecordedMap(**CROWD), KEY, n_rows=2)
 

@@ -90,13 +90,14 @@ def check_sample(suite: HeldOut, key: jax.Array, n_episodes: int) -> None:
         describe(one) == describe(expected),
         f"{what}.sample gives levels {describe(one)}: {type(suite.env).__name__} plays {describe(expected)}",
     )
-    check = multi_agent.check_types if suite.env.multi_agent else check_types
-    check(suite.env, key)
+    env: Any = suite.env
+    check = multi_agent.check_types if env.multi_agent else check_types
+    check(env, key)
 
 
 def played(suite: HeldOut, key: jax.Array, n_episodes: int) -> tuple[Level, Level, Level, TimeStep, TimeStep]:
     """(levels [M, E, ...], the same drawn again, as the first states tell them, two time steps [M, E, ...])."""
-    env = suite.env
+    env: Any = suite.env
 
     def play(key: jax.Array, level: Level) -> tuple[Level, TimeStep, TimeStep]:
         k_reset, k_action, k_step = jax.random.split(key, 3)
