@@ -440,7 +440,7 @@ def test_a_shipped_configuration_is_no_run_of_a_stranger(monkeypatch, elsewhere)
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--runner.replay-prob", "0.3"], "*is not a setting of dr; it belongs to plr, accel, episode_plr: *"),
+        (["--runner.replay-prob", "0.3"], "*is not a setting of dr; it belongs to plr, accel, traced, *: *"),
         (["--runner.teacher.score", "return"], "--runner.teacher is not a setting of dr; it belongs to paired: *"),
         (
             ["--model", "ff", "--model.memory-width", "8"],
@@ -470,7 +470,8 @@ def test_a_setting_of_a_file_is_named_as_in_the_file(elsewhere, capsys):
     (elsewhere / "a.yaml").write_text("n_seeds: 1.5\nrunner: {replay_prob: 0.3}\n")
     assert_refused(main(["--config", "a.yaml", "--seed", "1"]), "n_seeds is 1.5: it must *", capsys.readouterr())
     message = (
-        "runner.replay_prob is not a setting of dr; it belongs to plr, accel, episode_plr: choose one with --runner"
+        "runner.replay_prob is not a setting of dr; it belongs to plr, accel, traced, cenie, episode_plr: "
+        "choose one with --runner"
     )
     assert_refused(main(["--config", "a.yaml", "--n-seeds", "1"]), message, capsys.readouterr())
 
