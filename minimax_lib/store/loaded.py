@@ -260,14 +260,13 @@ class LoadedRun:
         """The levels that this seed keeps to replay them, those of all devices; ValueError where it keeps none."""
         if self.run.archive is not None:
             raise ValueError(f"{self.run.parameters_alone}: levels are in checkpoints")
-        state = self.curriculum
-        for part in parts_of(state, LevelBuffer):
+        for part in parts_of(self.curriculum, LevelBuffer):
             known = (part.filled, part.scores, part.best_returns, part.ages, part.n_mutations)
             return self._kept(part.levels, *known, part.ancestors or None)
-        for part in parts_of(state, SFLState):
+        for part in parts_of(self.curriculum, SFLState):
             # The first batch is scored before it is played: since then every slot is filled.
             return self._kept(part.levels, np.full(part.learnability.shape, self.update > 0), part.learnability)
-        for part in parts_of(state, NCCState):
+        for part in parts_of(self.curriculum, NCCState):
             return self._kept(part.levels, np.full(part.scores.shape, True), part.scores)
         raise ValueError(f"{self.path} keeps no levels: its runner is {to_dict(self.config)['runner']['name']!r}")
 
@@ -357,9 +356,8 @@ class LoadedRun:
         """An episode of the agent on each of the held-out tasks, by name. Groups of tasks have names too."""
         k_level, k_play = jax.random.split(jax.random.key(0) if key is None else key)
         held_out = self._held_out(tasks)
-        levels = jax.jit(lambda key: held_out.sample(key, 1))(k_level)
-        played = self._played(held_out.env, jax.tree.map(lambda x: x[:, 0], levels), k_play, greedy)
-        return dict(zip(held_out.names, played, strict=True))
+        levels = jax.jit(lambda key: jax.tree.map(lambda x: x[:, 0], held_out.sample(key, 1)))(k_level)
+        return dict(zip(held_out.names, self._played(held_out.env, levels, k_play, greedy), strict=True))
 
     def _held_out(self, tasks: Sequence[str]) -> HeldOut:
         rules = {} if self.config.eval.protocol is None else {"protocol": self.config.eval.protocol}
@@ -375,8 +373,8 @@ class LoadedRun:
 
     def draw(self, levels: Level, captions: Sequence[str] = (), columns: int = 6) -> np.ndarray:
         """u8[H, W, 3]: the levels [n, ...] as episodes open on them; ValueError where the environment draws none."""
-        keys = jax.random.split(jax.random.key(0), tree_size(levels))
-        states = jax.device_get(opened(self.env, keys, jax.tree.map(jnp.asarray, levels)))
+        keys, levels = jax.random.split(jax.random.key(0), tree_size(levels)), jax.tree.map(jnp.asarray, levels)
+        states = jax.device_get(opened(self.env, keys, levels))
         return drawn(self.env, jax.tree.map(lambda x: x[None], states), captions, columns)
 
 
