@@ -659,6 +659,7 @@ def test_the_live_line_fits_into_eighty_characters_and_counts_the_seconds(monkey
     now = [0.0]
     monkeypatch.setattr("minimax_lib.experiment.progress.time.monotonic", lambda: now[0])
     progress = Progress(Console(file=io.StringIO(), width=80, force_terminal=True))
+    assert not re.search("[0-9]", progress._line().plain)  # nothing has begun yet, and so no time is shown
     progress.doing("compiling the training and the evaluation")
     now[0] = 83.0
     assert str(progress._line()).endswith("compiling the training and the evaluation  1:23")

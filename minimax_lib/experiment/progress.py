@@ -108,7 +108,7 @@ class Progress:
     def _line(self) -> Text:
         """What is done, for how long, and how far the run is: one line, however narrow the terminal."""
         doing = self._activity
-        if doing != TRAINING:
+        if doing and doing != TRAINING:
             doing += f"  {duration(time.monotonic() - self._since)}"
         parts = [doing] if doing and (doing != TRAINING or not self._standing) else []
         if self._standing:
