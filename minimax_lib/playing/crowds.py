@@ -93,7 +93,7 @@ class Crowd:
         return Recorded(join(slim(start.state), states), join(~start.over, running), actions, end.lives)
 
     def recording(self, key: jax.Array, params: Any, levels: Level) -> Recording:
-        """A world on each of `levels` [R, ...]. Its progress is by default the share of the agents that solved it."""
+        """A world on each of `levels` [R, ...]. Its progress is what the environment counts."""
         one = jax.vmap(self.record, (0, None, 0))(jax.random.split(key, tree_size(levels)), params, levels)
         lives = one.lives
         returns, solved = (over_agents(self.env, x) for x in (lives.returns, lives.solved))
