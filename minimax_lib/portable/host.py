@@ -21,14 +21,16 @@ from minimax_lib.portable.forks import refuse_copies
 from minimax_lib.portable.host_programs import ReadsMetrics
 from minimax_lib.portable.host_state import Saved, flat, sealed, settings, tasks_in
 from minimax_lib.portable.log import TaskLog, log_of
+from minimax_lib.portable.long_lists import at_work
 from minimax_lib.portable.longer_lists import grown, shortened
 from minimax_lib.portable.numbers import MOST, checked, checked_logits, checked_scores, checked_tasks
 from minimax_lib.portable.prompts import as_groups
-from minimax_lib.portable.running import running
+from minimax_lib.portable.running import CompiledCore, RunningCore
 from minimax_lib.portable.scoring import PlayedSteps, Scoring
 from minimax_lib.portable.statistics import TaskStatistics, blank_statistics
 from minimax_lib.registry import unknown_name
 from minimax_lib.tasks.core import episodes_needed
+from minimax_lib.tasks.long_list import LongList
 from minimax_lib.tasks.spaces import TaskSpace
 
 SCORING = Scoring()
@@ -66,7 +68,11 @@ class Host:
         core = programs.core_for(core, space)
         self.core, self.seed, self.scoring = core, seed, scoring
         self.space = programs.fitting_space(core, space, programs.reads_of(core).encoding)
-        self._running = running(core, seed, draw_ahead, flush, together)
+        self._running: RunningCore = (
+            at_work(core, seed, flush)
+            if isinstance(core, LongList)
+            else CompiledCore(core, seed, draw_ahead, flush, together)
+        )
         self.attempts: AttemptLedger | None = None  # of the rows that `report_rollout` and `report_steps` tell of
         self.n_told = dict.fromkeys(("results", "scores", "rates", "metrics", EVALUATION_STEPS), 0)
         self.statistics = None if self.space.n is None else TaskStatistics(self.space, self._running.weights)
@@ -325,7 +331,8 @@ class Host:
         """
         if self.log is not None:
             self.log.write()
-        arrays = self._running.arrays() | flat("told", self.n_told)
+        told = {name: n for name, n in self.n_told.items() if name != EVALUATION_STEPS or n}  # earlier versions have none
+        arrays = self._running.arrays() | flat("told", told)
         if self.n_told["results"] and self.statistics is not None:
             arrays |= flat("statistics", self.statistics.arrays())
         return sealed(self._settings(self.core, self.space), arrays)

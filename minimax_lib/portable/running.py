@@ -264,7 +264,3 @@ def without(active: np.ndarray | None, n: int, tasks: np.ndarray) -> np.ndarray:
         raise ValueError(f"all {n} tasks would be retired: at least one must stay")
     return left
 
-
-def running(core: Any, seed: int, draw_ahead: int | None, flush: int, together: bool) -> RunningCore:
-    """The core at work."""
-    return CompiledCore(core, seed, draw_ahead, flush, together)

@@ -56,8 +56,8 @@ class TaskStatistics:
 
         `share` is the task's share of the draws as they are now.
         """
-        moments, attempts = self._add_up()
-        count, mean, squares = np.moveaxis(moments, 1, 0)
+        self._add_up()
+        attempts, (count, mean, squares) = self._attempts, np.moveaxis(self._moments, 1, 0)
         known = count > 0
         mean = np.where(known, mean, np.nan)
         deviation = np.sqrt(np.where(known, squares / np.where(known, count, 1), np.nan))
@@ -112,16 +112,16 @@ class TaskStatistics:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The state."""
-        moments, attempts = self._add_up()
-        return {"moments": moments, "attempts": attempts}
+        self._add_up()
+        return {"moments": self._moments.copy(), "attempts": self._attempts.copy()}
 
     def grow(self, space: TaskSpace) -> None:
         """Goes on with a longer list."""
         self._add_up()
         self._space = space
 
-    def _add_up(self) -> tuple[np.ndarray, np.ndarray]:
-        """All that was told so far."""
+    def _add_up(self) -> None:
+        """Brings the moments up to date."""
         n = self._space.n
         assert n is not None
         more = n - self._moments.shape[-1]
@@ -136,7 +136,6 @@ class TaskStatistics:
             if told:
                 tasks, values = (np.concatenate(each) for each in zip(*told, strict=True))
                 merge(moments, tasks, values.astype(float))
-        return self._moments.copy(), self._attempts.copy()
 
 
 def blank_statistics(n: int | None) -> dict[str, np.ndarray]:

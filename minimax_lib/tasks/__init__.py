@@ -18,6 +18,7 @@ from minimax_lib.tasks.frontier import Frontier
 from minimax_lib.tasks.interesting import Interesting
 from minimax_lib.tasks.learning_progress import LearningProgress
 from minimax_lib.tasks.listed_plr import ListedPLR, RobustPLR
+from minimax_lib.tasks.long_list import LongList
 from minimax_lib.tasks.manual import Manual
 from minimax_lib.tasks.omni import Omni
 from minimax_lib.tasks.online import Online
@@ -47,6 +48,7 @@ __all__ = [
     "Interesting",
     "LearningProgress",
     "ListedPLR",
+    "LongList",
     "Manual",
     "Masked",
     "Omni",
