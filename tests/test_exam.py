@@ -96,7 +96,9 @@ def test_short_attempts_do_not_count_more_often(mode, monkeypatch):
         counting, lambda host: TaskVectorEnv(SyncVectorEnv(makers, autoreset_mode=mode), host), host, n_episodes=n
     )
     # The first to end would be the short ones: 12 rows that all win first shift a rate by more than .1.
-    np.testing.assert_allclose(found.rates, [letters[20 * i :][:n].tolist().count("W") / n for i in range(2)], atol=0.08)
+    np.testing.assert_allclose(
+        found.rates, [letters[20 * i :][:n].tolist().count("W") / n for i in range(2)], atol=0.08
+    )
 
 
 def test_a_part_of_the_tasks_and_environments_that_are_one_object():

@@ -72,7 +72,9 @@ def begun(core, tasks):
     return lambda state: jax.jit(core.started)(state, np.int32(tasks), np.ones(len(tasks), bool))
 
 
-@pytest.mark.parametrize("core", [ListedPLR(N, alpha=0.5), Frontier(N, again=0.2)], ids=lambda core: type(core).__name__)
+@pytest.mark.parametrize(
+    "core", [ListedPLR(N, alpha=0.5), Frontier(N, again=0.2)], ids=lambda core: type(core).__name__
+)
 def test_weights_and_metrics_are_those_of_the_compiled_core(core):
     short, long = Host(core), Host(LongList(core))
     for host in (short, long):

@@ -89,7 +89,8 @@ def evaluate_tasks(
         whole[chosen] = values.mean(axis=0)
         return whole
 
-    found = Rates(*map(everywhere, (progress >= 1, progress, returns, lengths)), known, env_steps)
+    means = {"rates": progress >= 1, "progress": progress, "returns": returns, "lengths": lengths}
+    found = Rates(**{name: everywhere(x) for name, x in means.items()}, known=known, env_steps=env_steps)
     host.n_told["evaluation_steps"] += env_steps
     if episodes_needed(host.core):
         host.evaluated(found.rates, known)

@@ -331,7 +331,9 @@ class Host:
         """
         if self.log is not None:
             self.log.write()
-        told = {name: n for name, n in self.n_told.items() if name != EVALUATION_STEPS or n}  # earlier versions have none
+        told = {
+            name: n for name, n in self.n_told.items() if name != EVALUATION_STEPS or n
+        }  # earlier versions have none
         arrays = self._running.arrays() | flat("told", told)
         if self.n_told["results"] and self.statistics is not None:
             arrays |= flat("statistics", self.statistics.arrays())

@@ -1,6 +1,5 @@
 """Curricula over lists of a million tasks, at work in NumPy: a draw looks at a few of them, and not at all."""
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -191,7 +190,9 @@ class LongPLR(InNumPy):
         if not n_seen:
             return np.ones(len(seen))
         by_rank = np.zeros(len(seen))
-        by_rank[self._ranking.at(np.arange(n_seen))] = np.diff(self._powers[:n_seen], prepend=0) / self._powers[n_seen - 1]
+        by_rank[self._ranking.at(np.arange(n_seen))] = (
+            np.diff(self._powers[:n_seen], prepend=0) / self._powers[n_seen - 1]
+        )
         ages = np.where(seen, self._state["count"] - self._state["last"], 0).astype(float)
         share = self.core.inner.preference.staleness if ages.any() else 0.0
         return (1 - share) * by_rank + share * ages / max(ages.sum(), 1)
@@ -255,7 +256,9 @@ class LongFrontier(InNumPy):
             for name, more in (("answers", 1.0), ("total", new), ("squares", new**2)):
                 state[name][tasks] = kept * state[name][tasks] + more
             spoilt = (state["open"][tasks] & state["spoilt"][tasks]) | (new < 1)
-            state["right"][tasks] = np.where(ends, np.where(spoilt, 0, state["right"][tasks] + 1), state["right"][tasks])
+            state["right"][tasks] = np.where(
+                ends, np.where(spoilt, 0, state["right"][tasks] + 1), state["right"][tasks]
+            )
             state["spoilt"][tasks], state["open"][tasks] = spoilt, ~ends
         state["told"] += len(task)
         own = np.unique(task)

@@ -34,9 +34,7 @@ def grown(core: Any, given: Any, space: TaskSpace, longer: TaskSpace) -> Any:
         raise ValueError(
             f"core is {type(given).__name__} of {given.n_tasks} tasks: it must be {type(core).__name__} of {longer.n}"
         )
-    states = [jax.eval_shape(each.init, jax.random.key(0)) for each in (core, given)]
-    if jax.tree.structure(states[0]) != jax.tree.structure(states[1]) or reads_of(core) != reads_of(given):
-        raise ValueError(
-            "core is made of other parts than the one that there is: it may have more tasks, and no other"
-        )
+    forms: list[Any] = [jax.tree.structure(jax.eval_shape(each.init, jax.random.key(0))) for each in (core, given)]
+    if forms[0] != forms[1] or reads_of(core) != reads_of(given):
+        raise ValueError("core is made of other parts than the one that there is: it may have more tasks, and no other")
     return given

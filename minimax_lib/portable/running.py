@@ -263,4 +263,3 @@ def without(active: np.ndarray | None, n: int, tasks: np.ndarray) -> np.ndarray:
     if not left.any():
         raise ValueError(f"all {n} tasks would be retired: at least one must stay")
     return left
-

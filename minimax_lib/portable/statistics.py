@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from minimax_lib.files import UnreadableFile
 from minimax_lib.messages import shown
 from minimax_lib.store.files import write_atomically
+from minimax_lib.store.tables import parsed
 from minimax_lib.tasks.spaces import TaskSpace
 
 MEASURES = ("solved", "return", "length")
@@ -63,7 +65,12 @@ class TaskStatistics:
         deviation = np.sqrt(np.where(known, squares / np.where(known, count, 1), np.nan))
         shares = self._shares()
         numbers = np.arange(len(attempts))
-        columns = (numbers, np.full(len(attempts), np.nan) if shares is None else shares, attempts, mean[0])
+        columns: tuple[Any, ...] = (
+            numbers,
+            np.full(len(attempts), np.nan) if shares is None else shares,
+            attempts,
+            mean[0],
+        )
         columns += (mean[1], deviation[1], mean[2], deviation[2])
         return dict(zip((name for name in COLUMNS if name != "task"), columns, strict=True))
 
@@ -75,7 +82,7 @@ class TaskStatistics:
         path = Path(path)
         if path.is_dir() or path.suffix != ".csv":
             raise ValueError(f"the file is {shown(str(path))}: it must be one that ends in .csv")
-        if path.exists() and path.read_text(encoding="utf-8", errors="replace").split("\n")[0] != ",".join(COLUMNS):
+        if path.exists() and not _is_ours(path):
             raise ValueError(f"{shown(str(path))} is another table: it is left as it is, give another name")
         table, text = self.table(), io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
@@ -159,3 +166,10 @@ def merge(moments: np.ndarray, tasks: np.ndarray, values: np.ndarray) -> None:
 
 def _cell(value: Any) -> Any:
     return int(value) if isinstance(value, np.integer) else "" if np.isnan(value) else float(value)
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        return parsed(path).columns == list(COLUMNS)
+    except UnreadableFile:
+        return False

@@ -65,6 +65,9 @@ class Ranking:
 
     def __init__(self, entries: np.ndarray, scores: np.ndarray) -> None:
         self._keys = np.sort(keys_of(entries, scores))
+        self._added: np.ndarray  # sorted keys that the list does not have yet
+        self._places: np.ndarray  # of each, where it belongs in the list
+        self._removed: np.ndarray  # sorted places of keys that are not valid any more
         self._forget_changes()
 
     def __len__(self) -> int:
@@ -102,8 +105,7 @@ class Ranking:
         return (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)
 
     def _forget_changes(self) -> None:
-        self._added = np.zeros(0, np.uint64)  # sorted keys that the list does not have yet
-        self._places, self._removed = np.zeros(0, np.int64), np.zeros(0, np.int64)  # where they belong in it; sorted
+        self._added, self._places, self._removed = (np.zeros(0, kind) for kind in (np.uint64, np.int64, np.int64))
         self._count()
 
     def _count(self) -> None:
