@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from minimax_lib.portable.host import Host
-from minimax_lib.tasks import SFL, ListedPLR, Uniform, UniformOver
+from minimax_lib.tasks import SFL, ListedPLR, RobustPLR, Uniform, UniformOver
 from minimax_lib.tasks.spaces import Box, Discrete
 
 gymnasium = pytest.importorskip("gymnasium")
@@ -125,6 +125,30 @@ def test_a_part_of_the_tasks_and_environments_that_are_one_object():
     assert np.flatnonzero(found.known).tolist() == [0, 2]
     assert found.rates.tolist() == [1, 0, 0.5, 0, 0]
     assert made[0].unwrapped.closed
+
+
+def test_a_rollout_says_which_steps_robust_plr_learns_from():
+    Lottery.counts[:] = [0] * N
+    host = Host(RobustPLR(N), seed=1)
+    make = lambda: TaskReceiver(Lottery(), None, Discrete(N), as_option)  # noqa: E731
+    envs = TaskVectorEnv(SyncVectorEnv([make] * B), host)
+    obs, _ = envs.reset(seed=0)
+    first, over, memory, seen, shares = np.ones(B, bool), np.zeros(B, bool), None, set(), []
+    for _ in range(4):
+        tasks, ended = [], set()
+        for _ in range(10):
+            tasks.append(np.array(envs.tasks))
+            actions, memory = counting(obs, memory, first)
+            obs, _, terminated, truncated, _ = envs.step(actions)
+            first, over = over, terminated | truncated
+            ended |= set(tasks[-1][over].tolist())
+        trains = envs.report_rollout(np.zeros((10, B)), np.zeros(B))
+        np.testing.assert_array_equal(trains, np.isin(tasks, sorted(seen)))
+        seen |= ended
+        shares.append(trains.mean())
+    assert shares[0] == 0 < shares[-1]
+    other = TaskVectorEnv(SyncVectorEnv([make]), Host(Uniform(N)))
+    assert other.report_rollout(np.zeros((1, 1)), np.zeros(1)) is None
 
 
 def test_a_curriculum_that_reads_no_rates_is_told_nothing():

@@ -19,6 +19,7 @@ from minimax_lib.tasks import (
     Constant,
     Counters,
     ExpandingBox,
+    Frontier,
     Interesting,
     LearningProgress,
     ListedPLR,
@@ -27,6 +28,7 @@ from minimax_lib.tasks import (
     Omni,
     Online,
     ProductCurriculum,
+    RandomStart,
     Results,
     Sequential,
     SimulatedAnnealing,
@@ -78,6 +80,8 @@ CORES = {
     "synced": SyncedUniform(N),
     "manual": Manual(N, capacity=8),
     "product": ProductCurriculum((ListedPLR(2), SFL(3))),
+    "frontier": Frontier(N),
+    "random start": RandomStart(SFL(N), 3),
     "sequential": Sequential(
         N, (2, [0, 3], SFL(N), Stage(ListedPLR(2), (4, 5))), ("tasks > 2", "episodes >= 2", "steps > 9")
     ),

@@ -14,7 +14,7 @@ from minimax_lib.store.files import write_atomically
 from minimax_lib.store.tables import parsed
 from minimax_lib.tasks.spaces import TaskSpace
 
-MEASURES = ("solved", "return", "length")
+MEASURES = ("progress", "returns", "length")  # of which the first is counted where it is 1
 COLUMNS = (
     "number", "task", "share", "attempts", "solved_rate", "return_mean", "return_deviation", "length_mean",
     "length_deviation",
@@ -37,18 +37,12 @@ class TaskStatistics:
         # f64[measures, 3, N]: count, mean, sum of squares round the mean; i64[N]. `known` may be of a shorter list.
         known = blank_statistics(0) if known is None else known
         self._moments, self._attempts = np.array(known["moments"]), np.array(known["attempts"])
-        self._waiting: list[tuple[np.ndarray, dict[str, np.ndarray]]] = []
+        self._waiting: list[tuple[np.ndarray, Mapping[str, Any]]] = []
         self._n_waiting = 0
 
     def add(self, task: np.ndarray, told: Mapping[str, Any]) -> None:
-        """Attempts on these tasks (i32[M]) have ended, of which `told` says what is known."""
-        values = {}
-        if "progress" in told:
-            values["solved"] = np.broadcast_to(told["progress"] >= 1, task.shape)
-        for name, own in (("returns", "return"), ("length", "length")):
-            if name in told:
-                values[own] = np.broadcast_to(told[name], task.shape)
-        self._waiting.append((np.array(task), values))
+        """Attempts on these tasks (i32[M]) have ended, of which `told` says what is known. It is kept for a while."""
+        self._waiting.append((np.array(task), told))
         self._n_waiting += len(task)
         if self._n_waiting >= MOST_WAITING:
             self._add_up()
@@ -139,10 +133,12 @@ class TaskStatistics:
         if waiting:
             np.add.at(self._attempts, np.concatenate([task for task, _ in waiting]), 1)
         for moments, name in zip(self._moments, MEASURES, strict=True):
-            told = [(task, values[name]) for task, values in waiting if name in values]
-            if told:
-                tasks, values = (np.concatenate(each) for each in zip(*told, strict=True))
-                merge(moments, tasks, values.astype(float))
+            known = [(task, told[name]) for task, told in waiting if name in told]
+            if known:
+                tasks = np.concatenate([task for task, _ in known])
+                values = [x if np.ndim(x) else np.broadcast_to(x, task.shape) for task, x in known]
+                told_of = np.concatenate(values).astype(float)
+                merge(moments, tasks, told_of >= 1 if name == "progress" else told_of)
 
 
 def blank_statistics(n: int | None) -> dict[str, np.ndarray]:
