@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from doc_blocks import run_blocks
-from test_many_agents import CROWD, G, lives_of
+from test_many_agents import CROWD, N_TASKS, G, lives_of
 from test_nmmo_family import Bare
 from tiny_run import save_tiny_run
 
@@ -21,9 +21,10 @@ from minimax_lib.config.play import parse
 from minimax_lib.envs.nmmo.render import CELL, COLOURS, FOLLOWED, draw_level
 from minimax_lib.envs.nmmo.tables import FOLIAGE, GRASS, MATERIALS, WATER
 from minimax_lib.envs.nmmo.text import GROUNDS, SIGNS
+from minimax_lib.evaluation.agent_tables import kinds_table, points
 from minimax_lib.evaluation.held_out import EvalResult, Evaluation
 from minimax_lib.evaluation.report import caption
-from minimax_lib.evaluation.tables import task_scores, task_table
+from minimax_lib.evaluation.tables import pooled, task_scores, task_table
 from minimax_lib.pictures import films
 from minimax_lib.pictures.population import population
 from minimax_lib.playing import crowds
@@ -164,6 +165,38 @@ def test_text_shows_what_stands_where():
     assert scene.view[7][7].plain == "@ "
     assert sum(cell.plain == "p " for line in scene.whole for cell in line) == 2
     assert scene.task == "player 2, task TickGE_3 0%, health 100, food 100, water 100; 3 alive"
+
+
+def test_results_by_task_are_those_of_the_lives():
+    agent = still_agent(CROWD).agent
+    params = agent.init(KEY, None).params
+    runner = Evaluation(tasks=("TrainingDistribution",), n_episodes=3).build(CROWD, agent)
+    levels = runner._levels(KEY)
+    result = jax.device_get(jax.jit(lambda: runner.play(KEY, params, levels))())
+    scores = task_scores(runner.names, [0], jax.tree.map(lambda x: x[None], result))
+    tasks = np.asarray(levels)[:, 1:]
+    lives = np.stack([lives_of(level) for level in np.asarray(levels)])
+    assert scores.of_agents.tasks == tuple(f"TrainingDistribution/{task}" for task in range(N_TASKS))
+    for task in range(N_TASKS):
+        found = {name: x[0, task] for name, x in scores.of_agents.measures.items()}
+        mean = lives[tasks == task].mean()
+        assert found["lives"] == (tasks == task).sum()
+        assert found["solved_rate"] == found["progress"] == (task % 2 == 0)
+        assert found["length"] == found["facts/lifetime"] == pytest.approx(mean)
+        assert found["return"] == pytest.approx(task * mean)
+    assert scores["progress"][0, 0] == pytest.approx((tasks % 2 == 0).mean())
+    assert scores["lives"][0, 0] == tasks.size
+    # Even tasks are solved by all, odd ones by nobody: two kinds share 100 points.
+    kinds = {task: CROWD.task_kind(int(task.split("/")[1])) for task in scores.of_agents.tasks}
+    assert {kind: x.tolist() for kind, x in points(kinds, scores.of_agents).items()} == {"even": [50.0], "odd": [0.0]}
+    shown = [list(column.cells) for column in kinds_table(kinds, scores.of_agents).columns]
+    assert shown[0] == ["even", "odd", "all"]
+    assert shown[-1] == ["50.0", "0.0", "50.0"]
+    assert len(list(scores.rows())) == 1 + N_TASKS
+    both = pooled(
+        [scores, dataclasses.replace(scores, seeds=(1,), of_agents=scores.of_agents.on(scores.of_agents.tasks[1:]))]
+    )
+    assert both.of_agents.tasks == scores.of_agents.tasks[1:]
 
 
 def test_nobody_walks_alone_among_many():

@@ -52,6 +52,12 @@ class Crowd(MultiAgentEnvironment):
     def with_tasks(self, level, tasks):
         return level.at[1:].set(tasks)
 
+    def tasks_of(self, level):
+        return level[1:]
+
+    def task_kind(self, number):
+        return "even" if number % 2 == 0 else "odd"
+
     def reset(self, key, level):
         state = CrowdState(level=level, time=jnp.zeros((), jnp.int32))
         alive = jnp.ones(self.n_agents, bool)

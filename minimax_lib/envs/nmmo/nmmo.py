@@ -90,7 +90,8 @@ class NMMO(MultiAgentEnvironment):
     """The least base-10 logarithm of a map's sharpness, which is random up to 0. Small values give clear borders."""
     task_set: str = "survive"
     """The list of tasks: survive (until the horizon), stages (fifty, of Sullivan et al. 2025), train (1,293),
-    sample_eval (24) or competition (63, all of NeurIPS 2023), one that you registered, or a YAML file."""
+    sample_eval (24) or competition (63, all of NeurIPS 2023), train_part and test_part (four fifths of train, and what
+    they leave out), one that you registered, or a YAML file."""
     death_reward: float = -1.0
     """Reward of the tick in which an agent dies, in place of its task's progress."""
     health_reward: float = 0.0
@@ -234,9 +235,17 @@ class NMMO(MultiAgentEnvironment):
         """See `Environment.with_tasks`."""
         return level.replace(tasks=tasks)
 
+    def tasks_of(self, level: Level) -> jax.Array:
+        """See `Environment.tasks_of`."""
+        return level.tasks
+
     def task_name(self, number: int) -> str:
         """What a task is called in files."""
         return self.tasks.name(number)
+
+    def task_kind(self, number: int) -> str:
+        """See `Environment.task_kind`."""
+        return self.tasks.specs[number].sort
 
     def reset(self, key: jax.Array, level: Level) -> tuple[EnvState, AgentTimeStep]:
         """The start of a world on `level`: everybody on the edge, and the first NPCs."""
