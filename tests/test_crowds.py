@@ -14,6 +14,7 @@ from test_many_agents import CROWD, N_TASKS, G, lives_of
 from test_nmmo_family import Bare
 from tiny_run import save_tiny_run
 
+import minimax_lib
 from minimax_lib import load_run
 from minimax_lib.commands import play as play_command
 from minimax_lib.commands.play import screen, walked, watched
@@ -28,6 +29,7 @@ from minimax_lib.evaluation.tables import pooled, task_scores, task_table
 from minimax_lib.pictures import films
 from minimax_lib.pictures.population import population
 from minimax_lib.playing import crowds
+from minimax_lib.store.parameters import about_params, save_params
 from minimax_lib.testing.envs import check_multi_agent
 from tests.still_agent import still_agent
 
@@ -243,6 +245,22 @@ def test_a_run_is_loaded_played_watched_drawn_and_evaluated(tmp_path, capsys, mo
         state, _ = step(key, state, jax.tree.map(lambda x, time=time: jnp.asarray(x[time]), world.actions))
         same = jax.tree.map(lambda x, y, t=time: np.array_equal(x, y[t + 1]), slim(state), world.following(0).states)
         assert jax.tree.all(same)
+
+    # So does the file, whose world is the same in all that it has.
+    path = minimax_lib.save_replay(world, tmp_path / "game.npz")
+    replayed = minimax_lib.load_replay(path)
+    assert repr(replayed) == repr(world)
+    assert replayed.env == world.env
+    for one, other in zip(*(jax.tree.leaves(vars(each) | {"env": ()}) for each in (world, replayed)), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert len(films.film([replayed])) == replayed.length + 1
+    with pytest.raises(ValueError, match=r"game.npz exists: no file is overwritten"):
+        minimax_lib.save_replay(world, path)
+    params = minimax_lib.load_params(path)
+    params["actions"]["move"] = params["actions"]["move"][:-1]
+    save_params(tmp_path / "short.npz", params, about_params(path))
+    with pytest.raises(ValueError, match=r"short.npz is no replay: its level, its key and its"):
+        minimax_lib.load_replay(tmp_path / "short.npz")
 
     tasks = loaded.play_tasks(["HeldOutMaps", "ValidationMaps"])
     assert list(tasks) == ["HeldOutMaps", "ValidationMaps"]

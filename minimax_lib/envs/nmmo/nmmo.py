@@ -97,6 +97,9 @@ class NMMO(MultiAgentEnvironment):
     health_reward: float = 0.0
     """Added to the reward of a tick: so much times the change of health, as a share of full health. A help for
     training, after the best entry of the NeurIPS 2023 competition."""
+    food_reward: float = 0.0
+    """Added likewise for the changes of food and of water. So a meal is paid at once, by how hungry its eater was, and
+    nothing is gained in a round: what hunger takes back is as much."""
     spawn_immunity: int = 20
     """Age in ticks from which players can be attacked by players."""
     starvation: int = 10
@@ -278,8 +281,7 @@ class NMMO(MultiAgentEnvironment):
 
     def step(self, key: jax.Array, state: EnvState, action: Mapping[str, jax.Array]) -> tuple[EnvState, AgentTimeStep]:
         """The world after a tick in which every agent does its `action` (i32[P] each)."""
-        playing, health = state.players.alive, state.players.health
-        before = state.players
+        playing, before = state.players.alive, state.players
         state, happened = advance(key, state, orders_of(state, action, self.rules), self.rules)
         state = remembered(state, self.tasks, happened)
         if self.keep_log:
@@ -289,9 +291,12 @@ class NMMO(MultiAgentEnvironment):
         value = values(self.tasks, numbers, view, members_of(self.tasks, numbers), parts)
         pay = {name: jnp.asarray(x)[numbers] for name, x in self.tasks.pay.items()} if self.tasks.pay else None
         score, reward = scored(state.score, value, playing, pay)
+        # The fields of dead players do not change.
         if self.health_reward:
-            # The fields of dead players do not change.
-            reward = reward + self.health_reward / FULL * (state.players.health - health)
+            reward += self.health_reward / FULL * (state.players.health - before.health)
+        if self.food_reward:
+            food, water = (getattr(state.players, x) - getattr(before, x) for x in ("food", "water"))
+            reward += self.food_reward / FULL * (food + water)
         state = self._looked_round(state.replace(score=score))
         alive = state.players.alive
         died = playing & ~alive
