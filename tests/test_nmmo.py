@@ -36,7 +36,6 @@ NPCS = NMMO(
     stop_below=8,
     resilient=0.3,
     health_reward=0.5,
-    food_reward=0.25,
 )
 
 
@@ -150,17 +149,16 @@ def test_no_law_is_broken_in_random_play():
         assert 0 < first.players.resilient.sum() < NPCS.n_agents
 
 
-def test_what_is_paid_beside_the_task_is_what_a_body_gains():
+def test_what_is_paid_beside_the_task_is_the_change_of_health():
     _, _, _, (states, steps) = game(0)
     players, ts = jax.tree.map(np.asarray, (states.players, steps))
-    body = {name: np.diff(getattr(players, name), axis=0) / 100 for name in ("health", "food", "water")}
     task = 1 / N_TICKS  # until the horizon, in every tick
-    wanted = task + 0.5 * body["health"] + 0.25 * (body["food"] + body["water"])
+    wanted = task + 0.5 * np.diff(players.health, axis=0) / 100
     lives = ts.playing[1:] & ~ts.terminated[1:]
     np.testing.assert_allclose(ts.reward[1:][lives], wanted[lives], atol=1e-6)
     assert (ts.reward[ts.terminated] == NPCS.death_reward).all()
     assert (ts.reward[~ts.playing] == 0).all()
-    assert (wanted[lives] > 0.25).any()  # somebody drank or ate
+    assert (wanted[lives] > 0.04).any()  # somebody has recovered
 
 
 @pytest.mark.deep

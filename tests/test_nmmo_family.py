@@ -83,7 +83,7 @@ def test_episode_e_is_on_map_e_whatever_the_key():
 
 
 def test_held_out_worlds_go_on_to_the_end():
-    training = NMMO(preset="mini", stop_below=6, horizon_jitter=0.5, resilient=0.2, health_reward=1.0, food_reward=0.5)
+    training = NMMO(preset="mini", stop_below=6, horizon_jitter=0.5, resilient=0.2, health_reward=1.0)
     env = make_held_out(training, ["benchmark"]).env
     assert env == NMMO(preset="mini")
     assert FAMILY.groups["all"] == (HELD_OUT, VALIDATION, "TrainingDistribution")

@@ -97,9 +97,6 @@ class NMMO(MultiAgentEnvironment):
     health_reward: float = 0.0
     """Added to the reward of a tick: so much times the change of health, as a share of full health. A help for
     training, after the best entry of the NeurIPS 2023 competition."""
-    food_reward: float = 0.0
-    """Added likewise for the changes of food and of water. So a meal is paid at once, by how hungry its eater was, and
-    nothing is gained in a round: what hunger takes back is as much."""
     spawn_immunity: int = 20
     """Age in ticks from which players can be attacked by players."""
     starvation: int = 10
@@ -294,9 +291,6 @@ class NMMO(MultiAgentEnvironment):
         # The fields of dead players do not change.
         if self.health_reward:
             reward += self.health_reward / FULL * (state.players.health - before.health)
-        if self.food_reward:
-            food, water = (getattr(state.players, x) - getattr(before, x) for x in ("food", "water"))
-            reward += self.food_reward / FULL * (food + water)
         state = self._looked_round(state.replace(score=score))
         alive = state.players.alive
         died = playing & ~alive

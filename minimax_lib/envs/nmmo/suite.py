@@ -20,7 +20,6 @@ SEEDS = {HELD_OUT: 20230715, VALIDATION: 20230716, COMPETITION: 20230717, SAMPLE
 # Worlds of lists of tasks. Those of the competition are as large as its own; the others are as in training.
 LISTS = (COMPETITION, SAMPLE_EVAL, TEST_PART)
 LARGE = (COMPETITION, SAMPLE_EVAL)
-UNPAID = {"health_reward": 0.0, "food_reward": 0.0}  # helps of training
 GROUPS = {
     "validation": (VALIDATION,),
     "benchmark": (HELD_OUT,),
@@ -50,7 +49,7 @@ class NMMOSuite(NamedTasks):
         if lists and len(self.names) > 1:
             other = next(name for name in self.names if name != lists[0])
             raise ValueError(f"{lists[0]} and {other} are played in different worlds: evaluate one after the other")
-        whole = dataclasses.replace(self.env, stop_below=0, horizon_jitter=0.0, resilient=0.0, **UNPAID)
+        whole = dataclasses.replace(self.env, stop_below=0, horizon_jitter=0.0, resilient=0.0, health_reward=0.0)
         object.__setattr__(self, "env", _world_of(whole, lists[0]) if lists else whole)
 
     def sample(self, key: jax.Array, n_episodes: int) -> Level:
