@@ -139,7 +139,8 @@ def test_the_columns_of_eval_csv_are_those_of_the_page(tmp_path):
 
 
 def test_the_columns_of_an_evaluation_are_those_of_the_page():
-    tasks = task_scores(("Up", "Down"), (0,), result((1, 2, 3)))
+    sums = dict.fromkeys(("solved_rate", "return", "length", "progress", "facts/upright", "lives"), np.ones((1, 2, 4)))
+    tasks = task_scores(("Up", "Down"), (0,), result((1, 2, 3)).replace(of_agents=sums))
     levels = level_scores((1.0, 0.1), (0,), RobustResult(np.zeros((1, 50)), np.zeros((1, 50))))
     columns: dict[str, None] = {}
     for scores, robust in ((tasks, False), (levels, True)):

@@ -24,6 +24,7 @@ GROUPS = {
     "validation": (VALIDATION,),
     "benchmark": (HELD_OUT,),
     "all": (HELD_OUT, VALIDATION, "TrainingDistribution"),
+    **{name: (name,) for name in LISTS},
 }
 
 
