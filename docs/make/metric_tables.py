@@ -200,8 +200,8 @@ EVALUATIONS = MetricTable(
 
 RESULTS = MetricTable(
     "evaluations/*.csv, of evaluate.py",
-    "A row for each seed and held-out task. With `--robust`, a row for each seed and share of the levels. Where agents of\n"
-    "one world have different tasks, also a row for each of these, called `held-out task/task`.",
+    "A row for each seed and held-out task. With `--robust`, a row for each seed and share of the levels. Where\n"
+    "agents of one world have different tasks, also a row for each of these, called `held-out task/task`.",
     {
         "seed": "seed of the run",
         "task": "held-out task; with `--robust` the share of the levels, as in `worst 1%`",

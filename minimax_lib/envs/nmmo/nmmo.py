@@ -23,8 +23,9 @@ from minimax_lib.envs.nmmo.market import shelf
 from minimax_lib.envs.nmmo.masks import target_mask
 from minimax_lib.envs.nmmo.moment import Moment, as_moment, moment_of
 from minimax_lib.envs.nmmo.neighbours import neighbours
+from minimax_lib.envs.nmmo.predicates import TILE_ROW
 from minimax_lib.envs.nmmo.presets import PRESETS, Preset
-from minimax_lib.envs.nmmo.resources import Resources, placed
+from minimax_lib.envs.nmmo.resources import PATCH, Resources, placed, with_patches
 from minimax_lib.envs.nmmo.spawning import CANDIDATES, N_BITS
 from minimax_lib.envs.nmmo.square import Square, spawn_places
 from minimax_lib.envs.nmmo.state import (
@@ -216,7 +217,7 @@ class NMMO(MultiAgentEnvironment):
         counts = Resources(self.clusters, self.single_resources, (self.centre // 6) ** 2)
         terrain = sample_terrain(k_terrain, self.square, sharpness)
         return Level(
-            terrain=placed(k_place, self.square, terrain, counts),
+            terrain=with_patches(placed(k_place, self.square, terrain, counts), places_of(self.tasks.seizes)),
             spawn=spawn_places(k_spawn, self.square, self.n_players),
             tasks=self._drawn(k_tasks),
             sharpness=sharpness,
@@ -373,8 +374,17 @@ def _of_living(alive: jax.Array, seen: jax.Array) -> jax.Array:
     return jnp.where(alive.reshape(-1, *(1,) * (seen.ndim - 1)), seen, jnp.zeros((), seen.dtype))
 
 
+def places_of(tiles: np.ndarray) -> np.ndarray:
+    """i32[Z, 2], row and column of tiles that are one number each (i32[Z])."""
+    return np.stack([tiles // TILE_ROW, tiles % TILE_ROW], axis=1)
+
+
 def _check_tasks(tasks: TaskList, env: NMMO) -> None:
-    """ValueError in one line where a task means a player that there is not."""
+    """ValueError in one line where a task means a player or a tile that there is not."""
+    low, high = env.square.border + PATCH, env.square.border + env.centre - PATCH
+    for row, column in places_of(tasks.seizes).tolist():
+        if not (low <= row <= high and low <= column <= high):
+            raise ValueError(f"a task seizes row {row}, column {column}: both must be between {low} and {high}")
     for number, leaves in enumerate(tasks.leaves):
         named = [tasks.specs[number].subject or 1]
         for leaf in leaves:
