@@ -251,7 +251,7 @@ def seize(row: int, column: int) -> TaskSpec:
 
 def test_the_lists():
     sizes = {"survive": 1, "stages": 50, "train": 1293, "sample_eval": 24, "competition": 63}
-    sizes |= {"train_part": 1058, "test_part": 235}
+    sizes |= {"train_part": 1058, "test_part": 235} | {f"stage_{k}": 10 for k in range(1, 6)}
     for name, n in sizes.items():
         tasks = task_list(name, 1024, 80)
         assert len(tasks) == n
@@ -259,6 +259,8 @@ def test_the_lists():
         assert tasks.features.shape == (n, 24)
         assert ((tasks.features >= 0) & (tasks.features <= 1)).all()
         np.testing.assert_allclose(tasks.weights.sum(), 1, rtol=1e-5)
+    stages = [task_list("stages", 1024, 80).name(k) for k in range(50)]
+    assert [task_list(f"stage_{k}", 1024, 80).name(n) for k in range(1, 6) for n in range(10)] == stages
     train = task_list("train", 1024, 80)
     shares = {}
     for spec, weight in zip(train.specs, train.weights, strict=True):

@@ -24,14 +24,14 @@ Memory = Literal["none", "lstm"]
 SIZES: dict[str, Sizes] = {
     "tiny": Sizes(
         embedding=4,
-        filters=((16, 3, 3),),
-        tiles=64,
+        filters=((16, 3, 1), (16, 3, 2)),
+        tiles=128,
         planes=False,
         entity=16,
         own=32,
         task=16,
         item=16,
-        trunk=64,
+        trunk=128,
     ),
     "small": Sizes(
         embedding=8, filters=((16, 5, 2),), tiles=128, planes=True, entity=64, own=64, task=32, item=32, trunk=128

@@ -90,9 +90,9 @@ class NMMO(MultiAgentEnvironment):
     sharpness_low: float = BY_PRESET
     """The least base-10 logarithm of a map's sharpness, which is random up to 0. Small values give clear borders."""
     task_set: str = "survive"
-    """The list of tasks: survive (until the horizon), stages (fifty, of Sullivan et al. 2025), train (1,293),
-    sample_eval (24) or competition (63, all of NeurIPS 2023), train_part and test_part (four fifths of train, and what
-    they leave out), one that you registered, or a YAML file."""
+    """The list of tasks: survive (until the horizon), stages (fifty, of Sullivan et al. 2025) or one of the five,
+    stage_1 to stage_5, train (1,293), sample_eval (24) or competition (63, all of NeurIPS 2023), train_part and
+    test_part (four fifths of train, and what they leave out), one that you registered, or a YAML file."""
     death_reward: float = -1.0
     """Reward of the tick in which an agent dies, in place of its task's progress."""
     health_reward: float = 0.0

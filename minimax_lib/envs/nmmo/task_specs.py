@@ -134,6 +134,12 @@ def _stages(horizon: int, middle: int) -> list[TaskSpec]:
     return found
 
 
+def _stage(stage: int, horizon: int, middle: int) -> list[TaskSpec]:
+    """The ten tasks of a stage, which is counted from 1."""
+    n = len(STAGE_FAMILIES)
+    return _stages(horizon, middle)[n * (stage - 1) : n * stage]
+
+
 def _ticks(n: int) -> Goal:
     return predicate("TickGE", num_tick=n)
 
@@ -202,7 +208,7 @@ LISTS = {
     "competition": _competition,
     "train_part": lambda horizon, middle: _split(False, middle),
     "test_part": lambda horizon, middle: _split(True, middle),
-}
+} | {f"stage_{stage}": functools.partial(_stage, stage) for stage in range(1, len(STAGE_FACTORS) + 1)}
 
 
 @functools.cache
