@@ -24,6 +24,7 @@ from minimax_lib.pictures.films import save_film
 from minimax_lib.pictures.html import write_page
 from minimax_lib.pictures.output import RECORD, FigureFolder
 from minimax_lib.pictures.style import Picture
+from minimax_lib.portable.statistics import TaskStatistics
 from minimax_lib.store import archive
 from minimax_lib.store.evaluations import write_new
 from minimax_lib.store.files import append_durably, copy_aside, write_atomically
@@ -31,6 +32,7 @@ from minimax_lib.store.folder import RunFolder
 from minimax_lib.store.origin import Origin, record
 from minimax_lib.store.parameters import save_params
 from minimax_lib.store.tables import CsvWriter
+from minimax_lib.tasks.spaces import Discrete
 
 LONG = "x" * 2000
 PARAMS = {"w": np.zeros(100, np.float32)}
@@ -96,6 +98,7 @@ WRITERS: dict[str, Callable[[Path], Any]] = {
     "settings.yaml": lambda folder: save_yaml(Config(), folder / "settings.yaml"),
     "metrics.csv": lambda folder: CsvWriter(folder / "metrics.csv", "update", -1).write([{"update": 1, "x": LONG}]),
     "origin.jsonl": lambda folder: record(folder / "origin.jsonl", Origin(0, LONG, "", "", "")),
+    "statistics.csv": lambda folder: TaskStatistics(Discrete.of([LONG]), lambda: None).save(folder / "statistics.csv"),
     "scores.csv": lambda folder: write_new(folder, "scores", LONG),
     "curve.png": lambda folder: FigureFolder(folder).write("curve", {"png": LONG.encode()}),
     RECORD: lambda folder: FigureFolder(folder).write("a", dict.fromkeys(map(str, range(9)), b"1")),

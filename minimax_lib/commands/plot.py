@@ -14,7 +14,7 @@ from minimax_lib.pictures.relative import relative_curve
 from minimax_lib.pictures.replay import replay_by_difficulty
 from minimax_lib.pictures.runs import Group, find_groups
 from minimax_lib.pictures.style import NotDrawn, Picture
-from minimax_lib.pictures.task_logs import is_log, task_picture
+from minimax_lib.pictures.task_logs import host_picture, is_log
 from minimax_lib.registry import unknown_name
 
 DEFAULT_METRICS = ("return", "solved_rate", "held_out/solved_rate")
@@ -40,7 +40,7 @@ def prepared(words: Sequence[str]) -> Prepared:
     runs = [path for path in settings.run if path not in logs]
     groups = find_groups(without_sweeps(runs), settings.patterns, settings.by) if runs or settings.patterns else []
     check_names(settings, groups)
-    wanted = [(f"tasks of {path}", partial(task_picture, path)) for path in logs] if "tasks" in settings.figures else []
+    wanted = [(f"tasks of {path}", partial(host_picture, path)) for path in logs] if "tasks" in settings.figures else []
     return settings, groups, list(drawable([*wanted, *(requests(settings, groups) if groups else ())]))
 
 

@@ -1,6 +1,6 @@
 """What a curriculum did in somebody's own training: the weights of tasks over time, and how well they were solved.
 
-The table is that of `Host(core, log="tasks.csv")`.
+The tables are that of `Host(core, log="tasks.csv")`, and that of `host.statistics.save("statistics.csv")`.
 """
 
 from collections.abc import Sequence
@@ -18,6 +18,9 @@ from minimax_lib.store.tables import parsed, read_table
 
 COLUMNS = ("drawn", "steps", "number", "task", "weight", "attempts", "solved_rate", "return")  # of `portable.log`
 KEYS = ("drawn", "number", "attempts")
+# Of `portable.statistics`. A panel has a mean, and where there is one, a deviation.
+OF_STATISTICS = {"share": "share of draws", "attempts": "attempts", "solved_rate": "solved rate"}
+WITH_DEVIATIONS = {"return": "return", "length": "steps of an attempt"}
 PANELS = {"weight": "weight", "solved_rate": "solved rate", "return": "return"}
 MOST_NAMED = 12  # tasks whose names fit beside a panel
 LONGEST_NAME = 14  # characters
@@ -25,12 +28,61 @@ MOST_TIMES = 200  # columns of a panel
 
 
 def is_log(path: str | Path) -> bool:
-    """Whether this is the table of a host, by its ending and header."""
+    """Whether this is a table of a host, by its ending and header."""
+    return _has(path, COLUMNS) or is_statistics(path)
+
+
+def is_statistics(path: str | Path) -> bool:
+    """Whether this is the table of a host's statistics."""
+    deviations = [f"{name}_{kind}" for name in WITH_DEVIATIONS for kind in ("mean", "deviation")]
+    return _has(path, ("number", "task", *OF_STATISTICS, *deviations))
+
+
+def _has(path: str | Path, columns: Sequence[str]) -> bool:
     path = Path(path)
     try:
-        return path.suffix == ".csv" and path.is_file() and set(COLUMNS) <= set(parsed(path).columns)
+        return path.suffix == ".csv" and path.is_file() and set(columns) <= set(parsed(path).columns)
     except (UnreadableFile, OSError):
         return False
+
+
+def host_picture(path: str | Path) -> Picture:
+    """The figure of a table of a host. NotDrawn in one line where no attempt has ended."""
+    return statistics_picture(path) if is_statistics(path) else task_picture(path)
+
+
+def statistics_picture(path: str | Path) -> Picture:
+    """A panel for each number, over the tasks: with few tasks by name, and with deviations as lines."""
+    _, table = read_table(Path(path), ("number", "attempts"))
+    of = {name: numbers([row[name] for row in table]) for name in (table[0] if table else ()) if name != "task"}
+    if not table or not of["attempts"].any():
+        raise NotDrawn(f"{path} has no attempt yet")
+    names = OF_STATISTICS | {f"{name}_mean": label for name, label in WITH_DEVIATIONS.items()}
+    panels = {name: label for name, label in names.items() if np.isfinite(of[name]).any()}
+
+    def draw() -> Any:
+        drawn, axes = style.figure(0.8 * style.PANEL * len(panels) + 0.3, len(panels), sharex=True)
+        for (panel,), (name, label) in zip(axes, panels.items(), strict=True):
+            panel.plot(
+                of["number"], of[name], ".", color=style.colour(0), markersize=4, rasterized=len(table) > MOST_TIMES
+            )
+            deviation = of.get(name.replace("_mean", "_deviation"))
+            if name.endswith("_mean") and deviation is not None and len(table) <= MOST_TIMES:
+                ends = of[name] - deviation, of[name] + deviation
+                panel.vlines(of["number"], *ends, color=style.colour(0), linewidth=0.8)
+            panel.set(ylabel=label)
+            if name in ("share", "attempts", "length_mean"):
+                panel.set_ylim(bottom=0)
+            elif name == "solved_rate":
+                panel.set_ylim(-0.05, 1.05)
+        axes[-1][0].set_xlabel("task")
+        if len(table) <= MOST_NAMED:
+            axes[-1][0].set_xticks(of["number"], [row["task"][:LONGEST_NAME] for row in table], rotation=45, ha="right")
+        return drawn
+
+    rows = [{"number": int(row["number"]), "task": row["task"]} for row in table]
+    rows = [row | {name: float(of[name][i]) for name in of if name != "number"} for i, row in enumerate(rows)]
+    return Picture(f"statistics-{file_name(Path(path).stem)}", rows, draw, ["lines: one standard deviation"])
 
 
 def task_picture(path: str | Path) -> Picture:

@@ -5,30 +5,36 @@ tasks = host.draw(n)                             what to play next
 host.report(tasks, progress, returns, length)    what became of it
 """
 
+import contextlib
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from minimax_lib.portable import host_programs as programs
 from minimax_lib.portable.attempts import AttemptLedger
-from minimax_lib.portable.encodings import as_arrays, blank, copied, joined, n_rows, rows_of, write
+from minimax_lib.portable.encodings import as_arrays, n_rows, rows_of
 from minimax_lib.portable.evaluation import EvaluationHost
 from minimax_lib.portable.forks import refuse_copies
 from minimax_lib.portable.host_programs import ReadsMetrics
-from minimax_lib.portable.host_state import Saved, flat, sealed, settings
+from minimax_lib.portable.host_state import Saved, flat, sealed, settings, tasks_in
 from minimax_lib.portable.log import TaskLog, log_of
+from minimax_lib.portable.long_lists import at_work
+from minimax_lib.portable.longer_lists import grown, shortened
 from minimax_lib.portable.numbers import MOST, checked, checked_logits, checked_scores, checked_tasks
+from minimax_lib.portable.prompts import as_groups
+from minimax_lib.portable.running import CompiledCore, RunningCore
 from minimax_lib.portable.scoring import PlayedSteps, Scoring
+from minimax_lib.portable.statistics import TaskStatistics, blank_statistics
 from minimax_lib.registry import unknown_name
-from minimax_lib.tasks.core import Settles, episodes_needed
-from minimax_lib.tasks.manual import Manual
+from minimax_lib.tasks.core import episodes_needed
+from minimax_lib.tasks.long_list import LongList
 from minimax_lib.tasks.spaces import TaskSpace
 
 SCORING = Scoring()
+EVALUATION_STEPS = "evaluation_steps"
 PATIENCE = 1000  # draws, after which a warning says what the core has never been told
 ROLLOUT = 128  # steps of one that is made of single steps with values
 
@@ -61,28 +67,15 @@ class Host:
         refuse_copies()
         core = programs.core_for(core, space)
         self.core, self.seed, self.scoring = core, seed, scoring
-        self.reads = programs.reads_of(core)
-        self.space = programs.fitting_space(core, space, self.reads.encoding)
-        if together and isinstance(core, Manual):
-            raise ValueError("together is True: a queue (Manual) gives one task after another")
-        # If no attempt that begins changes the state, no draw depends on those before it.
-        self._together = together or not self.reads.starts
-        # A block of draws is soon out of date, or each draw in it takes its time.
-        self._unsettled = self.reads.results and not isinstance(core, Settles)
-        self._draw_ahead = (16 if self._unsettled or self.reads.starts else 256) if draw_ahead is None else draw_ahead
-        for name, value in (("draw_ahead", self._draw_ahead), ("flush", flush)):
-            if value < 1:
-                raise ValueError(f"{name} is {value}: it must be at least 1")
-        with jax.default_device(self.device):
-            k_init, k_draws = jax.random.split(jax.random.key(seed))
-        self._key = jax.device_put(k_draws, self.device)
-        self._state = programs.begin(core, jax.device_put(k_init, self.device))
-        self._quiet: int | None = None  # results that may wait without changing a draw, where it is known
-        self._waiting, self._n_waiting = programs.blank_waiting(self.reads, flush), 0
-        self.n_drawn = self._n_used = 0
-        self._forget_block()
+        self.space = programs.fitting_space(core, space, programs.reads_of(core).encoding)
+        self._running: RunningCore = (
+            at_work(core, seed, flush)
+            if isinstance(core, LongList)
+            else CompiledCore(core, seed, draw_ahead, flush, together)
+        )
         self.attempts: AttemptLedger | None = None  # of the rows that `report_rollout` and `report_steps` tell of
-        self.n_told = dict.fromkeys(("results", "scores", "rates", "metrics"), 0)
+        self.n_told = dict.fromkeys(("results", "scores", "rates", "metrics", EVALUATION_STEPS), 0)
+        self.statistics = None if self.space.n is None else TaskStatistics(self.space, self._running.weights)
         self._patient = True
         self.log = log_of(log, self, self.space)
 
@@ -90,6 +83,16 @@ class Host:
     def device(self) -> Any:
         """The device that computes all of this."""
         return programs.cpu()
+
+    @property
+    def reads(self) -> programs.Reads:
+        """What the curriculum reads."""
+        return self._running.reads
+
+    @property
+    def n_drawn(self) -> int:
+        """Tasks drawn so far."""
+        return self._running.n_drawn
 
     @property
     def encoding(self) -> Any:
@@ -108,18 +111,7 @@ class Host:
             self._patient = False  # what has arrived by now cannot be missing later
             if missing := self.missing():
                 warnings.warn(missing, stacklevel=2)
-        if isinstance(self.core, Manual):  # in the compiled loop, an empty queue repeats its last task
-            programs.check_queue(n, int(self._now().count))
-        if self._n_waiting > self._n_quiet():
-            self._flush()
-        parts = [blank(self.encoding, 0)]
-        while n:
-            if self._n_used == n_rows(self._block):
-                self._draw_block(n)
-            taken = min(n, n_rows(self._block) - self._n_used)
-            parts.append(rows_of(self._block, slice(self._n_used, self._n_used + taken)))
-            self._n_used, self.n_drawn, n = self._n_used + taken, self.n_drawn + taken, n - taken
-        return joined(parts)
+        return self._running.draw(n)
 
     def decode(self, tasks: Any) -> list[Any]:
         """The tasks that an environment takes, of encodings [n, ...]."""
@@ -163,15 +155,37 @@ class Host:
                 raise ValueError(f"{type(self.core).__name__} reads the {name} of attempts: give report `{name}`")
         score = None if score is None else checked_scores("score", score, m)
         self.n_told["results"] += m[0]
+        self.n_told["scores"] += 0 if score is None else m[0]
+        if self.statistics is not None:
+            self.statistics.add(task, given)
         if self.log is not None:
             self.log.add(task, given, self.n_drawn, self.weights)
-        self._tell(task, given, score)
+        self._running.tell(task, given, score)
 
     def report_scores(self, task: Any, score: Any) -> None:
         """Numbers [M] of the trainer, whatever they are, as the scores of these tasks, in this order."""
         nothing = dict.fromkeys(("valid", "progress", "returns", "length", "episode", "episode_return"), 0)
         task = self._checked(task)
-        self._tell(task, nothing, checked("score", score, (n_rows(task),)))
+        score = checked("score", score, (n_rows(task),))
+        self.n_told["scores"] += n_rows(task)
+        self._running.tell(task, nothing, np.broadcast_to(score, (n_rows(task),)))
+
+    def record_group(self, task: Any, rewards: Any) -> None:
+        """The answers to each of these tasks [M] were graded: `rewards` [M, G], from 0 to 1, where 1 is right.
+
+        A group is told as an episode of G attempts. Its score is the variance of its rewards.
+        """
+        task, rewards = as_groups(self._checked(task), rewards)
+        (m, g), last = rewards.shape, np.arange(rewards.shape[1]) == rewards.shape[1] - 1
+        self.report(
+            np.repeat(task, g),
+            progress=rewards.ravel(),
+            returns=rewards.ravel(),
+            length=1,
+            episode=np.tile(last, m),
+            episode_return=np.repeat(rewards.sum(axis=1), g),
+            score=np.where(last, rewards.var(axis=1)[:, None], np.nan).ravel() if self.reads_scores else None,
+        )
 
     def report_rollout(
         self, task: Any, reward: Any, value: Any, done: Any, last_value: Any, counts: Any = None, logits: Any = None
@@ -240,7 +254,7 @@ class Host:
                 raise unknown_name(f"metric of {type(core).__name__}", name, core.reads_metrics)
         given = {name: checked(name, number, ())[()] for name, number in numbers.items()}
         self.n_told["metrics"] += 1
-        self.change(lambda state: programs.measured(core, state, given))
+        self._running.measured(given)
 
     def evaluated(self, rates: Any, known: Any = None) -> None:
         """An evaluation of the student has given these rates of success [N]. `known`: which tasks were tried; all."""
@@ -254,21 +268,48 @@ class Host:
             raise ValueError("a rate is out of range: rates of success are between 0 and 1")
         self.n_told["rates"] += 1
         rates = np.where(known, rates, np.float32(0))
-        self.change(lambda state: programs.evaluated(self.core, state, rates, known))
+        self._running.evaluated(rates, known)
 
     def change(self, function: Callable[[Any], Any]) -> None:
         """Puts `function(state)` in the place of the core's state: for what a core offers beside the calls above."""
-        self._flush()
-        self._state, self._quiet = jax.device_put(function(self._state), self.device), None
+        self._running.change(function)
+
+    def grow(self, space: TaskSpace, core: Any = None) -> None:
+        """Goes on with the tasks of a longer list. The new ones have not been seen, and all else stays as it is.
+
+        The list begins with the tasks that there are. `core`, by default the same for more tasks, is needed where a
+        curriculum has settings of each task. Adaptors keep this host; their environments must know the longer list.
+        ValueError if anything does not fit, and then nothing has changed.
+        """
+        core = grown(self.core, core, self.space, space)
+        self._running.grow(core)
+        self.core, self.space = core, space
+        for record in (self.statistics, self.log):
+            if record is not None:
+                record.grow(space)
+
+    def retire(self, tasks: Any) -> None:
+        """These tasks are not drawn any more. Attempts on them that are under way may still be reported.
+
+        The others are drawn as often, in proportion, as the curriculum would draw them. ValueError if none would stay.
+        """
+        if self.space.n is None:
+            raise ValueError(f"the tasks of {type(self.space).__name__} cannot be listed: none can be retired")
+        self._running.retire(self._checked(tasks))
+
+    def trains(self, task: Any) -> np.ndarray | None:
+        """bool[...], whether to learn from attempts on these tasks, by what has been told so far. None: from all."""
+        found = self._running.trains()
+        return None if found is None else found[np.asarray(task)]
 
     def weights(self) -> np.ndarray | None:
         """f32[N], the tasks' shares as they are now; none where the core has no list of them."""
-        found = programs.weights(self.core, self._now())
-        return None if found is None else np.asarray(found)
+        return self._running.weights()
 
     def metrics(self) -> dict[str, float]:
         """The core's metrics, for the trainer's log."""
-        return {name: float(x) for name, x in programs.report(self.core, self._now()).items()}
+        steps = self.n_told[EVALUATION_STEPS]
+        return self._running.metrics() | ({"evaluation/env_steps": float(steps)} if steps else {})
 
     def missing(self) -> str | None:
         """In one line, what the core reads and was never told; None if there is nothing."""
@@ -290,108 +331,52 @@ class Host:
         """
         if self.log is not None:
             self.log.write()
-        counts = {"drawn": np.array(self.n_drawn), "waiting": np.array(self._n_waiting)}
-        arrays = flat("core", self._begun()) | flat("waiting", self._waiting) | flat("n", counts)
-        return sealed(self._settings(), arrays | flat("told", self.n_told))
+        told = {
+            name: n for name, n in self.n_told.items() if name != EVALUATION_STEPS or n
+        }  # earlier versions have none
+        arrays = self._running.arrays() | flat("told", told)
+        if self.n_told["results"] and self.statistics is not None:
+            arrays |= flat("statistics", self.statistics.arrays())
+        return sealed(self._settings(self.core, self.space), arrays)
 
     def load_state_dict(self, arrays: Mapping[str, Any]) -> None:
         """Goes on from `state_dict`. Attempts under way are begun anew.
 
         ValueError in one line if the settings are others, or the state is damaged. Then nothing has changed.
         """
-        saved = Saved(arrays, self._settings())
-        state, waiting = saved.take("core", self._state), saved.take("waiting", self._waiting)
-        n_waiting = saved.count("n['waiting']", n_rows(self._waiting["task"]))
-        n_drawn = saved.count("n['drawn']")
-        told = {name: saved.count(f"told['{name}']") for name in self.n_told}
+        saved = Saved(arrays, self._settings_as)
+        n = tasks_in(saved.settings)
+        is_shorter = n is not None and self.space.n is not None and n < self.space.n
+        restore = self._running.restored(saved, n if is_shorter else None)
+        names = [name for name in self.n_told if name != EVALUATION_STEPS or saved.has(f"told['{name}']")]
+        told = {name: saved.count(f"told['{name}']") for name in names}
+        blank = blank_statistics(n if is_shorter else self.space.n)
+        known = saved.take("statistics", blank) if saved.has("statistics") else None
         saved.done()
-        self._state, self._quiet = jax.device_put(state, self.device), None
-        self._waiting, self._n_waiting = jax.tree.map(np.array, waiting), n_waiting
-        self.n_drawn, self.n_told, self.attempts = n_drawn, told, None
-        self._forget_block()
+        restore()
+        self.n_told, self.attempts = dict.fromkeys(self.n_told, 0) | told, None
+        if self.statistics is not None:
+            self.statistics = TaskStatistics(self.space, self._running.weights, known)
         if self.log is not None:
-            self.log.go_on(n_drawn)
+            self.log.go_on(self.n_drawn)
 
-    def _settings(self) -> dict[str, str]:
-        known = settings("core", self.core) | settings("space", self.space) | settings("scoring", self.scoring)
-        is_shared = self._together and self.reads.starts
-        together = f"True, {self._draw_ahead} at once" if is_shared else "False"
-        return known | {"seed": repr(self.seed), "flush": repr(n_rows(self._waiting["task"])), "together": together}
+    def _settings(self, core: Any, space: TaskSpace) -> dict[str, str]:
+        known = settings("core", core) | settings("space", space) | settings("scoring", self.scoring)
+        return known | {"seed": repr(self.seed)} | self._running.settings()
+
+    def _settings_as(self, theirs: dict[str, Any]) -> dict[str, str]:
+        """The settings that a saved state must have: these, or if its list is shorter, these with the same tasks."""
+        n = tasks_in(theirs)
+        if n is not None and self.space.n is not None and n < self.space.n:
+            with contextlib.suppress(ValueError):  # there are settings of each task: these lists must be the same
+                return self._settings(programs.resized(self.core, n), shortened(self.space, n))
+        return self._settings(self.core, self.space)
 
     def _rows(self, n: int) -> AttemptLedger:
         """The attempts of `n` rows. Those of another number of rows are forgotten."""
         if self.attempts is None or self.attempts.n != n:
             self.attempts = AttemptLedger(n)
         return self.attempts
-
-    def _tell(self, task: Any, given: dict[str, Any], score: Any) -> None:
-        """Results without a score are left out where they change nothing."""
-        if score is not None:
-            self.n_told["scores"] += n_rows(task)
-        if not (self.reads.results if score is None else self.reads.fields):
-            return
-        given["score"], given["task"] = np.nan if score is None else score, task
-        first, n, size = 0, n_rows(task), n_rows(self._waiting["task"])
-        while first < n:
-            taken = min(n - first, size - self._n_waiting)
-            ours, theirs = slice(self._n_waiting, self._n_waiting + taken), slice(first, first + taken)
-            for name, waiting in self._waiting.items():
-                value = given[name]  # a number is that of all
-                write(waiting, ours, rows_of(value, theirs) if isinstance(value, tuple) or np.ndim(value) else value)
-            self._n_waiting, first = self._n_waiting + taken, first + taken
-            if self._n_waiting == size:
-                self._flush()
-
-    def _now(self) -> Any:
-        """The core's state after all that was drawn and told. The order of later calls of the core stays the same."""
-        return self._updated(self._begun())
-
-    def _updated(self, state: Any) -> Any:
-        """`state` after all that waits. A compiled function may read its arguments later, so it gets copies."""
-        given = {name: copied(values) for name, values in self._waiting.items()}
-        return programs.update(self.core, state, given) if self._n_waiting else state
-
-    def _flush(self) -> None:
-        """Hands over what waits. The block of draws is out of date: those not taken are drawn again."""
-        self._state = self._begun()
-        self._forget_block()
-        if self._n_waiting:
-            self._state, self._quiet = self._updated(self._state), None
-            self._waiting, self._n_waiting = programs.blank_waiting(self.reads, n_rows(self._waiting["task"])), 0
-
-    def _n_quiet(self) -> int:
-        """The number of results that may wait without a change to any draw."""
-        if not isinstance(self.core, Settles):
-            return 0
-        if self._quiet is None:
-            self._quiet = int(programs.quiet(self.core, self._state))
-        return self._quiet
-
-    def _forget_block(self) -> None:
-        self._block = blank(self.encoding, 0)  # tasks drawn ahead
-        self._n_used = 0  # of them, that are taken
-        self._after: Any = None  # the state when the whole block is taken, where it is known
-
-    def _draw_block(self, wanted: int) -> None:
-        """Draws as many tasks as will be of use."""
-        self._state = self._begun()
-        # If results change the draws, those drawn ahead would never be taken.
-        n = min(self._draw_ahead, wanted) if self._unsettled else self._draw_ahead
-        given = self.core, self._draw_ahead, self._key, np.uint32(self.n_drawn % 2**32)
-        if self._together:
-            block, self._after = programs.draw_together(*given, self._state), None
-        else:
-            block, self._after = programs.draw_in_turn(*given, np.int32(n), self._state)
-        self._block, self._n_used = rows_of(jax.tree.map(np.asarray, block), slice(0, n)), 0
-
-    def _begun(self) -> Any:
-        """The state after the attempts have begun on those tasks of the block that were taken."""
-        if not self._n_used or not self.reads.starts:
-            return self._state
-        if self._n_used == n_rows(self._block) and self._after is not None:
-            return self._after
-        room = blank(self.encoding, self._draw_ahead - n_rows(self._block))
-        return programs.started(self.core, self._state, joined([self._block, room]), np.int32(self._n_used))
 
     def _checked(self, task: Any) -> Any:
         """The encodings as arrays. ValueError for an unknown task."""

@@ -13,8 +13,11 @@ from jax.extend.core import Literal
 from minimax_lib.messages import shown
 from minimax_lib.portable.encodings import blank
 from minimax_lib.tasks.core import Results
+from minimax_lib.tasks.draws import draw
 from minimax_lib.tasks.registry import TASK_CURRICULA, core_of
 from minimax_lib.tasks.spaces import Discrete, TaskSpace
+
+TRIES = 32  # draws of a core in which a task that is not retired should come
 
 
 @runtime_checkable
@@ -142,18 +145,20 @@ def begin(core: Any, key: jax.Array) -> Any:
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def draw_together(core: Any, size: int, key: jax.Array, first: jax.Array, state: Any) -> Any:
+def draw_together(core: Any, size: int, key: jax.Array, first: jax.Array, state: Any, active: Any) -> Any:
     """Encodings [size, ...] of the draws number `first` and so on, all from one state.
 
-    Draw number k has the key fold_in(key, k).
+    Draw number k has the key fold_in(key, k). Only `active` tasks (bool[N]; None: all) are drawn.
     """
     numbers = first + jnp.arange(size, dtype=jnp.uint32)
-    draws = jax.vmap(lambda number: core.sample(jax.random.fold_in(key, number), state, 1))(numbers)
+    draws = jax.vmap(lambda number: one_of(core, jax.random.fold_in(key, number), state, active))(numbers)
     return jax.tree.map(lambda x: x[:, 0], draws)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def draw_in_turn(core: Any, size: int, key: jax.Array, first: jax.Array, n: jax.Array, state: Any) -> tuple[Any, Any]:
+def draw_in_turn(
+    core: Any, size: int, key: jax.Array, first: jax.Array, n: jax.Array, state: Any, active: Any
+) -> tuple[Any, Any]:
     """(the same, the state after the attempts on them have begun). Each draw follows the attempts on those before it.
 
     Only the first `n` draws are made.
@@ -162,12 +167,46 @@ def draw_in_turn(core: Any, size: int, key: jax.Array, first: jax.Array, n: jax.
 
     def one(i: jax.Array, loop: tuple[Any, Any]) -> tuple[Any, Any]:
         tasks, state = loop
-        task = core.sample(jax.random.fold_in(key, numbers[i]), state, 1)
+        task = one_of(core, jax.random.fold_in(key, numbers[i]), state, active)
         tasks = jax.tree.map(lambda all_, x: all_.at[i].set(x[0]), tasks, task)
         return tasks, core.started(state, task, jnp.ones(1, bool))
 
     blank = jax.tree.map(lambda x: jnp.zeros((size, *x.shape[1:]), x.dtype), reads_of(core).encoding)
     return jax.lax.fori_loop(0, n, one, (blank, state))
+
+
+def one_of(core: Any, key: jax.Array, state: Any, active: jax.Array | None) -> Any:
+    """One encoding [1, ...] that the core draws, if need be again and again until it is `active` (bool[N])."""
+    if active is None:
+        return core.sample(key, state, 1)
+
+    def again(loop: tuple[jax.Array, jax.Array, Any]) -> tuple[jax.Array, jax.Array, Any]:
+        i, key, _ = loop
+        k_next, k_draw = jax.random.split(key)
+        return i + 1, k_next, core.sample(k_draw, state, 1)
+
+    k_first, k_rest, k_last = jax.random.split(key, 3)
+    loop = (jnp.zeros((), jnp.int32), k_rest, core.sample(k_first, state, 1))
+    _, _, task = jax.lax.while_loop(lambda loop: (loop[0] < TRIES) & ~active[loop[2][0]], again, loop)
+    # The core may want retired tasks alone. Then the shares of the others decide; if they have none, they are alike.
+    shares = core.weights(state) * active
+    last = draw(k_last, jnp.where(shares.sum() > 0, shares, active.astype(jnp.float32)), 1)
+    return jnp.where(active[task], task, last)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def trains(core: Any, state: Any) -> jax.Array:
+    """bool[N], the tasks to learn from."""
+    return core.trains(state)
+
+
+def resized(core: Any, n: int) -> Any:
+    """The same core for a list of `n` tasks. ValueError if it has settings of each task, which only you can give."""
+    if any(field.name == "n_tasks" and field.init for field in dataclasses.fields(core)):
+        return dataclasses.replace(core, n_tasks=n)
+    if any(field.name == "inner" for field in dataclasses.fields(core)):
+        return dataclasses.replace(core, inner=resized(core.inner, n))
+    raise ValueError(f"{type(core).__name__} has no list of tasks that can grow")
 
 
 @functools.partial(jax.jit, static_argnums=0)

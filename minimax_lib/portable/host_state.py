@@ -3,8 +3,9 @@
 import dataclasses
 import hashlib
 import json
+import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -59,6 +60,12 @@ def sealed(own: dict[str, str], arrays: dict[str, np.ndarray]) -> dict[str, np.n
     return {"version": np.array(VERSION, np.int32)} | heading | arrays
 
 
+def tasks_in(settings: dict[str, Any]) -> int | None:
+    """The number of tasks that settings of a core name; none if they name none."""
+    found = [str(value) for name, value in settings.items() if re.fullmatch(r"core(\.inner)*\.n_tasks", name)]
+    return int(found[0]) if found and re.fullmatch(r"[1-9]\d{0,9}", found[0]) else None
+
+
 def _checksum(array: np.ndarray) -> int:
     return zlib.crc32(np.ascontiguousarray(array).tobytes())
 
@@ -66,17 +73,19 @@ def _checksum(array: np.ndarray) -> int:
 class Saved:
     """A saved state from outside, which should be one of `sealed`. All of it is checked before any part is used.
 
-    Every check is a ValueError in one line. `take` gives the parts, and `done` says that there are no others.
+    Every check is a ValueError in one line. `take` gives the parts, and `done` says that there are no others. `own` are
+    the settings that it must have; a function gives them for those that it has.
     """
 
-    def __init__(self, arrays: Any, own: dict[str, str]):
+    def __init__(self, arrays: Any, own: dict[str, str] | Callable[[dict[str, Any]], dict[str, str]]):
         self._arrays = _read(arrays)
         version = self._arrays.get("version")
         if version is None or version.shape != () or version.dtype.kind not in "iu" or int(version) not in LEFT_OUT:
             known = " or ".join(map(str, LEFT_OUT))
             raise ValueError(f"the saved state has version {printable(str(version))}: it must be {known}")
         self._version = int(version)
-        theirs = self._table("settings")
+        self.settings = theirs = self._table("settings")
+        own = own(theirs) if callable(own) else own
         for name in sorted(own.keys() | theirs.keys(), key=lambda name: (name.count("."), name)):
             if theirs.get(name) != own.get(name):
                 raise ValueError(
@@ -109,6 +118,9 @@ class Saved:
 
     def done(self) -> None:
         """All has been taken."""
+        for name in self._sums or ():
+            if name not in self._arrays:
+                raise ValueError(f"the saved state has no array {printable(name)!r}")
         for name in self._arrays:
             if name not in self._taken and not name.startswith(LEFT_OUT[self._version]):
                 raise ValueError(f"the saved state has an array {name!r}, of which this Host knows nothing")

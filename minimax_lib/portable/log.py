@@ -100,6 +100,13 @@ class TaskLog:
         )
         self._begin()
 
+    def grow(self, space: TaskSpace) -> None:
+        """Goes on with a longer list. The interval that has begun ends."""
+        assert space.n is not None
+        self.write()
+        self._space, self._n = space, space.n
+        self._begin()
+
     def go_on(self, n_drawn: int) -> None:
         """The host goes on from a state in which so many tasks were drawn. Later rows are of work that was lost."""
         self._last, self._drawn, self._table, self._steps = n_drawn, n_drawn, None, 0

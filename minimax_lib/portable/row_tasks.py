@@ -29,16 +29,17 @@ class RowTasks:
         self._nothing: list[Any] = [None] * n
         self._outbox = self._nothing
         self.n_begun = self.n_ended = 0  # attempts
+        # The numbers of the attempts, and of those that come next, among the draws of these rows.
+        self._number, self._next_number, self._n_drawn = np.zeros(n, np.int64), np.zeros(n, np.int64), 0
 
     def reset(self, rows: np.ndarray) -> list[Any]:
         """The tasks of all rows, as they are sent. On `rows` (bool[B]) attempts begin; those under way are given up."""
         fresh = rows & ~self._waits
         self.attempts.begin(fresh)
-        n = int(fresh.sum())
-        write(self.task, fresh, self.host.draw(n))
+        self._draw(self.task, self._number, fresh)
         self._waits &= ~rows
         self._must_reset &= ~rows
-        self.n_begun += n
+        self.n_begun += int(fresh.sum())
         if self.choose == "ahead":
             self._draw_next(fresh)
         elif self.choose == "at_end":
@@ -85,6 +86,8 @@ class RowTasks:
         if "progress" in infos:
             has = np.broadcast_to(infos.get("_progress", True), ended.shape)[ended]
             reached = np.where(has, np.asarray(infos["progress"], float)[ended], reached)
+        if not isinstance(self.host, Host):
+            told["number"] = self._number[ended]
         self.host.report(rows_of(self.task, ended), reached, **told)
         n = int(ended.sum())
         self.n_ended += n
@@ -94,19 +97,25 @@ class RowTasks:
         self._waits = done.copy()
         if self.choose == "ahead":
             write(self.task, ended, rows_of(self._next, ended))
+            self._number[ended] = self._next_number[ended]
             self._draw_next(ended)
         else:
-            write(self.task, ended, self.host.draw(n))
+            self._draw(self.task, self._number, ended)
             self._send(ended, self.task)
         self.attempts.begin(ended)
 
-    def report_rollout(self, value: Any, last_value: Any, reward: Any, logits: Any) -> None:
-        """Scores of the last steps, of which `value` [T, B] is known."""
+    def report_rollout(self, value: Any, last_value: Any, reward: Any, logits: Any) -> np.ndarray | None:
+        """Scores of the last steps, of which `value` [T, B] is known.
+
+        Returns bool[T, B], the steps to learn from; None: all.
+        """
         if not isinstance(self.host, Host) or not self.host.reads_scores:
-            return
+            return None
         task, ended, seen, counts = self.attempts.take(len(value))
+        trains = self.host.trains(task)
         self.host.attempts = self.attempts  # those of other environments of this host are not mixed with these
         self.host.report_rollout(task, seen if reward is None else reward, value, ended, last_value, counts, logits)
+        return trains
 
     def check(self, taken: Any, where: Any) -> None:
         """RuntimeError if a row plays another task than was meant: `taken` is what the rows `where` say."""
@@ -131,8 +140,15 @@ class RowTasks:
             )
 
     def _draw_next(self, rows: np.ndarray) -> None:
-        write(self._next, rows, self.host.draw(int(rows.sum())))
+        self._draw(self._next, self._next_number, rows)
         self._send(rows, self._next)
+
+    def _draw(self, tasks: Any, numbers: np.ndarray, rows: np.ndarray) -> None:
+        """The next draws of the host, and their numbers, for these rows."""
+        n = int(rows.sum())
+        write(tasks, rows, self.host.draw(n))
+        numbers[rows] = self._n_drawn + np.arange(n)
+        self._n_drawn += n
 
     def _send(self, rows: np.ndarray, encodings: Any) -> None:
         outbox = list(self._outbox)

@@ -76,9 +76,9 @@ class TaskVecEnv(VecEnvWrapper):
             self._check(done, self.venv.reset_infos)
         return obs, reward, done, infos
 
-    def report_rollout(self, value: Any, last_value: Any, reward: Any = None, logits: Any = None) -> None:
+    def report_rollout(self, value: Any, last_value: Any, reward: Any = None, logits: Any = None) -> Any:
         """See `TaskVectorEnv.report_rollout`."""
-        self.rows.report_rollout(value, last_value, reward, logits)
+        return self.rows.report_rollout(value, last_value, reward, logits)
 
     def evaluating(self, tasks: Any = None) -> contextlib.AbstractContextManager[None]:
         """See `TaskVectorEnv.evaluating`: `with envs.evaluating(): evaluate_policy(model, envs)`.

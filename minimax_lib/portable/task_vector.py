@@ -112,12 +112,13 @@ class TaskVectorEnv(VectorWrapper):
         self.rows.check(infos.get(TASK), infos.get(f"_{TASK}"))
         return obs, reward, terminated, truncated, infos
 
-    def report_rollout(self, value: Any, last_value: Any, reward: Any = None, logits: Any = None) -> None:
+    def report_rollout(self, value: Any, last_value: Any, reward: Any = None, logits: Any = None) -> Any:
         """Scores of the last T steps: `value` [T, B] of the observations before them, `last_value` [B] after them.
 
-        `reward` [T, B] is what the trainer has made of the rewards, if it has changed them.
+        `reward` [T, B] is what the trainer has made of the rewards, if it has changed them. Returns bool[T, B], the
+        steps to learn from, if the curriculum leaves some out (`RobustPLR`), and otherwise None.
         """
-        self.rows.report_rollout(value, last_value, reward, logits)
+        return self.rows.report_rollout(value, last_value, reward, logits)
 
 
 class TaskResets(VectorWrapper):
@@ -180,9 +181,9 @@ class TaskResets(VectorWrapper):
         check_reserved(given, ("reset_mask",), "options(tasks)")
         return given
 
-    def report_rollout(self, value: Any, last_value: Any, reward: Any = None, logits: Any = None) -> None:
+    def report_rollout(self, value: Any, last_value: Any, reward: Any = None, logits: Any = None) -> Any:
         """See `TaskVectorEnv.report_rollout`."""
-        self.rows.report_rollout(value, last_value, reward, logits)
+        return self.rows.report_rollout(value, last_value, reward, logits)
 
 
 def warn_of_equal_tasks(obs: Any, tasks: Any) -> None:

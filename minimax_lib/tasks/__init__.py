@@ -14,14 +14,17 @@ from minimax_lib.tasks.constant import Constant
 from minimax_lib.tasks.core import BoxCurriculum, Evaluated, Results, TaskCurriculum, episodes_needed
 from minimax_lib.tasks.draws import draw
 from minimax_lib.tasks.expanding_box import ExpandingBox
+from minimax_lib.tasks.frontier import Frontier
 from minimax_lib.tasks.interesting import Interesting
 from minimax_lib.tasks.learning_progress import LearningProgress
-from minimax_lib.tasks.listed_plr import ListedPLR
+from minimax_lib.tasks.listed_plr import ListedPLR, RobustPLR
+from minimax_lib.tasks.long_list import LongList
 from minimax_lib.tasks.manual import Manual
 from minimax_lib.tasks.omni import Omni
 from minimax_lib.tasks.online import Online
 from minimax_lib.tasks.preference import TRANSFORMS, Preference
 from minimax_lib.tasks.product import ProductCurriculum
+from minimax_lib.tasks.random_start import RandomStart
 from minimax_lib.tasks.registry import make_core
 from minimax_lib.tasks.sequential import Sequential, Stage
 from minimax_lib.tasks.sfl import SFL
@@ -41,16 +44,20 @@ __all__ = [
     "Evaluated",
     "ExpandingBox",
     "Filter",
+    "Frontier",
     "Interesting",
     "LearningProgress",
     "ListedPLR",
+    "LongList",
     "Manual",
     "Masked",
     "Omni",
     "Online",
     "Preference",
     "ProductCurriculum",
+    "RandomStart",
     "Results",
+    "RobustPLR",
     "Sequential",
     "SimulatedAnnealing",
     "Stage",

@@ -93,6 +93,15 @@ class Settles(Protocol):
         ...
 
 
+@runtime_checkable
+class ScoresFirst(Protocol):
+    """A task curriculum some of whose tasks are only scored, and not learnt from."""
+
+    def trains(self, state: Any) -> jax.Array:
+        """bool[n_tasks], the tasks to learn from."""
+        ...
+
+
 def episodes_needed(core: Any) -> int:
     """Episodes of each task that an evaluation for `core` needs at least. 0: it needs no evaluation."""
     return core.min_episodes if isinstance(core, Evaluated) else 0

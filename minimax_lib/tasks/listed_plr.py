@@ -106,3 +106,15 @@ class ListedPLR:
             "tasks/weighted_score": (self.weights(state) * state.scores).sum(),
             "tasks/weighted_age": (self.weights(state) * state.begun.ages().astype(jnp.float32)).sum(),
         }
+
+
+@dataclasses.dataclass(frozen=True)
+class RobustPLR(ListedPLR):
+    """The same, but new tasks are only scored: nothing is learnt from attempts on them (Jiang et al. 2021b).
+
+    For a host alone, whose trainer leaves these attempts out of its update (`Host.trains`).
+    """
+
+    def trains(self, state: ListedPLRState) -> jax.Array:
+        """bool[N], the tasks to learn from: those that have a score."""
+        return state.seen

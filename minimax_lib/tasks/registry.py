@@ -10,6 +10,7 @@ from minimax_lib.tasks.batched import BatchedUniform
 from minimax_lib.tasks.constant import Constant
 from minimax_lib.tasks.core import TaskCurriculum
 from minimax_lib.tasks.files import read_strata, read_tasks
+from minimax_lib.tasks.frontier import Frontier
 from minimax_lib.tasks.interesting import Interesting, Missing
 from minimax_lib.tasks.learning_progress import LearningProgress
 from minimax_lib.tasks.listed_plr import ListedPLR
@@ -181,6 +182,7 @@ TASK_CURRICULA: Registry[Any] = Registry(
         "omni_learnability": OmniLearnabilitySettings,
         "stratified": StratifiedSettings,
         "sequential": SequentialSettings,
+        "frontier": Frontier,
         "batched_dr": BatchedUniform,
         "constant": Constant,
     },
@@ -193,6 +195,7 @@ TASK_CURRICULA: Registry[Any] = Registry(
         "lp": "learning_progress",
         "online_lp": "online_learning_progress",
         "learnability": "sfl",
+        "lilo": "frontier",
         "omni_learning_progress": "omni",
         "batched_domain_randomization": "batched_dr",
     },

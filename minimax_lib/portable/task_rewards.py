@@ -1,0 +1,88 @@
+"""Rewards divided by the spread of the returns on their own task, so that no task is louder than the others."""
+
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorWrapper
+
+from minimax_lib.portable.numbers import checked
+
+
+class TaskScales:
+    """Running moments of the discounted return of each task (Engstrom et al. 2020, section 3, for each task apart).
+
+    In every row, g <- gamma g + r, and g = 0 after an episode's end. After each step, the g of the rows that are on a
+    task are merged into the moments of this task, and the rewards on it are divided by sqrt(variance + 1e-8), and then
+    cut off at +-`clip`.
+    """
+
+    def __init__(self, n_tasks: int, n_rows: int, gamma: float = 0.99, clip: float = 10.0) -> None:
+        checked("gamma", gamma, (), 0, 1)
+        checked("clip", clip, (), 0)
+        self.gamma, self.clip = gamma, clip
+        self.count, self.mean, self.variance = np.full(n_tasks, 1e-4), np.zeros(n_tasks), np.ones(n_tasks)
+        self._returns = np.zeros(n_rows)
+
+    def scaled(self, task: np.ndarray, reward: np.ndarray, ended: np.ndarray, counts: Any = True) -> np.ndarray:
+        """f32[B], the rewards of one step of B rows on `task`. `counts` is False where it only opened an episode."""
+        counts = np.broadcast_to(counts, ended.shape)
+        reward = checked("reward", reward, ended.shape).astype(float)
+        self._returns = np.where(counts, self.gamma * self._returns + reward, 0.0)
+        own, place = np.unique(np.asarray(task)[counts], return_inverse=True)
+        if len(own):
+            self._merge(own, place, self._returns[counts])
+        self._returns[np.asarray(ended, bool)] = 0.0
+        scale = np.sqrt(self.variance[np.asarray(task)] + 1e-8)
+        return np.clip(reward / scale, -self.clip, self.clip).astype(np.float32)
+
+    def begin(self, rows: np.ndarray) -> None:
+        """These rows (bool[B]) begin episodes, whatever they were in the middle of."""
+        self._returns[rows] = 0
+
+    def _merge(self, own: np.ndarray, place: np.ndarray, values: np.ndarray) -> None:
+        more = np.bincount(place)
+        mean = np.bincount(place, values) / more
+        squares = np.bincount(place, (values - mean[place]) ** 2)
+        count, step = self.count[own], mean - self.mean[own]
+        total = count + more
+        squares += self.variance[own] * count + step**2 * count * more / total
+        self.count[own], self.mean[own], self.variance[own] = (
+            total,
+            self.mean[own] + step * more / total,
+            squares / total,
+        )
+
+
+class TaskRewards(VectorWrapper):
+    """`envs`, a `TaskVectorEnv` or `TaskResets`, with rewards by the scale of each task (`TaskScales`).
+
+    The host is told of the rewards as they are. Give `report_rollout` no `reward`, so that scores are of these too.
+    """
+
+    def __init__(self, envs: Any, gamma: float = 0.99, clip: float = 10.0) -> None:
+        super().__init__(envs)
+        n = envs.host.space.n
+        if n is None:
+            raise ValueError(f"the tasks of {type(envs.host.space).__name__} cannot be listed: they have no scales")
+        self.scales = TaskScales(n, self.num_envs, gamma, clip)
+        self._opens = np.zeros(self.num_envs, bool)
+        self._spends_a_step = envs.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+
+    def reset(self, **given: Any) -> tuple[Any, dict[str, Any]]:
+        """As `envs.reset`."""
+        self._opens[:] = False
+        self.scales.begin((given.get("options") or {}).get("reset_mask", np.ones(self.num_envs, bool)))
+        return self.env.reset(**given)
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """As `envs.step`, with scaled rewards."""
+        tasks = np.array(self.env.tasks)  # type: ignore[attr-defined]
+        obs, reward, terminated, truncated, infos = self.env.step(actions)
+        done = terminated | truncated
+        reward = self.scales.scaled(tasks, reward, done, ~self._opens)
+        self._opens = done if self._spends_a_step else self._opens
+        return obs, reward, terminated, truncated, infos
+
+    def report_rollout(self, value: Any, last_value: Any, logits: Any = None) -> Any:
+        """See `TaskVectorEnv.report_rollout`."""
+        return self.env.report_rollout(value, last_value, None, logits)  # type: ignore[attr-defined]
