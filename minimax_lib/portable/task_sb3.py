@@ -10,11 +10,9 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
-from minimax_lib.portable.evaluation import EvaluationHost
 from minimax_lib.portable.forks import explained
-from minimax_lib.portable.host import Host
 from minimax_lib.portable.progress import Solved
-from minimax_lib.portable.row_tasks import RowTasks, evaluating
+from minimax_lib.portable.row_tasks import AnyHost, RowTasks, evaluating
 from minimax_lib.portable.task_receiver import HOLDS, TASK, check_reserved
 from minimax_lib.portable.task_vector import Progress
 
@@ -29,7 +27,7 @@ class TaskVecEnv(VecEnvWrapper):
     def __init__(
         self,
         venv: VecEnv,
-        host: Host | EvaluationHost,
+        host: AnyHost,
         progress: Progress | None = None,
         within_episodes: bool = False,
     ):
