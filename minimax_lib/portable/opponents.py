@@ -77,7 +77,7 @@ class OpponentHost:
             self._key = jax.random.key(seed)
         self._gone: list[int] = []  # copies in memory that have left the bank; a game with them may be under way
         self._block, self._n_used = np.zeros(0, np.int32), 0
-        self.n_drawn = 0
+        self.n_drawn, self.n_told = 0, {"results": 0}
 
     @property
     def n_added(self) -> int:
@@ -143,6 +143,7 @@ class OpponentHost:
             raise ValueError(f"a game with copy {wrong} was reported: they are 0 to {self.n_added - 1}, or {LIVE}")
         own = np.broadcast_to(checked("student_return", student_return, serial.shape), serial.shape)
         other = np.broadcast_to(checked("opponent_return", opponent_return, serial.shape), serial.shape)
+        self.n_told["results"] += len(serial)
         for first in range(0, len(serial), BLOCK):
             rows = slice(first, first + BLOCK)
             self._record = jax.device_get(booked(self._record, *padded(serial[rows], own[rows], other[rows])))
@@ -194,7 +195,7 @@ class OpponentHost:
 
         ValueError if they are in memory and nothing was given to save them with.
         """
-        counts = {"drawn": np.array(self.n_drawn)}
+        counts = {"drawn": np.array(self.n_drawn), "games": np.array(self.n_told["results"])}
         arrays = flat("record", self._record) | flat("n", counts)
         if self.agents.in_memory:
             if self.n_added and not self.agents.as_bytes:
@@ -210,6 +211,7 @@ class OpponentHost:
         """
         saved = Saved(arrays, self._settings())
         record, n_drawn = saved.take("record", self._record), saved.count("n['drawn']")
+        n_games = saved.count("n['games']")
         there = [int(serial) for serial in record.serial if serial != EMPTY]
         contents = {serial: saved.content(f"agents[{serial}]") for serial in there} if self.agents.in_memory else {}
         saved.done()
@@ -219,6 +221,7 @@ class OpponentHost:
         for serial, content in contents.items():
             self.agents.put(serial, content)
         self._record, self.n_drawn, self._gone = record, n_drawn, []
+        self.n_told = {"results": n_games}
         self._forget_block()
 
     def _settings(self) -> dict[str, str]:

@@ -101,7 +101,7 @@ class TaskParallelEnv(BaseParallelWrapper):
     def evaluating(self, tasks: Any = None) -> Iterator[None]:
         """See `TaskVectorEnv.evaluating`. Of several hosts, `tasks` may be a dict by agent."""
         training = self.host, self._attempts, self.n_begun, self.n_ended
-        evaluation: Any = self._evaluation(tasks)
+        evaluation = evaluation_of(self.host, tasks)
         self._give_up()
         self.host, self._attempts = evaluation, AttemptLedger(len(self._numbers))
         try:
@@ -119,12 +119,6 @@ class TaskParallelEnv(BaseParallelWrapper):
         together = self.host.draw(len(self._numbers) if self.per_agent else 1)
         drawn = [rows_of(together, slice(i, i + 1)) for i in range(n_rows(together))]
         return drawn, self.host.decode(together)
-
-    def _evaluation(self, tasks: Any) -> Any:
-        if not isinstance(self.host, Mapping):
-            return self.host.evaluation(tasks)
-        chosen = tasks if isinstance(tasks, Mapping) else dict.fromkeys(self.host, tasks)
-        return {agent: host.evaluation(chosen.get(agent)) for agent, host in self.host.items()}
 
     def _give_up(self) -> None:
         for host in self.host.values() if isinstance(self.host, Mapping) else ():
@@ -159,6 +153,14 @@ class TaskParallelEnv(BaseParallelWrapper):
         for place, i in enumerate(rows):
             own = {name: x[place : place + 1] if np.ndim(x) else x for name, x in told.items()}
             self.host[agents[i]].report(self._tasks[i], reached[place : place + 1], **own)
+
+
+def evaluation_of(host: Any, tasks: Any) -> Any:
+    """What takes the place of a host, or of a dict of hosts by agent, during an evaluation."""
+    if not isinstance(host, Mapping):
+        return host.evaluation(tasks)
+    chosen = tasks if isinstance(tasks, Mapping) else dict.fromkeys(host, tasks)
+    return {agent: own.evaluation(chosen.get(agent)) for agent, own in host.items()}
 
 
 def check_parallel(env: Any) -> None:

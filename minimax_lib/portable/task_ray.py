@@ -20,11 +20,13 @@ import numpy as np
 import ray
 
 from minimax_lib.files import UnreadableFile, read_arrays
+from minimax_lib.opponents import OPPONENTS, Opponents
 from minimax_lib.portable.attempts import AttemptLedger
 from minimax_lib.portable.encodings import gathered, messages
 from minimax_lib.portable.evaluation import EvaluationHost
 from minimax_lib.portable.host import Host
 from minimax_lib.portable.numbers import checked
+from minimax_lib.portable.opponents import OpponentHost
 from minimax_lib.portable.progress import Solved
 from minimax_lib.portable.scoring import Scoring
 from minimax_lib.portable.task_receiver import as_seed, reset_arguments
@@ -54,14 +56,15 @@ class CallsSeen:
 
 
 class TaskServer:
-    """The actor: a `Host`, which saves itself to `file` after every `save_every` results.
+    """The actor: a `Host`, or an `OpponentHost` for opponents. It saves itself to `file` after `save_every` results.
 
     If the actor is lost, Ray starts it again, and it goes on from the file. Calls that were under way are made again,
     and results that are in the file already are not counted twice.
     """
 
     def __init__(self, core: Any, space: Any, seed: int, scoring: Scoring, file: str | None, save_every: int):
-        self.host = Host(core, space, seed, scoring)
+        is_opponents = isinstance(core, Opponents) or (isinstance(core, str) and core in OPPONENTS.names())
+        self.host: Any = OpponentHost(core, space, seed=seed) if is_opponents else Host(core, space, seed, scoring)
         self._file, self._save_every, self._unsaved = file, save_every, 0
         self._calls: dict[str, CallsSeen] = {}  # by caller
         if file is not None and not Path(file).absolute().parent.is_dir():
@@ -96,7 +99,7 @@ class TaskServer:
         is_new = self._calls.setdefault(caller, CallsSeen()).add(number)
         if results and is_new:
             tasks, *numbers = zip(*results, strict=True)
-            self.host.report(gathered(tasks, self.host.reads.encoding), *numbers)
+            self.host.report(gathered(tasks, self.host.encoding), *numbers)
             self._unsaved += len(results)
         drawn = messages(self.host.draw(n)) if n else []
         if self._file is not None and self._unsaved >= self._save_every:
@@ -145,14 +148,19 @@ class TaskLine:
     def __init__(self, server: Any):
         self.server = server
         self._name, self._n_calls = uuid.uuid4().hex, 0
-        self._envs: weakref.WeakSet[Any] = weakref.WeakSet()  # some are dropped and never closed
+        # Some are dropped and never closed. Each plays `n_tasks` at once.
+        self._envs: weakref.WeakSet[Any] = weakref.WeakSet()
         self._tasks: deque[Any] = deque()
         self._results: list[tuple[Any, float, float, int]] = []
         self._calls: deque[tuple[Any, int]] = deque()  # under way, and how many tasks each will bring
 
     @property
+    def _n_rows(self) -> int:
+        return sum(env.n_tasks for env in self._envs)
+
+    @property
     def _block(self) -> int:
-        return max(1, len(self._envs) // 2)
+        return max(1, self._n_rows // 2)
 
     def join(self, env: Any) -> None:
         """An environment joins."""
@@ -162,7 +170,7 @@ class TaskLine:
         """The next task, or none if it does not come within `patience` seconds; without them, it waits for ever."""
         if not self._tasks:
             if not self._calls:
-                self._exchange(len(self._envs) + self._block)
+                self._exchange(self._n_rows + self._block)
             future, _ = self._calls[0]
             if patience is not None and not ray.wait([future], timeout=patience)[0]:
                 return None
@@ -223,6 +231,7 @@ class RemoteTaskEnv(gymnasium.Wrapper):
         evaluates: bool | None = None,
     ):
         super().__init__(env)
+        self.n_tasks = 1  # that are played at once
         self.server, self.space, self.apply = server, space, apply
         self.progress, self.patience = progress or Solved(), patience
         self.encoding: Any = None  # of the attempt under way
