@@ -93,11 +93,12 @@ def main(
 ) -> tuple[OpponentHost, Any, list[dict[int, float]]]:
     """(the opponents, the model, the shares of the copies as each rollout began)."""
     from stable_baselines3 import PPO
+    from stable_baselines3.common.policies import ActorCriticPolicy
     from stable_baselines3.common.vec_env import DummyVecEnv
 
-    from minimax_lib.portable.task_sb3 import OpponentCallback, TaskVecEnv  # OPPONENTS
+    from minimax_lib.portable.task_sb3 import OpponentCallback, TaskVecEnv, policy_agents  # OPPONENTS
 
-    agents = Agents()  # OPPONENTS: in memory; with a folder, save and load, SubprocVecEnv works too
+    agents = policy_agents(ActorCriticPolicy)  # OPPONENTS: in memory; with a folder, SubprocVecEnv works too
     host = OpponentHost(opponents, agents, capacity=16, keep="spread", seed=seed)  # OPPONENTS
     maker = functools.partial(make_env, agents)
     envs = TaskVecEnv(DummyVecEnv([maker] * n_envs), host)  # OPPONENTS

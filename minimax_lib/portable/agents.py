@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from minimax_lib.files import UnreadableFile, read_bytes
+from minimax_lib.messages import one_line
 from minimax_lib.opponents.bank import LIVE
 from minimax_lib.store.files import write_atomically
 
@@ -76,7 +77,10 @@ class Agents:
                 )
             content: Any = read_bytes(params, MOST_BYTES)
         elif self._save is None:
-            content = copy.deepcopy(params)
+            try:
+                content = copy.deepcopy(params)
+            except Exception as error:  # whatever the trainer's library says, as PyTorch of a tensor with a gradient
+                raise ValueError(f"the agent cannot be copied ({one_line(error)}): give `save` and `load`") from error
         else:
             file = io.BytesIO()
             self._save(params, file)

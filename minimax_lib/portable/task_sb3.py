@@ -2,14 +2,17 @@
 
 import contextlib
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
+from minimax_lib.portable.agents import Agents
 from minimax_lib.portable.forks import explained
 from minimax_lib.portable.opponents import OpponentHost
 from minimax_lib.portable.progress import Solved
@@ -159,6 +162,18 @@ class OpponentCallback(BaseCallback):
 def policy_of(model: Any) -> Any:
     """What acts in a model of Stable-Baselines3."""
     return model.policy
+
+
+def policy_agents(policy_class: type[BasePolicy], folder: str | Path | None = None) -> Agents:
+    """Keeps policies as Stable-Baselines3 saves them, in memory or as files. PPO's "MlpPolicy" is `ActorCriticPolicy`.
+
+    A policy cannot be copied as it is: after an update, it holds tensors that have a gradient.
+    """
+    return Agents(folder, save_policy, policy_class.load)
+
+
+def save_policy(policy: BasePolicy, file: Any) -> None:
+    policy.save(file)
 
 
 def acting(policy: Any) -> Callable[[Any], Any]:
