@@ -77,7 +77,8 @@ class ParallelWorkers:
         self._pipes, self._processes = [], []
         for maker in makers:
             ours, theirs = started.Pipe()
-            given = CloudpickleWrapper((maker, spaces, apply, per_agent, progress))
+            parts: Any = maker, spaces, apply, per_agent, progress
+            given = CloudpickleWrapper(parts)
             process = started.Process(target=serve, args=(theirs, given), daemon=True)  # type: ignore[attr-defined]
             process.start()
             theirs.close()
@@ -98,10 +99,10 @@ class ParallelWorkers:
 
         With a `seed`, environment i is given seed + i, unless the task is its seed.
         """
-        chosen = np.flatnonzero(np.ones(self.num_envs, bool) if rows is None else np.asarray(rows, bool))
+        chosen = np.flatnonzero(np.ones(self.num_envs, bool) if rows is None else np.asarray(rows, bool)).tolist()
         given: list[Any] = [None] * self.num_envs
         for i in chosen:
-            self._pipes[i].send(("reset", (self._draw(i), None if seed is None else seed + int(i))))
+            self._pipes[i].send(("reset", (self._draw(i), None if seed is None else seed + i)))
         for i in chosen:
             given[i], self.agents[i], self.tasks[i] = self._answer(i)
             self._has_task[i] = True
@@ -164,7 +165,8 @@ def serve(pipe: Any, given: CloudpickleWrapper) -> None:
     """The process of an environment."""
     env: Any = None
     try:
-        maker, spaces, apply, per_agent, progress = given.fn
+        parts: Any = given.fn
+        maker, spaces, apply, per_agent, progress = parts
         relays = {a: Relay(s) for a, s in spaces.items()} if isinstance(spaces, Mapping) else {None: Relay(spaces)}
         host: Any = relays if isinstance(spaces, Mapping) else relays[None]
         env = TaskParallelEnv(maker(), host, apply, per_agent, progress)
