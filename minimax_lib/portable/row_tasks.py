@@ -10,6 +10,10 @@ from minimax_lib.portable.attempts import AttemptLedger
 from minimax_lib.portable.encodings import blank, messages, rows_of, write
 from minimax_lib.portable.evaluation import EvaluationHost
 from minimax_lib.portable.host import Host
+from minimax_lib.portable.joint_host import JointHost
+from minimax_lib.portable.opponents import OpponentHost
+
+AnyHost = Host | OpponentHost | JointHost | EvaluationHost  # what an adaptor draws from
 
 
 class RowTasks:
@@ -19,7 +23,7 @@ class RowTasks:
     one has ended ("at_end"), or when the row is reset ("at_reset").
     """
 
-    def __init__(self, host: Host | EvaluationHost, n: int, choose: Literal["ahead", "at_end", "at_reset"]):
+    def __init__(self, host: AnyHost, n: int, choose: Literal["ahead", "at_end", "at_reset"]):
         self.host, self.n, self.choose = host, n, choose
         self.task = blank(host.encoding, n)
         self._next = blank(host.encoding, n)
@@ -109,7 +113,7 @@ class RowTasks:
 
         Returns bool[T, B], the steps to learn from; None: all.
         """
-        if not isinstance(self.host, Host) or not self.host.reads_scores:
+        if not isinstance(self.host, Host | JointHost) or not self.host.reads_scores:
             return None
         task, ended, seen, counts = self.attempts.take(len(value))
         trains = self.host.trains(task)
