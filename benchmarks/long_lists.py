@@ -37,11 +37,11 @@ def main() -> None:
         elif name == "PLR":
             host.report_scores(np.arange(N_TASKS), rng.normal(size=N_TASKS))
             scores = rng.normal(size=BATCH)
-            report = median_ms(lambda host=host: host.report_scores(rng.integers(0, N_TASKS, BATCH), scores))
+            report = median_ms(lambda host=host, x=scores: host.report_scores(rng.integers(0, N_TASKS, BATCH), x))
         else:
             host.record_group(np.arange(N_TASKS // 10), rng.random((N_TASKS // 10, 2)) < 0.5)
             rewards = rng.random((BATCH, GROUP)) < 0.5
-            report = median_ms(lambda host=host: host.record_group(rng.integers(0, N_TASKS, BATCH), rewards))
+            report = median_ms(lambda host=host, x=rewards: host.record_group(rng.integers(0, N_TASKS, BATCH), x))
         draws = [median_ms(lambda host=host, n=n: host.draw(n)) for n in (BATCH, 8 * BATCH)]
         print(f"{name:10} {draws[0]:12.2f} {draws[1]:12.2f} {report:12.2f}")
 

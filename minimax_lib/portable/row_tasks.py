@@ -90,7 +90,7 @@ class RowTasks:
         if "progress" in infos:
             has = np.broadcast_to(infos.get("_progress", True), ended.shape)[ended]
             reached = np.where(has, np.asarray(infos["progress"], float)[ended], reached)
-        if not isinstance(self.host, Host):
+        if isinstance(self.host, EvaluationHost):
             told["number"] = self._number[ended]
         self.host.report(rows_of(self.task, ended), reached, **told)
         n = int(ended.sum())
