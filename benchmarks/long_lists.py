@@ -7,6 +7,7 @@ Times are those of the processor: the median of `N_TIMES` calls, in milliseconds
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -26,6 +27,11 @@ def median_ms(work: Callable[[], object]) -> float:
     return 1e3 * float(np.median(times))
 
 
+def told(tell: Callable[[np.ndarray, np.ndarray], None], rng: np.random.Generator, values: np.ndarray) -> None:
+    """Tells a host of these values of random tasks."""
+    tell(rng.integers(0, N_TASKS, BATCH), values)
+
+
 def main() -> None:
     rng = np.random.default_rng(0)
     print(f"{'':10} {'draw of ' + str(BATCH):>12} {'draw of ' + str(8 * BATCH):>12} {'report':>12}")
@@ -37,12 +43,12 @@ def main() -> None:
         elif name == "PLR":
             host.report_scores(np.arange(N_TASKS), rng.normal(size=N_TASKS))
             scores = rng.normal(size=BATCH)
-            report = median_ms(lambda host=host, x=scores: host.report_scores(rng.integers(0, N_TASKS, BATCH), x))
+            report = median_ms(partial(told, host.report_scores, rng, scores))
         else:
             host.record_group(np.arange(N_TASKS // 10), rng.random((N_TASKS // 10, 2)) < 0.5)
             rewards = rng.random((BATCH, GROUP)) < 0.5
-            report = median_ms(lambda host=host, x=rewards: host.record_group(rng.integers(0, N_TASKS, BATCH), x))
-        draws = [median_ms(lambda host=host, n=n: host.draw(n)) for n in (BATCH, 8 * BATCH)]
+            report = median_ms(partial(told, host.record_group, rng, rewards))
+        draws = [median_ms(partial(host.draw, n)) for n in (BATCH, 8 * BATCH)]
         print(f"{name:10} {draws[0]:12.2f} {draws[1]:12.2f} {report:12.2f}")
 
 

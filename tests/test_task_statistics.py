@@ -78,7 +78,7 @@ def test_what_was_not_told_is_left_out_of_a_mean():
     assert Host(UniformOver(box), box).statistics is None
 
 
-def test_one_call_logs_shares_and_the_best_and_worst():
+def test_one_call_logs_shares_and_the_best_and_worst(tmp_path):
     many = Host(SFL(100))
     many.evaluated(np.linspace(0, 1, 100))
     many.report(np.repeat(np.arange(1, 41), 2), progress=np.arange(80) % 2 * (np.arange(80) > 20), length=1)
@@ -95,6 +95,10 @@ def test_one_call_logs_shares_and_the_best_and_worst():
         def add_scalar(self, *given):
             written.append(given)
 
+    tensorboard = pytest.importorskip("tensorboardX").SummaryWriter(str(tmp_path))
+    few.statistics.to_tensorboard(tensorboard, step=7)
+    tensorboard.close()
+    assert b"task_best/maze" in next(tmp_path.iterdir()).read_bytes()
     few.statistics.to_tensorboard(Writer(), step=7)
     assert {name: value for name, value, _ in written} == few.statistics.curves()
     assert {step for _, _, step in written} == {7}

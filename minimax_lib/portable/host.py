@@ -69,7 +69,7 @@ class Host:
         self.core, self.seed, self.scoring = core, seed, scoring
         self.space = programs.fitting_space(core, space, programs.reads_of(core).encoding)
         self._running: RunningCore = (
-            at_work(core, seed, flush)
+            at_work(core, seed, draw_ahead, flush)
             if isinstance(core, LongList)
             else CompiledCore(core, seed, draw_ahead, flush, together)
         )

@@ -8,7 +8,7 @@ import numpy as np
 
 from minimax_lib.portable import host_programs as programs
 from minimax_lib.portable.host_state import Saved, flat
-from minimax_lib.portable.running import CompiledCore, lengthened, without
+from minimax_lib.portable.running import CompiledCore, RunningCore, lengthened, without
 from minimax_lib.portable.sum_tree import Ranking, SumTree
 from minimax_lib.priorities import rank_powers
 from minimax_lib.tasks.frontier import Frontier
@@ -30,18 +30,17 @@ class InNumPy:
         self._go_on(self._blank(core.n_tasks))
 
     def draw(self, n: int) -> np.ndarray:
-        uniform = np.random.Generator(np.random.Philox(key=self._seed, counter=self.n_drawn)).random((n, 4))
-        self.n_drawn += n
-        tasks = self._draw(uniform).astype(np.int32)
+        uniform = random_numbers(self._seed, self.n_drawn, n)
+        tasks = self._draw(uniform)
         if self._active is not None:
-            for i in range(programs.TRIES):
+            for i in range(1, programs.TRIES):
                 wrong = ~self._active[tasks]
                 if not wrong.any():
                     break
-                again = np.random.Generator(np.random.Philox(key=[self._seed, i + 1], counter=self.n_drawn))
-                tasks[wrong] = self._draw(again.random((n, 4))[wrong])
+                tasks[wrong] = self._draw(random_numbers(self._seed, self.n_drawn, n, i)[wrong])
             left = np.flatnonzero(self._active)
             tasks = np.where(self._active[tasks], tasks, left[(uniform[:, 3] * len(left)).astype(np.int64)])
+        self.n_drawn += n
         self._started(tasks)
         return tasks.astype(np.int32)
 
@@ -296,7 +295,7 @@ class LongWeights(CompiledCore):
             assert shares is not None
             self._sums, self._of = np.cumsum(shares, dtype=np.float64), self._state
             self._last = int(np.flatnonzero(shares)[-1])
-        uniform = np.random.Generator(np.random.Philox(key=self._seed, counter=self.n_drawn)).random((n, 4))[:, 0]
+        uniform = random_numbers(self._seed, self.n_drawn, n)[:, 0]
         self.n_drawn += n
         # With "right", a task of weight 0 has no place: its sum is that of the task before it.
         tasks = np.searchsorted(self._sums, uniform * self._sums[-1], side="right")
@@ -310,9 +309,11 @@ class LongWeights(CompiledCore):
         self._of = None
 
 
-def at_work(core: LongList, seed: int, flush: int) -> Any:
+def at_work(core: LongList, seed: int, draw_ahead: int | None, flush: int) -> RunningCore:
     """The core at work. ValueError in one line for one that cannot be."""
     inner = core.inner
+    if draw_ahead is not None:
+        raise ValueError(f"draw_ahead is {draw_ahead}: a LongList draws no task ahead, leave it out")
     if isinstance(inner, Frontier):
         return LongFrontier(core, seed)
     if isinstance(inner, ListedPLR):
@@ -329,6 +330,12 @@ def at_work(core: LongList, seed: int, flush: int) -> Any:
         f"inner is {type(inner).__name__}: LongList needs Frontier, ListedPLR, RobustPLR, or a curriculum that draws "
         "from its weights alone, and does not ask which tasks have begun (SFL, LearningProgress)"
     )
+
+
+def random_numbers(seed: int, first: int, n: int, stream: int = 0) -> np.ndarray:
+    """f64[n, 4] in [0, 1), of the draws from number `first` on. They depend on the seed and their number alone."""
+    bits = np.random.Philox(key=[seed % 2**64, stream], counter=first)
+    return np.random.Generator(bits).random((n, 4))
 
 
 def in_rounds(tasks: np.ndarray) -> list[np.ndarray]:
