@@ -257,3 +257,30 @@ def test_rllib_plays_a_task_for_each_agent_on_two_workers():
         algorithm.stop()
     finally:
         ray.shutdown()
+
+
+def test_an_actor_chooses_opponents_that_are_files(ray_agents, tmp_path):
+    from test_portable_opponents import Higher, constant, load, save
+
+    from minimax_lib.portable.agents import Agents
+    from minimax_lib.portable.one_seat import OneSeat, as_opponent
+
+    task_ray, _ = ray_agents
+    agents = Agents(tmp_path, save, load)
+    server = Server(task_ray, "pfsp", agents)
+    for value in (0.0, 2.0):
+        server.own.call("add_agent", value)
+    envs = [task_ray.RemoteTaskEnv(OneSeat(Higher(), constant), server, agents, as_opponent) for _ in range(2)]
+    for _ in range(12):
+        for env in envs:
+            env.reset()
+            while not env.step(1)[2]:
+                pass
+    for env in envs:
+        env.close()
+    assert server.own.told()["results"] == 24
+    assert server.own.call("win_rates") == {0: 1.0, 1: 0.0}
+    server.own.save(str(tmp_path / "state.npz"))
+    again = task_ray.TaskServer("pfsp", agents, 0, Scoring(), str(tmp_path / "state.npz"), 1)
+    assert again.told() == server.own.told()
+    assert again.call("win_rates") == {0: 1.0, 1: 0.0}

@@ -1,6 +1,6 @@
 """Scores of attempts that come in pieces, from environments in many processes."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import jax
@@ -18,8 +18,8 @@ class Fragment(NamedTuple):
 
     attempt: str  # a name that no other attempt has
     task: Any  # its encoding
-    reward: Sequence[float]  # [T], undiscounted
-    value: Sequence[float]  # [T + 1], of the observations before the steps and of the one after them
+    reward: Any  # [T], undiscounted
+    value: Any  # [T + 1], of the observations before the steps and of the one after them
     terminated: bool  # the attempt ended with the last step
     truncated: bool  # it ended there by a time limit
 
@@ -53,7 +53,9 @@ class Fragments:
         done[-1], counts[size - t :] = one.terminated or one.truncated, True
         # The room is before the steps: what comes first has no part in later advantages.
         steps = [np.pad(x, (size - t, 0)) for x in (reward, value[:-1])]
-        x = PlayedSteps(*(each[:, None] for each in (*steps, done, counts)), last_value=value[-1:], logits=None)
+        parts: dict[str, Any] = {"reward": steps[0], "value": steps[1], "done": done, "counts": counts}
+        last: Any = value[-1:]
+        x = PlayedSteps(**{name: part[:, None] for name, part in parts.items()}, last_value=last, logits=None)
         before = self._open.pop(one.attempt, None) or OpenAttempts.none(1, np)
         score, is_scored, after = jax.device_get(attempt_scores(self.scoring, *jax.device_put((x, before), cpu())))
         if not done[-1]:
