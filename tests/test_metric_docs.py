@@ -30,7 +30,7 @@ SMALL = {"model": NETWORK, "n_updates": 40, "runner": {"n_parallel": 4, "n_steps
 # Metrics follow from the method and, separately, from the environment: all methods on one, one method on all others.
 CARTPOLE = {"name": "Gymnax", "vary": ["length=0.25:1"]}
 WORLD = {"name": "Craftax", "max_steps": 8}
-ENVIRONMENTS = {name: {"name": name} for name in ("AMaze", "GridWorld", "Pendulum", "LaserTag")}
+ENVIRONMENTS = {name: {"name": name} for name in ("AMaze", "GridWorld", "Pendulum", "BipedalWalker", "LaserTag")}
 ENVIRONMENTS["NMMO"] = {"name": "NMMO", "preset": "mini_npc"}
 ENVIRONMENTS |= {"Gymnax": CARTPOLE, "Craftax": WORLD, "CraftaxTasks": {"name": "CraftaxTasks", "n_worlds": 1}}
 LIBRARIES = {"Gymnax": "gymnax", "Craftax": "craftax", "CraftaxTasks": "craftax"}
