@@ -46,6 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--worlds", type=int, default=16)
     parser.add_argument("--ticks", type=int, default=128)
     parser.add_argument("--lives", action="store_true", help="play the held-out maps, and leave the speed out")
+    parser.add_argument("--task-set", default="survive", help="the list of tasks, for --lives")
     parser.add_argument("--horizon", type=int, default=512, help="of --lives")
     parser.add_argument("--run", nargs="*", default=[], help="runs, or trained agents by name, for --lives")
     parser.add_argument("--out", type=Path, help="file of results (JSON)")
@@ -53,7 +54,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     env = NMMO(preset=args.preset)
     result: Row = {"facts": environment_facts(), "preset": args.preset}
     if args.lives:
-        result["lives"] = lives_table(dataclasses.replace(env, max_steps=args.horizon), args.run)
+        result["lives"] = lives_table(
+            dataclasses.replace(env, max_steps=args.horizon, task_set=args.task_set), args.run
+        )
     else:
         result |= speeds(env, args.worlds, args.ticks)
         result["engine"] = engine_speed()
@@ -238,7 +241,7 @@ def lives_table(env: NMMO, runs: Sequence[str]) -> list[Row]:
     rows = []
     for name, crowd, params in players:
         lives = jax.device_get(jax.jit(crowd.lives)(jax.random.key(3), params, levels))
-        rows.append({"player": name} | measures(lives))
+        rows.append({"player": name} | measures(lives) | completed(env, np.asarray(levels.tasks), lives.solved))
         print(rows[-1], flush=True)
     return rows
 
@@ -253,6 +256,12 @@ def measures(lives: Any) -> Row:
     found |= {f"{name}_in_100": 100 * lives.facts[name].sum() / ticks for name in ("meals", "drinks", "harvests")}
     found |= {name: lives.facts[name].mean() for name in ("hits", "kills", "levels_gained") if name in lives.facts}
     return {name: round(float(value), 3) for name, value in found.items()}
+
+
+def completed(env: NMMO, tasks: np.ndarray, solved: np.ndarray) -> Row:
+    """By task, the share of the lives [R, G] that completed it, where there are several."""
+    of_task = {env.task_name(task): solved[tasks == task] for task in range(env.n_tasks)}
+    return {f"completed {name}": round(float(x.mean()), 3) for name, x in of_task.items() if x.size and env.n_tasks > 1}
 
 
 if __name__ == "__main__":

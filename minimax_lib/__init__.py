@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from minimax_lib.runners.build import make_runner as make_runner
     from minimax_lib.store.loaded import load_run as load_run
     from minimax_lib.store.parameters import load_params as load_params
+    from minimax_lib.store.replays import load_replay as load_replay
+    from minimax_lib.store.replays import save_replay as save_replay
 
 __version__ = "0.1.0"
 
@@ -42,6 +44,8 @@ moved.install()
 HOMES = {
     "load_run": "store.loaded",
     "load_params": "store.parameters",
+    "load_replay": "store.replays",
+    "save_replay": "store.replays",
     "make_env": "envs.registry",
     "make_held_out": "envs.registry",
     "make_ued_env": "envs.registry",

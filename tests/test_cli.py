@@ -26,7 +26,17 @@ from minimax_lib.models.registry import MODELS
 from minimax_lib.runners import build
 
 ROOT = Path(__file__).parent.parent
-SHIPPED_ENVS = ("AMaze", "GridWorld", "Pendulum", "LaserTag", "NMMO", "Gymnax", "Craftax", "CraftaxTasks")
+SHIPPED_ENVS = (
+    "AMaze",
+    "GridWorld",
+    "Pendulum",
+    "BipedalWalker",
+    "LaserTag",
+    "NMMO",
+    "Gymnax",
+    "Craftax",
+    "CraftaxTasks",
+)
 PLUGIN = '''
 import dataclasses
 from minimax_lib.envs.maze import AMaze
@@ -484,7 +494,7 @@ def test_plugins_add_environments_models_and_runners(elsewhere, command: Command
     text = " ".join(printed.split())
     for expected in (
         "--env NAME",
-        "One of: AMaze, GridWorld, Pendulum, LaserTag, NMMO, Gymnax, Craftax, CraftaxTasks, Ice.",
+        "One of: AMaze, GridWorld, Pendulum, BipedalWalker, LaserTag, NMMO, Gymnax, Craftax, CraftaxTasks, Ice.",
         "--env.slipperiness FLOAT",
         "How often a step slips. (default: 0.5)",
         "(default: 8)",

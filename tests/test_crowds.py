@@ -10,10 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from doc_blocks import run_blocks
-from test_many_agents import CROWD, G, lives_of
+from test_many_agents import CROWD, N_TASKS, G, lives_of
 from test_nmmo_family import Bare
 from tiny_run import save_tiny_run
 
+import minimax_lib
 from minimax_lib import load_run
 from minimax_lib.commands import play as play_command
 from minimax_lib.commands.play import screen, walked, watched
@@ -21,12 +22,14 @@ from minimax_lib.config.play import parse
 from minimax_lib.envs.nmmo.render import CELL, COLOURS, FOLLOWED, draw_level
 from minimax_lib.envs.nmmo.tables import FOLIAGE, GRASS, MATERIALS, WATER
 from minimax_lib.envs.nmmo.text import GROUNDS, SIGNS
+from minimax_lib.evaluation.agent_tables import kinds_table, points
 from minimax_lib.evaluation.held_out import EvalResult, Evaluation
 from minimax_lib.evaluation.report import caption
-from minimax_lib.evaluation.tables import task_scores, task_table
+from minimax_lib.evaluation.tables import pooled, task_scores, task_table
 from minimax_lib.pictures import films
 from minimax_lib.pictures.population import population
 from minimax_lib.playing import crowds
+from minimax_lib.store.parameters import about_params, save_params
 from minimax_lib.testing.envs import check_multi_agent
 from tests.still_agent import still_agent
 
@@ -166,6 +169,38 @@ def test_text_shows_what_stands_where():
     assert scene.task == "player 2, task TickGE_3 0%, health 100, food 100, water 100; 3 alive"
 
 
+def test_results_by_task_are_those_of_the_lives():
+    agent = still_agent(CROWD).agent
+    params = agent.init(KEY, None).params
+    runner = Evaluation(tasks=("TrainingDistribution",), n_episodes=3).build(CROWD, agent)
+    levels = runner._levels(KEY)
+    result = jax.device_get(jax.jit(lambda: runner.play(KEY, params, levels))())
+    scores = task_scores(runner.names, [0], jax.tree.map(lambda x: x[None], result))
+    tasks = np.asarray(levels)[:, 1:]
+    lives = np.stack([lives_of(level) for level in np.asarray(levels)])
+    assert scores.of_agents.tasks == tuple(f"TrainingDistribution/{task}" for task in range(N_TASKS))
+    for task in range(N_TASKS):
+        found = {name: x[0, task] for name, x in scores.of_agents.measures.items()}
+        mean = lives[tasks == task].mean()
+        assert found["lives"] == (tasks == task).sum()
+        assert found["solved_rate"] == found["progress"] == (task % 2 == 0)
+        assert found["length"] == found["facts/lifetime"] == pytest.approx(mean)
+        assert found["return"] == pytest.approx(task * mean)
+    assert scores["progress"][0, 0] == pytest.approx((tasks % 2 == 0).mean())
+    assert scores["lives"][0, 0] == tasks.size
+    # Even tasks are solved by all, odd ones by nobody: two kinds share 100 points.
+    kinds = {task: CROWD.task_kind(int(task.split("/")[1])) for task in scores.of_agents.tasks}
+    assert {kind: x.tolist() for kind, x in points(kinds, scores.of_agents).items()} == {"even": [50.0], "odd": [0.0]}
+    shown = [list(column.cells) for column in kinds_table(kinds, scores.of_agents).columns]
+    assert shown[0] == ["even", "odd", "all"]
+    assert shown[-1] == ["50.0", "0.0", "50.0"]
+    assert len(list(scores.rows())) == 1 + N_TASKS
+    both = pooled(
+        [scores, dataclasses.replace(scores, seeds=(1,), of_agents=scores.of_agents.on(scores.of_agents.tasks[1:]))]
+    )
+    assert both.of_agents.tasks == scores.of_agents.tasks[1:]
+
+
 def test_nobody_walks_alone_among_many():
     with pytest.raises(ValueError, match=r"^nobody walks alone in NMMO: --run shows a trained agent in all its seats$"):
         walked(parse(["--env", "NMMO"]))
@@ -210,6 +245,22 @@ def test_a_run_is_loaded_played_watched_drawn_and_evaluated(tmp_path, capsys, mo
         state, _ = step(key, state, jax.tree.map(lambda x, time=time: jnp.asarray(x[time]), world.actions))
         same = jax.tree.map(lambda x, y, t=time: np.array_equal(x, y[t + 1]), slim(state), world.following(0).states)
         assert jax.tree.all(same)
+
+    # So does the file, whose world is the same in all that it has.
+    path = minimax_lib.save_replay(world, tmp_path / "game.npz")
+    replayed = minimax_lib.load_replay(path)
+    assert repr(replayed) == repr(world)
+    assert replayed.env == world.env
+    for one, other in zip(*(jax.tree.leaves(vars(each) | {"env": ()}) for each in (world, replayed)), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert len(films.film([replayed])) == replayed.length + 1
+    with pytest.raises(ValueError, match=r"game.npz exists: no file is overwritten"):
+        minimax_lib.save_replay(world, path)
+    params = minimax_lib.load_params(path)
+    params["actions"]["move"] = params["actions"]["move"][:-1]
+    save_params(tmp_path / "short.npz", params, about_params(path))
+    with pytest.raises(ValueError, match=r"short.npz is no replay: its level, its key and its"):
+        minimax_lib.load_replay(tmp_path / "short.npz")
 
     tasks = loaded.play_tasks(["HeldOutMaps", "ValidationMaps"])
     assert list(tasks) == ["HeldOutMaps", "ValidationMaps"]

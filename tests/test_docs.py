@@ -564,7 +564,7 @@ def test_the_python_of_the_tutorials_is_that_of_their_files(tmp_path, monkeypatc
 def test_every_page_with_python_is_run_or_compared_with_the_code():
     run = {"README.md", "environments.md", "gridworld.md", "curricula.md", "extending.md", "loading.md", "pictures.md"}
     run |= {"plotting.md", "portable.md", "tasks.md", "opponents.md", "plr_on_one_page.md", "tutorials.md", "nmmo.md"}
-    run |= {"prompts.md"}
+    run |= {"prompts.md", "with_gymnasium.md"}
     assert {page.name for page in GUIDES if python_blocks(page)} <= run
 
 

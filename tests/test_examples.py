@@ -43,6 +43,15 @@ def test_every_block_of_the_page_on_task_curricula_elsewhere_runs(tmp_path):
     assert names["again"].n_drawn == names["host"].n_drawn > 100
 
 
+@pytest.mark.deep
+def test_the_locks_of_the_page_on_gymnasium_are_opened_in_order(tmp_path):
+    pytest.importorskip("gymnasium")
+    names = run_blocks(ROOT / "docs" / "with_gymnasium.md", tmp_path)
+    p = np.exp(names["logits"]) / np.exp(names["logits"]).sum(axis=1, keepdims=True)
+    assert p[np.arange(12), names["CODE"]][:8].min() > 0.9
+    assert (tmp_path / "tasks.csv").stat().st_size > 1000
+
+
 def test_an_error_in_a_block_is_that_of_its_line(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("# A page\n\n```python\nx = 1\n```\n\n```bash\nexit 1\n```\n\n```python\ny = x\n\nz\n```\n")
@@ -122,3 +131,24 @@ def test_rllib_plays_the_tasks_of_a_curriculum():
     told = example("task_rllib").main(n_iterations=1, n_workers=1)
     assert told["results"] > 0
     assert told["tasks/range"] == 0.25
+
+
+@pytest.mark.deep
+def test_stable_baselines_plays_against_copies_of_itself(tmp_path):
+    for module in ("pettingzoo", "stable_baselines3"):
+        pytest.importorskip(module)
+    own = example("opponents_sb3")
+    host, _, shares = own.main("pfsp", n_steps=768, n_envs=4, every=1, n_games=2)
+    assert list(host.serials) == [0, 1, 2]
+    assert sum(host.n_games().values()) == host.n_told["results"] > 20
+    assert [len(each) for each in shares] == [1, 2, 3]
+    own.draw(shares, tmp_path / "opponents.png")
+
+
+@pytest.mark.deep
+def test_agents_in_worker_processes_have_a_curriculum_each(tmp_path):
+    pytest.importorskip("pettingzoo")
+    own = example("task_pettingzoo_workers")
+    hosts, shares = own.main(n_rounds=12, n_envs=2)
+    assert [host.n_told["results"] for host in hosts.values()] == [24, 24]
+    own.draw(shares, tmp_path / "agents.png")

@@ -259,6 +259,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "arrays": read_arrays,
     "parameters": load_params,
     "words about parameters": about_params,
+    "replays": minimax_lib.load_replay,
     "the archive of a run": lambda path: archive.read(renamed(path, "", "update-3"), forms_of(PARAMS)),
     "mazes": lambda path: maze_called(str(renamed(path, ".npz"))),
     "a host's state": lambda path: of_host(path),

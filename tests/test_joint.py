@@ -31,10 +31,12 @@ from minimax_lib.envs.spaces import Box, Discrete
 from minimax_lib.evaluation.held_out import EvalRunner
 from minimax_lib.models.settings import LSTM, FeedForward
 from minimax_lib.opponents import bank as banks
+from minimax_lib.opponents.cores import FictitiousSelfPlay
 from minimax_lib.opponents.duel import BatchDuel, Duel
 from minimax_lib.opponents.settings import FictitiousSelfPlaySettings, PFSPSettings, SelfPlaySettings
 from minimax_lib.playing.rollout import begin, go_on
 from minimax_lib.playing.students import CurrentStudents, facing
+from minimax_lib.portable.opponents import OpponentHost
 from minimax_lib.runners.build import trained_with
 from minimax_lib.runners.seeds import SeedRunner
 from tests.islands import Islands, Walk
@@ -563,3 +565,51 @@ def test_buffers_of_different_co_players_separate():
     found = np.asarray(levels_state.buffer.levels)
     assert 0.2 < (found > 0).mean() < 0.8
     assert level_batch(levels_state.buffer.levels).duel == ()
+
+
+# -------------------------------------------------------------------------------------------------- outside of the loop
+
+
+class WithKeys(OpponentHost):
+    """Draws with the keys of a compiled run in the place of its own."""
+
+    draw_key: jax.Array
+
+    def _keys(self, numbers):
+        return jnp.broadcast_to(self.draw_key, numbers.shape)
+
+
+@jax.jit
+def key_of_opponents(seed, clock):
+    """The key that a step of the runner gives to its opponents."""
+    k_propose = jax.random.split(jax.random.fold_in(seed, clock), 4)[0]
+    return jax.random.split(k_propose, 3)[1]
+
+
+@pytest.mark.parametrize("seed", range(N_SEEDS))
+def test_the_host_of_other_trainings_draws_and_books_what_selfplay_does(seed):
+    """Draw by draw, from the run's own keys; the games are read off the records before and after each step."""
+    steps = [jax.tree.map(lambda x: x[seed], (step.before, step.after)) for step in steps_of("selfplay")]
+    core = FictitiousSelfPlay(2)
+    host, met = WithKeys(core), set()
+    for before, after in steps:
+        clock = int(before.clock)
+        old, new = before.curriculum.bank.record, after.curriculum.bank.record
+        if clock % 2 == 0:
+            serial = host.add_agent(jax.tree.map(lambda x: x[0], before.students.params))
+            slot = int(np.flatnonzero(new.serial == serial)[0])
+            same(host.agent(serial), jax.tree.map(lambda x, s=slot: x[s], after.curriculum.bank.params))
+        host.draw_key = key_of_opponents(before.seed, clock)
+        (drawn,) = host.draw_opponents(1)
+        # What has joined has no games yet.
+        n_before = np.where(old.serial == new.serial, old.n_games, 0)
+        played = np.flatnonzero(new.n_games != n_before)
+        assert [int(new.serial[slot]) for slot in played] == [drawn]
+        met.add(int(drawn))
+        for slot in played:
+            places = np.arange(n_before[slot], new.n_games[slot]) % banks.WINDOW
+            outcomes = new.outcomes[slot, places].astype(int) - banks.DRAW  # 1 for a win, -1 for a loss
+            host.report_games(np.full(len(outcomes), drawn), outcomes, 0)
+        same(host._record, new)
+        host._forget_block()  # the next step has another key
+    assert len(met) > 2

@@ -14,6 +14,7 @@ from minimax_lib.counts import Count
 from minimax_lib.curricula.levels.plr import PLR
 from minimax_lib.envs.multi_agent import BatchMultiEnv, MultiAgentEnvironment, agents_opening, agents_transition
 from minimax_lib.envs.spaces import Box, Discrete
+from minimax_lib.playing.living import OfLiving
 from minimax_lib.playing.returns import episode_returns
 from minimax_lib.playing.rollout import rollout
 from minimax_lib.runners.build import trained_with
@@ -52,6 +53,12 @@ class Crowd(MultiAgentEnvironment):
     def with_tasks(self, level, tasks):
         return level.at[1:].set(tasks)
 
+    def tasks_of(self, level):
+        return level[1:]
+
+    def task_kind(self, number):
+        return "even" if number % 2 == 0 else "odd"
+
     def reset(self, key, level):
         state = CrowdState(level=level, time=jnp.zeros((), jnp.int32))
         alive = jnp.ones(self.n_agents, bool)
@@ -85,6 +92,35 @@ def steps_alive(level, n_steps: int) -> int:
     lives = lives_of(level)
     whole, rest = divmod(n_steps, lives.max())
     return int(whole * lives.sum() + np.minimum(lives, rest).sum())
+
+
+class Counter:
+    """An agent that does what it sees, and remembers the sum of it. It says how many rows it was asked about."""
+
+    def __init__(self):
+        self.asked = []
+
+    def act(self, key, params, obs, carry, first):
+        self.asked.append(obs.shape[1])
+        return obs.astype(jnp.int32), obs * params, obs + 1, carry + obs
+
+
+@pytest.mark.parametrize(("n_living", "place"), [(2000, 0), (1025, 0), (1024, 1), (300, 1), (256, 2), (0, 2)])
+def test_only_the_living_are_asked_what_they_do(n_living, place):
+    n_rows, random = 4096, np.random.default_rng(n_living)
+    living = np.zeros((1, n_rows), bool)
+    living[0, random.permutation(n_rows)[:n_living]] = True
+    seen, carry = random.integers(1, 9, (2, 1, n_rows)).astype(np.float32)
+    counter = Counter()
+    acted = jax.jit(lambda *args: OfLiving(counter, args[-1]).act(KEY, 2.0, *args[:-1]))(seen, carry, living, living)
+    found = jax.device_get(acted)
+    for x, wanted, blank in zip(found, (seen, 2 * seen, seen + 1, carry + seen), (0, 0, 0, carry), strict=True):
+        np.testing.assert_array_equal(x[living], wanted[living])
+        if place:
+            np.testing.assert_array_equal(x[~living], np.broadcast_to(blank, x.shape)[~living])
+        else:
+            np.testing.assert_array_equal(x, wanted)
+    assert counter.asked == [4096, 1024, 256]  # as compiled; what was found says which of them it was
 
 
 def test_the_world_conforms():

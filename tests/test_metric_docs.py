@@ -30,7 +30,7 @@ SMALL = {"model": NETWORK, "n_updates": 40, "runner": {"n_parallel": 4, "n_steps
 # Metrics follow from the method and, separately, from the environment: all methods on one, one method on all others.
 CARTPOLE = {"name": "Gymnax", "vary": ["length=0.25:1"]}
 WORLD = {"name": "Craftax", "max_steps": 8}
-ENVIRONMENTS = {name: {"name": name} for name in ("AMaze", "GridWorld", "Pendulum", "LaserTag")}
+ENVIRONMENTS = {name: {"name": name} for name in ("AMaze", "GridWorld", "Pendulum", "BipedalWalker", "LaserTag")}
 ENVIRONMENTS["NMMO"] = {"name": "NMMO", "preset": "mini_npc"}
 ENVIRONMENTS |= {"Gymnax": CARTPOLE, "Craftax": WORLD, "CraftaxTasks": {"name": "CraftaxTasks", "n_worlds": 1}}
 LIBRARIES = {"Gymnax": "gymnax", "Craftax": "craftax", "CraftaxTasks": "craftax"}
@@ -139,7 +139,8 @@ def test_the_columns_of_eval_csv_are_those_of_the_page(tmp_path):
 
 
 def test_the_columns_of_an_evaluation_are_those_of_the_page():
-    tasks = task_scores(("Up", "Down"), (0,), result((1, 2, 3)))
+    sums = dict.fromkeys(("solved_rate", "return", "length", "progress", "facts/upright", "lives"), np.ones((1, 2, 4)))
+    tasks = task_scores(("Up", "Down"), (0,), result((1, 2, 3)).replace(of_agents=sums))
     levels = level_scores((1.0, 0.1), (0,), RobustResult(np.zeros((1, 50)), np.zeros((1, 50))))
     columns: dict[str, None] = {}
     for scores, robust in ((tasks, False), (levels, True)):

@@ -35,6 +35,7 @@ NPCS = NMMO(
     horizon_jitter=0.5,
     stop_below=8,
     resilient=0.3,
+    health_reward=0.5,
 )
 
 
@@ -146,6 +147,18 @@ def test_no_law_is_broken_in_random_play():
         assert deaths == (~states.players.alive[-1]).sum() > 0
         assert states.npcs.alive[11].all()
         assert 0 < first.players.resilient.sum() < NPCS.n_agents
+
+
+def test_what_is_paid_beside_the_task_is_the_change_of_health():
+    _, _, _, (states, steps) = game(0)
+    players, ts = jax.tree.map(np.asarray, (states.players, steps))
+    task = 1 / N_TICKS  # until the horizon, in every tick
+    wanted = task + 0.5 * np.diff(players.health, axis=0) / 100
+    lives = ts.playing[1:] & ~ts.terminated[1:]
+    np.testing.assert_allclose(ts.reward[1:][lives], wanted[lives], atol=1e-6)
+    assert (ts.reward[ts.terminated] == NPCS.death_reward).all()
+    assert (ts.reward[~ts.playing] == 0).all()
+    assert (wanted[lives] > 0.04).any()  # somebody has recovered
 
 
 @pytest.mark.deep

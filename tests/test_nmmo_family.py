@@ -71,6 +71,7 @@ def test_bad_settings_are_refused_in_one_line(flags, message):
 def test_episode_e_is_on_map_e_whatever_the_key():
     suite = NMMOSuite(Bare(preset="mini"))
     assert suite.names == (HELD_OUT, VALIDATION)
+    n_maps = {name: N_MAPS[name] for name in suite.names}
     n = N_MAPS[HELD_OUT] + 2
     spawns = [np.asarray(suite.sample(jax.random.key(seed), n).spawn) for seed in (0, 1)]
     np.testing.assert_array_equal(*spawns)
@@ -78,7 +79,7 @@ def test_episode_e_is_on_map_e_whatever_the_key():
     np.testing.assert_array_equal(of_maps[0, :2], of_maps[0, -2:])
     np.testing.assert_array_equal(of_maps[1, :8], of_maps[1, N_MAPS[VALIDATION] :][:8])
     distinct = np.concatenate([of_maps[0, : N_MAPS[HELD_OUT]], of_maps[1, : N_MAPS[VALIDATION]]])
-    assert len(np.unique(distinct, axis=0)) == sum(N_MAPS.values())
+    assert len(np.unique(distinct, axis=0)) == sum(n_maps.values())
 
 
 def test_held_out_worlds_go_on_to_the_end():
@@ -86,7 +87,55 @@ def test_held_out_worlds_go_on_to_the_end():
     env = make_held_out(training, ["benchmark"]).env
     assert env == NMMO(preset="mini")
     assert FAMILY.groups["all"] == (HELD_OUT, VALIDATION, "TrainingDistribution")
-    assert [make_held_out(training, [group]).names for group in GROUPS] == [(VALIDATION,), (HELD_OUT,)]
+    assert [make_held_out(training, [group]).names for group in list(GROUPS)[:2]] == [(VALIDATION,), (HELD_OUT,)]
+
+
+def test_held_out_tasks_are_dealt_out_in_turn():
+    suite = NMMOSuite(Bare(preset="mini_npc", n_neighbours=5), ("test_part",))
+    n_tasks, n_players, n = suite.env.n_tasks, suite.env.n_players, 20
+    assert (n_tasks, n_players) == (235, 24)
+    levels = jax.device_get(suite.sample(KEY, n))
+    counts = np.bincount(levels.tasks.reshape(-1), minlength=n_tasks)
+    assert counts.min() >= n * n_players // n_tasks
+    assert counts.max() <= counts.min() + 1
+    # Nobody begins where the agent of the same number began in another episode, and so no task has a place.
+    assert len(np.unique(levels.spawn[0].reshape(n, -1), axis=0)) == n
+
+
+def test_the_competition_is_played_in_its_own_world():
+    training = NMMO(preset="mini_npc", stop_below=4, may_hold_fire=True, task_set="stages")
+    env = NMMOSuite(training, ("competition",)).env
+    assert env == NMMO(preset="competition", n_neighbours=16, task_set="competition")
+    assert (env.n_players, env.n_npcs, env.max_steps, env.n_tasks) == (128, 256, 1024, 63)
+    kinds = [env.task_kind(number) for number in range(63)]
+    assert {kind: kinds.count(kind) for kind in kinds} == {
+        "survival": 1, "combat": 3, "exploration": 2, "skill": 8, "item": 44, "market": 5,
+    }  # fmt: skip
+    assert NMMOSuite(training, ("test_part",)).env == NMMO(preset="mini_npc", may_hold_fire=True, task_set="test_part")
+
+
+def test_no_task_that_is_held_out_is_drawn_in_training():
+    drawn, held = (NMMO(preset="mini_npc", task_set=name).tasks.specs for name in ("train_part", "test_part"))
+    names = {spec.called for spec in held}
+    assert not names & {spec.called for spec in drawn}
+    whole = [spec.called for spec in NMMO(preset="mini_npc", task_set="train").tasks.specs]
+    assert sorted([*names, *(spec.called for spec in drawn)]) == sorted(whole)
+
+
+@pytest.mark.parametrize(
+    ("preset", "tasks", "message"),
+    [
+        ("mini", ["competition"], "competition needs --env.combat: agents of an environment without it do not have"),
+        ("mini_npc", ["competition", "HeldOutMaps"], "competition and HeldOutMaps are played in different worlds"),
+        ("mini_npc", ["test_part", "sample_eval"], "test_part and sample_eval are played in different worlds"),
+        ("mini_npc", ["competiton"], "unknown held-out task 'competiton': choose from"),
+    ],
+)
+def test_held_out_tasks_that_cannot_be_played_are_refused(preset, tasks, message):
+    with pytest.raises(ValueError) as error:  # noqa: PT011, the text is compared below
+        make_held_out(NMMO(preset=preset), tasks)
+    assert str(error.value).startswith(message)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.deep

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from minimax_lib.envs.nmmo.goals import predicate
-from minimax_lib.envs.nmmo.nmmo import NMMO
+from minimax_lib.envs.nmmo.nmmo import NMMO, places_of
 from minimax_lib.envs.nmmo.predicates import ITEM_EVENTS, PREDICATES
+from minimax_lib.envs.nmmo.resources import with_patches
 from minimax_lib.envs.nmmo.state import unscored
-from minimax_lib.envs.nmmo.tables import EVENT_CODES, EVENTS, SKILLS, TABLES
+from minimax_lib.envs.nmmo.tables import EVENT_CODES, EVENTS, GRASS, HERB, SKILLS, STONE, TABLES
 from minimax_lib.envs.nmmo.task_specs import (
     COMPETITION,
     OWN_LISTS,
@@ -227,8 +228,30 @@ def test_holding_a_goal_by_hand():
     assert [row[2] for row in found] == [False] * 6 + [True] * 3
 
 
+def test_a_tile_to_seize_is_a_herb_amid_grass():
+    register_task_list("hill", [TaskSpec(predicate("SeizeCenter", num_ticks=5)), seize(20, 30)])
+    env = NMMO(preset="mini", task_set="hill")
+    hill = places_of(env.tasks.seizes).tolist()
+    assert hill == [[20, 30], [env.square.middle] * 2]
+    ground = np.full((env.square.side,) * 2, STONE, np.uint8)
+    found = np.asarray(with_patches(jnp.asarray(ground), np.array(hill)))
+    for row, column in hill:
+        patch = found[row - 2 : row + 3, column - 2 : column + 3]
+        assert patch[2, 2] == HERB
+        assert (np.delete(patch.reshape(-1), 12) == GRASS).all()
+    assert (found != STONE).sum() == 50
+    register_task_list("edge", [seize(17, 30)])
+    with pytest.raises(ValueError, match=r"^a task seizes row 17, column 30: both must be between 18 and 46$"):
+        NMMO(preset="mini", task_set="edge")
+
+
+def seize(row: int, column: int) -> TaskSpec:
+    return TaskSpec(predicate("SeizeTile", row=row, col=column, num_ticks=5))
+
+
 def test_the_lists():
     sizes = {"survive": 1, "stages": 50, "train": 1293, "sample_eval": 24, "competition": 63}
+    sizes |= {"train_part": 1058, "test_part": 235} | {f"stage_{k}": 10 for k in range(1, 6)}
     for name, n in sizes.items():
         tasks = task_list(name, 1024, 80)
         assert len(tasks) == n
@@ -236,6 +259,8 @@ def test_the_lists():
         assert tasks.features.shape == (n, 24)
         assert ((tasks.features >= 0) & (tasks.features <= 1)).all()
         np.testing.assert_allclose(tasks.weights.sum(), 1, rtol=1e-5)
+    stages = [task_list("stages", 1024, 80).name(k) for k in range(50)]
+    assert [task_list(f"stage_{k}", 1024, 80).name(n) for k in range(1, 6) for n in range(10)] == stages
     train = task_list("train", 1024, 80)
     shares = {}
     for spec, weight in zip(train.specs, train.weights, strict=True):

@@ -86,7 +86,8 @@ def test_in_python_too():
     [
         (
             "--env Gymnax --runner paired",
-            "^no teacher is registered for Gymnax .*: choose .* has one: AMaze, GridWorld, Pendulum, LaserTag$",
+            "^no teacher is registered for Gymnax .*: choose .* has one: AMaze, GridWorld, Pendulum, BipedalWalker, "
+            "LaserTag$",
         ),
         (
             "--env Gymnax --runner paired --runner.teacher.design.n-walls 3",

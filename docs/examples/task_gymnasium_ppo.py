@@ -159,11 +159,11 @@ def solved(params: Any, part: Any, n_most: int = 100) -> float:
     return n_solved / len(tasks)
 
 
-def train(core: str, n_updates: int, n_envs: int = 16, seed: int = 0) -> tuple[Any, Any]:
+def train(core: str, n_updates: int, n_envs: int = 16, seed: int = 0, log: str | None = None) -> tuple[Any, Any]:
     """(parameters, the host) after so many updates."""
     makers = [functools.partial(make_env, index) for index in range(n_envs)]
     envs: Any = gymnasium.vector.SyncVectorEnv(makers)  # AsyncVectorEnv works too
-    host = Host(core, TRAINING, seed, Scoring(gamma=GAMMA))  # TASKS
+    host = Host(core, TRAINING, seed, Scoring(gamma=GAMMA), log=log)  # TASKS
     envs = TaskVectorEnv(envs, host)  # TASKS
 
     key = jax.random.key(seed)
@@ -186,12 +186,14 @@ def train(core: str, n_updates: int, n_envs: int = 16, seed: int = 0) -> tuple[A
         batch["advantage"] = advantages(batch.pop("reward"), batch["value"], batch.pop("done"), last_value)
         flat = {k: x.reshape(-1, *x.shape[2:]).astype(x.dtype) for k, x in batch.items()}
         params, opt_state = learn(params, opt_state, jax.random.fold_in(key, 2**31 + update), flat)
+    if host.log is not None:
+        host.log.write()
     return params, host
 
 
-def main(core: str = "plr", n_updates: int = 150, seed: int = 0) -> tuple[float, float]:
+def main(core: str = "plr", n_updates: int = 150, seed: int = 0, log: str | None = None) -> tuple[float, float]:
     """(share of the training mazes, share of the others) that are solved, of those that can be."""
-    params, host = train(core, n_updates, seed=seed)
+    params, host = train(core, n_updates, seed=seed, log=log)
     shares = solved(params, TRAINING), solved(params, HELD_OUT)
     print(f"{core}: {shares[0]:.0%} of the training mazes solved, {shares[1]:.0%} of the held-out ones")
     print(f"{host.n_drawn} tasks drawn, {host.n_told['results']} results; {host.metrics()}")
@@ -203,5 +205,6 @@ if __name__ == "__main__":
     parser.add_argument("--core", default="plr", choices=TASK_CURRICULA.names())
     parser.add_argument("--updates", type=int, default=150)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--log", help="a table of what became of each task, for minimax-plot")
     given = parser.parse_args()
-    main(given.core, given.updates, given.seed)
+    main(given.core, given.updates, given.seed, given.log)

@@ -115,6 +115,23 @@ OF_ENVIRONMENTS = (
         env="Pendulum",
     ),
     MetricTable(
+        "BipedalWalker",
+        "Means over the levels of a source, and over episodes. Gaps and heights are in steps of the ground (14/30 m).",
+        {
+            "level/<source>/roughness": "of the ground, 0 to 10",
+            "level/<source>/pit_gap_low": "least gap of a pit, less one",
+            "level/<source>/pit_gap_high": "largest gap of a pit, less one; below 0.8 there are no pits",
+            "level/<source>/stump_height_low": "least height of a stump",
+            "level/<source>/stump_height_high": "largest height of a stump; below 0.2 there are no stumps",
+            "level/<source>/stair_height_low": "least height of a stair",
+            "level/<source>/stair_height_high": "largest height of a stair; below 0.2 there are no stairs",
+            "level/<source>/stair_steps": "flights have 0 to one less than so many stairs",
+            "facts/finish": "share of episodes that reached the end of the world",
+            "facts/way": "how far an episode came, as a share of the way",
+        },
+        env="BipedalWalker",
+    ),
+    MetricTable(
         "Gymnax",
         "",
         {"level/<source>/<parameter>": "mean of a parameter that varies between levels (`--env.vary`)"},

@@ -200,7 +200,8 @@ EVALUATIONS = MetricTable(
 
 RESULTS = MetricTable(
     "evaluations/*.csv, of evaluate.py",
-    "A row for each seed and held-out task. With `--robust`, a row for each seed and share of the levels.",
+    "A row for each seed and held-out task. With `--robust`, a row for each seed and share of the levels. Where\n"
+    "agents of one world have different tasks, also a row for each of these, called `held-out task/task`.",
     {
         "seed": "seed of the run",
         "task": "held-out task; with `--robust` the share of the levels, as in `worst 1%`",
@@ -208,6 +209,8 @@ RESULTS = MetricTable(
         "return": "mean undiscounted return; not with `--robust`",
         "length": "mean number of steps of an episode; not with `--robust`",
         "facts/<fact>": "mean of what else the environment reports of an episode; not with `--robust`",
+        "progress": "where agents have different tasks: mean of the highest progress in each life",
+        "lives": "likewise: lives of agents in the row",
         "n_worst": "with `--robust`: number of levels in this share, over which the row is a mean",
         "update": "gradient updates of the checkpoint that was evaluated",
         "n_episodes": "episodes on each held-out task, or on each level in each of the two evaluations of `--robust`",

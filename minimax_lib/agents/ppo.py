@@ -36,6 +36,8 @@ class PPO:
     """Lambda of generalised advantage estimation."""
     clip_eps: float = 0.2
     """How far the probability ratio and the value may move in an update before the loss is clipped."""
+    clip_value: bool = True
+    """Clip the loss of the value like that of the policy. Without it, the loss is the squared error alone."""
     n_epochs: int = 5
     """Number of passes over a rollout."""
     n_minibatches: int = 1
@@ -350,7 +352,8 @@ class PPOAgent:
         policy_loss = clipped_policy_loss(log_ratio, batch.advantage, c.clip_eps, valid)
         # Every estimate of the value has its own loss, with the same target. With a loss of their mean, they would
         # not have to agree, and their disagreement (a score) would mean nothing.
-        value_loss = clipped_value_loss(values, steps.value[..., None], batch.target[..., None], c.clip_eps, valid)
+        reach = c.clip_eps if c.clip_value else math.inf
+        value_loss = clipped_value_loss(values, steps.value[..., None], batch.target[..., None], reach, valid)
         entropy = mean_over(policy.entropy(), valid)
         loss = policy_loss + c.value_coef * value_loss - batch.entropy_coef * entropy
         ratio = jnp.exp(log_ratio)

@@ -20,6 +20,8 @@ from minimax_lib.config.evaluate import EvaluateSettings, parse
 from minimax_lib.config.shipped import located_run, shipped_agents
 from minimax_lib.config.train import import_plugins
 from minimax_lib.config.tree import flat
+from minimax_lib.envs.levels import task_name
+from minimax_lib.evaluation.agent_tables import agent_tables
 from minimax_lib.evaluation.comparison import Improvement, MethodRuns, rows, tables
 from minimax_lib.evaluation.held_out import EvalRunner, evaluation_keys
 from minimax_lib.evaluation.robustness import RobustEvaluator, level_key
@@ -221,7 +223,7 @@ def evaluate(settings: EvaluateSettings, runs: Sequence[Run], runner: EvalRunner
         _, scores, path = evaluated(settings, run, measure, console)
         parts.append(scores)
         files.append(path)
-    print_tables(settings, pooled(parts), console)
+    print_tables(settings, pooled(parts), runner.held_out.env, console)
     for path in files:
         console.print(f"written: {path}", highlight=False, soft_wrap=True)
 
@@ -345,7 +347,8 @@ def task_measure(settings: EvaluateSettings, runner: EvalRunner) -> Measure:
 
     def measure(run: Run, params: Any) -> Scores:
         keys = evaluation_keys(run.seeds, settings.seed)
-        return task_scores(runner.names, run.seeds, evaluate(keys, params))
+        name_of = partial(task_name, runner.held_out.env)
+        return task_scores(runner.names, run.seeds, evaluate(keys, params), name_of)
 
     return measure
 
@@ -365,7 +368,7 @@ def level_measure(settings: EvaluateSettings, run: Run, runner: EvalRunner, cons
     return measure
 
 
-def print_tables(settings: EvaluateSettings, scores: Scores, console: Console) -> None:
+def print_tables(settings: EvaluateSettings, scores: Scores, env: Any, console: Console) -> None:
     """Prints the scores over all seeds, and those of each seed."""
     how = f"{settings.episodes} {'greedy' if settings.greedy else 'sampled'} episodes"
     if settings.robust:
@@ -377,6 +380,8 @@ def print_tables(settings: EvaluateSettings, scores: Scores, console: Console) -
     console.print(task_table(f"Held-out tasks, {how} on each", scores))
     if len(scores.seeds) > 1:
         console.print(seed_table(scores))
+    for part in agent_tables(scores.of_agents, env) if scores.of_agents else ():
+        console.print(part)
 
 
 if __name__ == "__main__":

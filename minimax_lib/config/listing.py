@@ -55,8 +55,14 @@ def tasks() -> Names:
         groups = FAMILIES[ENVS[name]].groups
         known = tasks_of(groups)
         yield name, ", ".join(known)
-        for group, members in groups.items():
+        for group in named_groups(groups):
+            members = groups[group]
             yield f"  {group}", "all of these" if set(members) == set(known) else ", ".join(members)
+
+
+def named_groups(groups: TaskGroups) -> list[str]:
+    """The groups, without those that are a task by its own name: it is one that no other group has."""
+    return [group for group, members in groups.items() if tuple(members) != (group,)]
 
 
 def tasks_of(groups: TaskGroups) -> list[str]:
@@ -104,4 +110,4 @@ def first_line(thing: Any) -> str:
 def note_on_tasks(env: Environment) -> str:
     """The held-out tasks of `env`, as a sentence."""
     groups = family_of(env).groups
-    return f"Groups: {', '.join(groups)}. Tasks: {', '.join(tasks_of(groups))}."
+    return f"Groups: {', '.join(named_groups(groups))}. Tasks: {', '.join(tasks_of(groups))}."

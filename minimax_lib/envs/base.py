@@ -116,6 +116,11 @@ class BaseEnvironment:
     """`with_tasks(level, tasks)` is `level` with these tasks of its agents (i32[G]) in place of its own. For several
     agents, each of which has a task that is a part of the level. A task is a number below `n_tasks`, which such an
     environment also has. The environment knows what it means. `sample_level` gives each agent some task."""
+    tasks_of: Ability = None
+    """`tasks_of(level)` are the tasks of its agents, i32[G]: then evaluations have results by task."""
+    task_kind: Ability = None
+    """`task_kind(number)` is the kind of this task, a word: tables have a mean for each. None: all are of one kind.
+    Runs on the host."""
 
     fault_in: Ability = None
     """`fault_in(level)` says in one sentence which rule of levels `level` breaks, and is empty if it breaks none.

@@ -38,6 +38,7 @@ from minimax_lib.envs.maze.family import FAMILY as MAZE
 from minimax_lib.envs.nmmo.family import FAMILY as NMMO
 from minimax_lib.envs.pendulum.family import FAMILY as PENDULUM
 from minimax_lib.envs.ued import UEDEnvironment, describe
+from minimax_lib.envs.walker.family import FAMILY as WALKER
 from minimax_lib.envs.wrappers import WrappedTasks, Wrapper, has_own_levels, unwrapped
 from minimax_lib.messages import shown
 from minimax_lib.registry import Registry, RegistryView, unknown_name
@@ -61,7 +62,7 @@ class OwnTeacher:
 
 AUTO = "auto"  # the name of `OwnTeacher`
 FAMILIES: dict[EnvironmentMaker, Family] = {
-    family.cls: family for family in (MAZE, GRID, PENDULUM, LASERTAG, NMMO, GYMNAX, CRAFTAX, CRAFTAX_TASKS)
+    family.cls: family for family in (MAZE, GRID, PENDULUM, WALKER, LASERTAG, NMMO, GYMNAX, CRAFTAX, CRAFTAX_TASKS)
 }
 ENVS: Registry[EnvironmentMaker] = RegistryView(
     "environment", lambda: {family.name: family.cls for family in FAMILIES.values() if family.name}

@@ -46,6 +46,8 @@ class Wrapper(Environment):
     fault_in = Forwarded("_fault_in")
     levels_in = Forwarded()
     with_tasks = Forwarded()
+    tasks_of = Forwarded()
+    task_kind = Forwarded()
     n_tasks = Forwarded()
     bot = Forwarded("_bot")
     # The other members of a `MultiAgentEnvironment`. What a wrapper remembers need not be in the order of the agents.

@@ -24,6 +24,7 @@ from minimax_lib.playing.students import CurrentStudents
 from minimax_lib.trees import mapped
 
 EVALUATION_SEED = 20230714  # not a seed of training
+LIVES = "lives"  # the measure that says how many lives are in the others
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,6 +89,9 @@ class EvalResult(struct.PyTreeNode):
     solved: jax.Array  # bool, its progress was 1 at the end; of several agents f32, by default the share of them
     lengths: jax.Array  # i32, steps
     facts: dict[str, jax.Array] = struct.field(default_factory=dict)  # f32 each, see `TimeStep.facts`
+    # Where agents have their own tasks, of which there are N: by measure, the sums over all lives on each of them,
+    # f32[M, N], and the number of these lives (LIVES).
+    of_agents: dict[str, jax.Array] = struct.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,15 +118,22 @@ class EvalRunner:
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), levels)
 
     def _all_agents(self, key: jax.Array, params: Any, levels: Level) -> EvalResult:
-        """One episode on each level [R, ...], in which all agents have this policy. The leaves are [R]."""
-        one = jax.tree.map(lambda x: x[None], params)
-        students = CurrentStudents(batch_of(self.held_out.env), AgentPop(self.agent), one, 0)
-        return of_lives(self.held_out.env, students.attempts(key, levels, 1).episodes)
+        """One episode on each level [R, ...], in which all agents have this policy."""
+        env, one = self.held_out.env, jax.tree.map(lambda x: x[None], params)
+        students = CurrentStudents(batch_of(env), AgentPop(self.agent), one, 0)
+        lives = students.attempts(key, levels, 1).episodes
+        result = jax.tree.map(self.by_task, of_lives(env, lives))
+        if env.tasks_of is None or env.n_tasks == 1:
+            return result
+        mine = jax.tree.map(lambda x: self.by_task(x[0]).reshape(len(self.names), -1), lives)
+        tasks = self.by_task(jax.vmap(env.tasks_of)(levels)).reshape(len(self.names), -1)
+        return result.replace(of_agents=sums_by_task(mine, tasks, env.n_tasks))
 
     def _one_agent(self, key: jax.Array, params: Any, levels: Level) -> EvalResult:
-        """One episode on each level [R, ...]. The leaves are [R]."""
+        """One episode on each level [R, ...]."""
         played = self.episodes.play(key, (params,), levels)
-        return EvalResult(played.returns, played.solved, played.lengths, played.facts)
+        result = EvalResult(played.returns, played.solved, played.lengths, played.facts)
+        return jax.tree.map(self.by_task, result)
 
     def record(self, key: jax.Array, params: Any, levels: Level) -> Recording:
         """An episode on each of `levels` [R, ...], step by step. In a world of several agents, all have this policy."""
@@ -156,7 +167,7 @@ class EvalRunner:
         k_play = jax.random.split(key)[1]
         # One episode a row. If rows played for a number of steps instead, short episodes would count more often.
         results = self._all_agents if self.held_out.env.multi_agent else self._one_agent
-        return jax.tree.map(self.by_task, results(k_play, params, levels))
+        return results(k_play, params, levels)
 
     def by_task(self, x: jax.Array) -> jax.Array:
         """[M, E, ...] of rows [M * E, ...]."""
@@ -171,6 +182,18 @@ def of_lives(env: Any, lives: Played) -> EvalResult:
     returns, solved = (over_agents(env, x[0]) for x in (lives.returns, lives.solved))
     facts = jax.tree.map(lambda x: x[0].mean(axis=-1, dtype=jnp.float32), lives.facts)
     return EvalResult(returns, solved, lives.lengths[0].max(axis=-1), facts)
+
+
+def sums_by_task(lives: Played, tasks: jax.Array, n_tasks: int) -> dict[str, jax.Array]:
+    """f32[M, N] by measure: the sums over lives [M, L] on each of N tasks (i32[M, L]), and how many there were."""
+    found = {"solved_rate": lives.solved, "return": lives.returns, "length": lives.lengths, "progress": lives.progress}
+    found |= {f"facts/{name}": values for name, values in lives.facts.items()} | {LIVES: jnp.ones(tasks.shape)}
+
+    def summed(x: jax.Array) -> jax.Array:
+        row = jnp.arange(len(tasks), dtype=jnp.int32)[:, None]
+        return jnp.zeros((len(tasks), n_tasks), jnp.float32).at[row, tasks].add(x.astype(jnp.float32))
+
+    return {name: summed(x) for name, x in found.items()}
 
 
 def evaluation_keys(seeds: Sequence[int], evaluation_seed: int | jax.Array = 0) -> jax.Array:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # these import JAX, and reports of tables do without
 INTERVAL = "95% percentile interval of the bootstrap over whole seeds"
 SOLVED = "solved\nrate"  # a heading in two lines, since the figures below are narrow
 # Further columns, where there are such measures. An agent's life matters where there are several in a world.
-OTHERS = {"return": "return", "facts/lifetime": "ticks\nof a life"}
+OTHERS = {"return": "return", "progress": "highest\nprogress", "facts/lifetime": "ticks\nof a life"}
 FEW_LEVELS = 10  # a mean over fewer levels gets a caveat
 
 
@@ -29,9 +29,15 @@ class Scores:
     seeds: tuple[int, ...]
     measures: Mapping[str, np.ndarray]
     n_worst: tuple[int, ...] = ()  # levels behind each task, where the tasks are shares of the levels
+    of_agents: "Scores | None" = None  # by the tasks that agents of a world have, each "held-out task/task"
 
     def __getitem__(self, measure: str) -> np.ndarray:
         return self.measures[measure]
+
+    def on(self, tasks: Sequence[str]) -> "Scores":
+        """The results on these of the tasks."""
+        places = [self.tasks.index(task) for task in tasks]
+        return Scores(tuple(tasks), self.seeds, {name: x[:, places] for name, x in self.measures.items()})
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """A row for each seed and task, for a table in long form."""
@@ -39,14 +45,38 @@ class Scores:
             for j, task in enumerate(self.tasks):
                 row = {"seed": seed, "task": task} | {name: float(x[i, j]) for name, x in self.measures.items()}
                 yield row | ({"n_worst": self.n_worst[j]} if self.n_worst else {})
+        if self.of_agents:
+            yield from self.of_agents.rows()
 
 
-def task_scores(tasks: Sequence[str], seeds: Sequence[int], result: "EvalResult") -> Scores:
-    """Means over the episodes of `result` [S, M, E]: `solved_rate`, `return`, `length` (in steps) and `facts/...`."""
+def task_scores(
+    tasks: Sequence[str], seeds: Sequence[int], result: "EvalResult", name_of: Callable[[int], str] = str
+) -> Scores:
+    """Means over the episodes of `result` [S, M, E]: `solved_rate`, `return`, `length` (in steps) and `facts/...`.
+
+    Where agents of a world have tasks of their own, also the highest `progress` and the number of `lives`, and all of
+    this by their tasks, which `name_of` names.
+    """
     found = {"solved_rate": result.solved, "return": result.returns, "length": result.lengths}
     found |= {f"facts/{name}": values for name, values in result.facts.items()}
     measures = {name: np.asarray(x).mean(axis=-1, dtype=np.float64) for name, x in found.items()}
-    return Scores(tuple(tasks), tuple(seeds), measures)
+    if not result.of_agents:
+        return Scores(tuple(tasks), tuple(seeds), measures)
+    sums = {name: np.asarray(x, np.float64) for name, x in result.of_agents.items()}  # [S, M, N]
+    lives = sums["lives"]
+    measures |= {"progress": sums["progress"].sum(axis=-1) / lives.sum(axis=-1), "lives": lives.sum(axis=-1)}
+    return Scores(tuple(tasks), tuple(seeds), measures, of_agents=agent_scores(tasks, seeds, sums, name_of))
+
+
+def agent_scores(
+    tasks: Sequence[str], seeds: Sequence[int], sums: Mapping[str, np.ndarray], name_of: Callable[[int], str]
+) -> Scores:
+    """Means over the lives on each task of the agents, of `sums` [S, M, N]. Tasks without a life are left out."""
+    there = np.argwhere((sums["lives"] > 0).all(axis=0))
+    names = tuple(f"{tasks[m]}/{name_of(int(n))}" for m, n in there)
+    picked = {name: x[:, there[:, 0], there[:, 1]] for name, x in sums.items()}
+    means = {name: x if name == "lives" else x / picked["lives"] for name, x in picked.items()}
+    return Scores(names, tuple(seeds), means)
 
 
 def level_scores(shares: Sequence[float], seeds: Sequence[int], result: "RobustResult") -> Scores:
@@ -83,7 +113,11 @@ def pooled(parts: Sequence[Scores]) -> Scores:
     """The seeds of all `parts` together. The parts must be on the same tasks."""
     seeds = tuple(seed for part in parts for seed in part.seeds)
     measures = {name: np.concatenate([part[name] for part in parts]) for name in parts[0].measures}
-    return dataclasses.replace(parts[0], seeds=seeds, measures=measures)
+    of_agents = [part.of_agents for part in parts if part.of_agents]
+    # Tasks are drawn at random in some worlds: then a part may lack a life on one of them.
+    common = [task for task in of_agents[0].tasks if all(task in one.tasks for one in of_agents)] if of_agents else []
+    each = pooled([one.on(common) for one in of_agents]) if common else None
+    return dataclasses.replace(parts[0], seeds=seeds, measures=measures, of_agents=each)
 
 
 def score_table(title: str, scores: Scores) -> Table:

@@ -19,19 +19,20 @@ from minimax_lib.registry import unknown_name
 
 Size = Literal["tiny", "small", "large"]
 Memory = Literal["none", "lstm"]
-# Operations of a forward pass for a row: tiny 0.15 million, small 0.9, large 20. On a CPU, they decide what a training
-# costs: so `tiny` has neither overlapping windows nor planes of entities.
+# Operations of a forward pass for a row: tiny 0.6 million, small 1.3, large 23. On a CPU, they decide what a training
+# costs. `tiny` has no planes of entities. With one layer of windows that do not overlap, it had a quarter of the
+# operations, and its agents did not learn to walk to food that they saw (docs/nmmo.md).
 SIZES: dict[str, Sizes] = {
     "tiny": Sizes(
         embedding=4,
-        filters=((16, 3, 3),),
-        tiles=64,
+        filters=((16, 3, 1), (16, 3, 2)),
+        tiles=128,
         planes=False,
         entity=16,
         own=32,
         task=16,
         item=16,
-        trunk=64,
+        trunk=128,
     ),
     "small": Sizes(
         embedding=8, filters=((16, 5, 2),), tiles=128, planes=True, entity=64, own=64, task=32, item=32, trunk=128
@@ -72,8 +73,8 @@ class NMMOModel:
     """The network of Neural MMO, with pointers at what an agent is told of."""
 
     size: Size = "small"
-    """Units of all layers. tiny: 0.15 million operations a step, for learning on a CPU; it sees others only if there
-    are fights. small: 0.9 million. large: 20 million, for a GPU."""
+    """Units of all layers. tiny: 0.6 million operations a step, for learning on a CPU; it sees others only if there
+    are fights. small: 1.3 million. large: 23 million, for a GPU."""
     memory: Memory = "none"
     """lstm: a long short-term memory behind the trunk, as wide as that."""
     n_values: int = 1

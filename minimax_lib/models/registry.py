@@ -7,10 +7,20 @@ from minimax_lib.messages import shown
 from minimax_lib.models.grid_conv import GridConv
 from minimax_lib.models.nmmo import NMMOModel
 from minimax_lib.models.settings import GRU, LSTM, S5, FeedForward
+from minimax_lib.models.towers import Towers
 from minimax_lib.registry import Registry
 
 MODELS: Registry[Any] = Registry(
-    "model", {"lstm": LSTM, "gru": GRU, "s5": S5, "ff": FeedForward, "grid_conv": GridConv, "nmmo": NMMOModel}
+    "model",
+    {
+        "lstm": LSTM,
+        "gru": GRU,
+        "s5": S5,
+        "ff": FeedForward,
+        "towers": Towers,
+        "grid_conv": GridConv,
+        "nmmo": NMMOModel,
+    },
 )
 
 

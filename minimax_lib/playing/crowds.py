@@ -34,6 +34,7 @@ class World(struct.PyTreeNode):
 class Recorded(struct.PyTreeNode):
     """A world from its start on. T is the environment's `max_steps`."""
 
+    key: jax.Array  # u32[...], the data of the key that fixes everything random in it
     states: Any  # [T + 1, ...], of each what `MultiAgentEnvironment.slim` leaves of it
     running: jax.Array  # bool[T + 1], the state belongs to the world, up to its last one
     actions: Any  # [T, G, ...]
@@ -90,7 +91,8 @@ class Crowd:
 
         end, (states, running, actions) = jax.lax.scan(tick, start, None, self.env.max_steps)
         join = functools.partial(jax.tree.map, lambda x, xs: jnp.concatenate([x[None], xs]))
-        return Recorded(join(slim(start.state), states), join(~start.over, running), actions, end.lives)
+        data = jax.random.key_data(key)
+        return Recorded(data, join(slim(start.state), states), join(~start.over, running), actions, end.lives)
 
     def recording(self, key: jax.Array, params: Any, levels: Level) -> Recording:
         """A world on each of `levels` [R, ...]. Its progress is what the environment counts."""
@@ -146,6 +148,7 @@ class CrowdEpisode:
     """A world that one policy has played in all seats. In a notebook it shows itself, where the environment draws."""
 
     env: Any
+    key: np.ndarray  # u32[...], the data of its key
     level: Level
     states: Any  # [length + 1, ...], from the first to the last, as `slim` leaves them
     actions: Any  # [length, G, ...]
@@ -228,6 +231,7 @@ def crowd_episode(env: Any, recorded: Recorded, levels: Level, row: int) -> Crow
     length = int(one.running.sum()) - 1
     found = CrowdEpisode(
         env=env,
+        key=one.key,
         level=jax.tree.map(lambda x: x[row], levels),
         states=jax.tree.map(lambda x: x[: length + 1], one.states),
         actions=jax.tree.map(lambda x: x[:length], one.actions),

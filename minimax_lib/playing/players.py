@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
+import jax.numpy as jnp
 from flax import struct
 
 from minimax_lib.agents.base import Agent
@@ -62,6 +63,18 @@ class Trained:
     def act(self, keys: jax.Array, params: Any, turn: Turn, carry: Any) -> tuple[Any, Any]:
         policy, _, carry = self.agent.policy(params, turn.obs, carry, turn.first)
         return jax.vmap(self.choose)(keys, policy), carry
+
+
+@dataclasses.dataclass(frozen=True)
+class Repeated:
+    """Agents who do again what was done: their parameters are the actions [T, R, ...] of an episode."""
+
+    def init_carry(self, n: int) -> jax.Array:
+        """How many steps have been taken."""
+        return jnp.zeros((), jnp.int32)
+
+    def act(self, keys: jax.Array, params: Any, turn: Turn, carry: jax.Array) -> tuple[Any, jax.Array]:
+        return jax.tree.map(lambda actions: actions[carry], params), carry + 1
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,6 +17,7 @@ from minimax_lib.envs.multi_agent import BatchMultiEnv, batch_of
 from minimax_lib.envs.restarts import QueuedLevels, queue_of
 from minimax_lib.opponents.duel import BatchDuel
 from minimax_lib.playing.episodes import Played, alone
+from minimax_lib.playing.living import OfLiving
 from minimax_lib.playing.returns import Layout
 from minimax_lib.playing.rollout import Rollout, Start, begin, go_on, queued, step
 from minimax_lib.trees import mapped, tree_where
@@ -118,7 +119,7 @@ class CurrentStudents:
         def one_step(loop: tuple) -> tuple:
             time, ended, stats, now = loop
             keys = jax.random.split(jax.random.fold_in(k_steps, time))
-            now, _, ts = step(keys, env, self.agent, self.params, now)
+            now, _, ts = step(keys, env, OfLiving(self.agent, ~ended), self.params, now)
             played = Played(ts.stats.returns, ts.stats.lengths, ts.progress, ts.facts)
             return time + 1, ended | ts.done, tree_where(ended, stats, played), now
 

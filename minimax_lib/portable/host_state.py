@@ -104,6 +104,11 @@ class Saved:
             leaves.append(jax.random.wrap_key_data(jnp.asarray(found)) if _is_key(x) else found)
         return jax.tree_util.tree_unflatten(form, leaves)
 
+    def content(self, name: str) -> bytes:
+        """Bytes of any length."""
+        found = self._arrays.get(name, np.zeros((), np.uint8))
+        return self._array(name, np.zeros(found.size, np.uint8)).tobytes()
+
     def count(self, name: str, most: int | None = None) -> int:
         """A whole number from 0 to `most`."""
         number = int(self._array(name, np.array(0)))

@@ -10,6 +10,10 @@ from minimax_lib.portable.attempts import AttemptLedger
 from minimax_lib.portable.encodings import blank, messages, rows_of, write
 from minimax_lib.portable.evaluation import EvaluationHost
 from minimax_lib.portable.host import Host
+from minimax_lib.portable.joint_host import JointHost
+from minimax_lib.portable.opponents import OpponentHost
+
+AnyHost = Host | OpponentHost | JointHost | EvaluationHost  # what an adaptor draws from
 
 
 class RowTasks:
@@ -19,7 +23,7 @@ class RowTasks:
     one has ended ("at_end"), or when the row is reset ("at_reset").
     """
 
-    def __init__(self, host: Host | EvaluationHost, n: int, choose: Literal["ahead", "at_end", "at_reset"]):
+    def __init__(self, host: AnyHost, n: int, choose: Literal["ahead", "at_end", "at_reset"]):
         self.host, self.n, self.choose = host, n, choose
         self.task = blank(host.encoding, n)
         self._next = blank(host.encoding, n)
@@ -86,7 +90,7 @@ class RowTasks:
         if "progress" in infos:
             has = np.broadcast_to(infos.get("_progress", True), ended.shape)[ended]
             reached = np.where(has, np.asarray(infos["progress"], float)[ended], reached)
-        if not isinstance(self.host, Host):
+        if isinstance(self.host, EvaluationHost):
             told["number"] = self._number[ended]
         self.host.report(rows_of(self.task, ended), reached, **told)
         n = int(ended.sum())
@@ -109,7 +113,7 @@ class RowTasks:
 
         Returns bool[T, B], the steps to learn from; None: all.
         """
-        if not isinstance(self.host, Host) or not self.host.reads_scores:
+        if not isinstance(self.host, Host | JointHost) or not self.host.reads_scores:
             return None
         task, ended, seen, counts = self.attempts.take(len(value))
         trains = self.host.trains(task)

@@ -9,17 +9,19 @@ from pettingzoo import AECEnv
 from pettingzoo.utils import BaseParallelWrapper
 
 from minimax_lib.portable.attempts import AttemptLedger
-from minimax_lib.portable.encodings import rows_of
-from minimax_lib.portable.evaluation import EvaluationHost
+from minimax_lib.portable.encodings import joined, n_rows, rows_of
 from minimax_lib.portable.host import Host
 from minimax_lib.portable.numbers import checked
 from minimax_lib.portable.progress import Solved
+from minimax_lib.portable.row_tasks import AnyHost
 from minimax_lib.portable.task_receiver import as_seed, reset_arguments
 from minimax_lib.portable.task_vector import Progress
 
 
 class TaskParallelEnv(BaseParallelWrapper):
     """`env` with one task for all agents, or with `per_agent`, one for each. The user's own loop resets it.
+
+    A dict of hosts by agent gives each agent a curriculum of its own, and so a task of its own.
 
     `apply(task)` gives the arguments of `env.reset`; with `per_agent`, the task is a dict of tasks by agent. With
     `per_agent`, an attempt ends at the agent's own end. Otherwise it ends when all agents that have played are at their
@@ -31,20 +33,23 @@ class TaskParallelEnv(BaseParallelWrapper):
     def __init__(
         self,
         env: Any,
-        host: Host | EvaluationHost,
+        host: AnyHost | Mapping[Any, AnyHost],
         apply: Callable[[Any], Mapping[str, Any]] = as_seed,
         per_agent: bool = False,
         progress: Progress | None = None,
     ):
         check_parallel(env)
         super().__init__(env)
-        self.host, self.apply, self.per_agent = host, apply, per_agent
+        self.host, self.apply, self.per_agent = host, apply, per_agent or isinstance(host, Mapping)
         self.progress = progress or Solved()
         self._numbers = {agent: i for i, agent in enumerate(env.possible_agents)}
         n = len(self._numbers)
         self._attempts = AttemptLedger(n)  # one for each agent
-        host.attempts = self._attempts
-        self._tasks: Any = None  # encodings, of all agents or one for all
+        if not isinstance(host, Mapping):
+            host.attempts = self._attempts
+        elif host.keys() != self._numbers.keys():
+            raise ValueError(f"hosts are given for {list(host)}: there must be one for each of {list(self._numbers)}")
+        self._tasks: Any = None  # encodings [1, ...] of each agent, or of one task for all
         self._plays = np.zeros(n, bool)  # has been part of the episode
         self._reached, self._totals, self._length = np.zeros(n, np.float32), np.zeros(n), 0
         self.n_begun = self.n_ended = 0  # attempts
@@ -52,17 +57,15 @@ class TaskParallelEnv(BaseParallelWrapper):
     @property
     def tasks(self) -> dict[Any, Any]:
         """The encoding of each agent's task."""
-        return {agent: rows_of(self._tasks, i if self.per_agent else 0) for agent, i in self._numbers.items()}
+        return {agent: rows_of(self._tasks[i if self.per_agent else 0], 0) for agent, i in self._numbers.items()}
 
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, Any]:
         """Begins an episode on new tasks; an episode under way is given up."""
-        n = len(self._numbers) if self.per_agent else 1
         self._give_up()
-        self._tasks = self.host.draw(n)
-        decoded = self.host.decode(self._tasks)
+        self._tasks, decoded = self._draw()
         task = dict(zip(self._numbers, decoded, strict=True)) if self.per_agent else decoded[0]
         given = self.env.reset(**reset_arguments(seed, options, self.apply(task)))
-        self.n_begun += n
+        self.n_begun += len(decoded)
         self._attempts.begin(np.ones(len(self._numbers), bool))
         self._plays = np.array([agent in self.env.agents for agent in self._numbers])
         return given
@@ -96,9 +99,9 @@ class TaskParallelEnv(BaseParallelWrapper):
 
     @contextlib.contextmanager
     def evaluating(self, tasks: Any = None) -> Iterator[None]:
-        """See `TaskVectorEnv.evaluating`."""
+        """See `TaskVectorEnv.evaluating`. Of several hosts, `tasks` may be a dict by agent."""
         training = self.host, self._attempts, self.n_begun, self.n_ended
-        evaluation = self.host.evaluation(tasks)
+        evaluation = evaluation_of(self.host, tasks)
         self._give_up()
         self.host, self._attempts = evaluation, AttemptLedger(len(self._numbers))
         try:
@@ -107,7 +110,20 @@ class TaskParallelEnv(BaseParallelWrapper):
             self._give_up()
             self.host, self._attempts, self.n_begun, self.n_ended = training
 
+    def _draw(self) -> tuple[list[Any], list[Any]]:
+        """(encodings [1, ...], tasks) of each agent, or of one task for all."""
+        if isinstance(self.host, Mapping):
+            drawn = [self.host[agent].draw(1) for agent in self._numbers]
+            hosts = [self.host[agent] for agent in self._numbers]
+            return drawn, [host.decode(task)[0] for host, task in zip(hosts, drawn, strict=True)]
+        together = self.host.draw(len(self._numbers) if self.per_agent else 1)
+        drawn = [rows_of(together, slice(i, i + 1)) for i in range(n_rows(together))]
+        return drawn, self.host.decode(together)
+
     def _give_up(self) -> None:
+        for host in self.host.values() if isinstance(self.host, Mapping) else ():
+            if isinstance(host, Host):
+                host.give_up()
         self._attempts.give_up(np.ones(len(self._numbers), bool))
         self._tasks = None
         self._reached[:], self._totals[:], self._length = 0, 0, 0
@@ -118,14 +134,33 @@ class TaskParallelEnv(BaseParallelWrapper):
         reached = np.where(has[ended], given[ended], self.progress(told["returns"], terminated[ended]))
         if self.per_agent:
             self.n_ended += int(ended.sum())
-            self.host.report(rows_of(self._tasks, ended), reached, **told)
+            self._report(np.flatnonzero(ended), reached, told)
             return
         self._reached[ended], self._totals[ended] = checked("progress", reached, None, 0, 1), told["returns"]
         if not (self._plays & self._attempts.is_open).any():
             self._attempts.give_up(~self._plays)  # they have never played
             self.n_ended += 1
             reached, mean = self._reached[self._plays].mean(), self._totals[self._plays].mean()
-            self.host.report(self._tasks, [reached], [mean], [self._length], episode_return=[mean])
+            host: Any = self.host
+            host.report(self._tasks[0], [reached], [mean], [self._length], episode_return=[mean])
+
+    def _report(self, rows: np.ndarray, reached: np.ndarray, told: dict[str, Any]) -> None:
+        """The attempts of these agents (i32[M]) have ended, each of which has its own task."""
+        if not isinstance(self.host, Mapping):
+            self.host.report(joined([self._tasks[i] for i in rows]), reached, **told)
+            return
+        agents = list(self._numbers)
+        for place, i in enumerate(rows):
+            own = {name: x[place : place + 1] if np.ndim(x) else x for name, x in told.items()}
+            self.host[agents[i]].report(self._tasks[i], reached[place : place + 1], **own)
+
+
+def evaluation_of(host: Any, tasks: Any) -> Any:
+    """What takes the place of a host, or of a dict of hosts by agent, during an evaluation."""
+    if not isinstance(host, Mapping):
+        return host.evaluation(tasks)
+    chosen = tasks if isinstance(tasks, Mapping) else dict.fromkeys(host, tasks)
+    return {agent: own.evaluation(chosen.get(agent)) for agent, own in host.items()}
 
 
 def check_parallel(env: Any) -> None:

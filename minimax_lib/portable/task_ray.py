@@ -20,17 +20,29 @@ import numpy as np
 import ray
 
 from minimax_lib.files import UnreadableFile, read_arrays
+from minimax_lib.opponents import OPPONENTS, Opponents
 from minimax_lib.portable.attempts import AttemptLedger
 from minimax_lib.portable.encodings import gathered, messages
 from minimax_lib.portable.evaluation import EvaluationHost
+from minimax_lib.portable.fragments import Fragment, Fragments
 from minimax_lib.portable.host import Host
 from minimax_lib.portable.numbers import checked
+from minimax_lib.portable.opponents import OpponentHost
 from minimax_lib.portable.progress import Solved
 from minimax_lib.portable.scoring import Scoring
-from minimax_lib.portable.task_receiver import as_seed, reset_arguments
+from minimax_lib.portable.task_receiver import (
+    END,
+    TASK,
+    TERMINATED,
+    TRUNCATED,
+    as_seed,
+    check_reserved,
+    reset_arguments,
+)
 from minimax_lib.portable.task_vector import Progress
 from minimax_lib.store.files import write_atomically
 
+ATTEMPT = "curriculum_attempt"  # entry of info: a name that no other attempt has
 CALLER = "caller/"  # before the names of callers, in the file
 MOST_CALLS = 256  # of one caller that may be under way
 ONE = np.ones(1, bool)  # all rows of one environment
@@ -54,14 +66,16 @@ class CallsSeen:
 
 
 class TaskServer:
-    """The actor: a `Host`, which saves itself to `file` after every `save_every` results.
+    """The actor: a `Host`, or an `OpponentHost` for opponents. It saves itself to `file` after `save_every` results.
 
     If the actor is lost, Ray starts it again, and it goes on from the file. Calls that were under way are made again,
     and results that are in the file already are not counted twice.
     """
 
     def __init__(self, core: Any, space: Any, seed: int, scoring: Scoring, file: str | None, save_every: int):
-        self.host = Host(core, space, seed, scoring)
+        is_opponents = isinstance(core, Opponents) or (isinstance(core, str) and core in OPPONENTS.names())
+        self.host: Any = OpponentHost(core, space, seed=seed) if is_opponents else Host(core, space, seed, scoring)
+        self._fragments = Fragments(scoring)
         self._file, self._save_every, self._unsaved = file, save_every, 0
         self._calls: dict[str, CallsSeen] = {}  # by caller
         if file is not None and not Path(file).absolute().parent.is_dir():
@@ -96,13 +110,20 @@ class TaskServer:
         is_new = self._calls.setdefault(caller, CallsSeen()).add(number)
         if results and is_new:
             tasks, *numbers = zip(*results, strict=True)
-            self.host.report(gathered(tasks, self.host.reads.encoding), *numbers)
+            self.host.report(gathered(tasks, self.host.encoding), *numbers)
             self._unsaved += len(results)
         drawn = messages(self.host.draw(n)) if n else []
         if self._file is not None and self._unsaved >= self._save_every:
             self.save(self._file)
             self._unsaved = 0
         return drawn
+
+    def report_fragments(self, fragments: list[Fragment]) -> None:
+        """Steps of attempts, from a learner that has their values. A score is made where an attempt ends."""
+        if self.host.reads_scores:
+            tasks, scores = self._fragments.scores(fragments)
+            if tasks:
+                self.host.report_scores(gathered(tasks, self.host.encoding), scores)
 
     def call(self, name: str, *arguments: Any) -> Any:
         """What a method of the `Host` returns: `evaluated`, `report_scores`, `weights`, `metrics`, `state_dict`."""
@@ -145,14 +166,19 @@ class TaskLine:
     def __init__(self, server: Any):
         self.server = server
         self._name, self._n_calls = uuid.uuid4().hex, 0
-        self._envs: weakref.WeakSet[Any] = weakref.WeakSet()  # some are dropped and never closed
+        # Some are dropped and never closed. Each plays `n_tasks` at once.
+        self._envs: weakref.WeakSet[Any] = weakref.WeakSet()
         self._tasks: deque[Any] = deque()
         self._results: list[tuple[Any, float, float, int]] = []
         self._calls: deque[tuple[Any, int]] = deque()  # under way, and how many tasks each will bring
 
     @property
+    def _n_rows(self) -> int:
+        return sum(env.n_tasks for env in self._envs)
+
+    @property
     def _block(self) -> int:
-        return max(1, len(self._envs) // 2)
+        return max(1, self._n_rows // 2)
 
     def join(self, env: Any) -> None:
         """An environment joins."""
@@ -162,7 +188,7 @@ class TaskLine:
         """The next task, or none if it does not come within `patience` seconds; without them, it waits for ever."""
         if not self._tasks:
             if not self._calls:
-                self._exchange(len(self._envs) + self._block)
+                self._exchange(self._n_rows + self._block)
             future, _ = self._calls[0]
             if patience is not None and not ray.wait([future], timeout=patience)[0]:
                 return None
@@ -208,8 +234,9 @@ class RemoteTaskEnv(gymnasium.Wrapper):
     `close` sends the results that still wait.
 
     With `evaluates`, its tasks are those of an `EvaluationHost`, and the server is told nothing. By default, it is True
-    in the evaluation workers of RLlib. In RLlib, a result waits for the next call of its environment: if another
-    environment of the worker fails in the same step, RLlib throws this step away, and the result with it.
+    in the evaluation workers of RLlib. The infos say which task is played, for `TaskScores`. In RLlib, a result waits
+    for the next call of its environment: if another environment of the worker fails in the same step, RLlib throws this
+    step away, and the result with it.
     """
 
     def __init__(
@@ -223,6 +250,7 @@ class RemoteTaskEnv(gymnasium.Wrapper):
         evaluates: bool | None = None,
     ):
         super().__init__(env)
+        self.n_tasks = 1  # that are played at once
         self.server, self.space, self.apply = server, space, apply
         self.progress, self.patience = progress or Solved(), patience
         self.encoding: Any = None  # of the attempt under way
@@ -236,7 +264,8 @@ class RemoteTaskEnv(gymnasium.Wrapper):
         self._attempt = AttemptLedger(1)
         self._waits_for_next_call = rllib is not None
         self._result: tuple[Any, float, float, int] | None = None  # that is not sent yet
-        self._n_calls = self._ended_in = 0
+        self._n_calls = self._ended_in = self._n_attempts = 0
+        self._name = uuid.uuid4().hex
 
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begins an episode on the next task. An attempt under way is given up."""
@@ -244,9 +273,10 @@ class RemoteTaskEnv(gymnasium.Wrapper):
         self._attempt.give_up(ONE)
         self.encoding = self._next()
         arguments = reset_arguments(seed, options, self.apply(self.space.decode(self.encoding)))
-        given = self._called(lambda: self.env.reset(**arguments))
+        obs, info = self._called(lambda: self.env.reset(**arguments))
         self._attempt.begin(ONE)
-        return given
+        self._n_attempts += 1
+        return obs, self._told(info)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """As `env.step`. What comes after the end of an attempt does not count."""
@@ -261,7 +291,8 @@ class RemoteTaskEnv(gymnasium.Wrapper):
             self._ended_in = self._n_calls
             if not self._waits_for_next_call:
                 self._send_result()
-        return obs, reward, terminated, truncated, info
+            info = dict(info) | {END: TERMINATED if terminated else TRUNCATED}
+        return obs, reward, terminated, truncated, self._told(info)
 
     @contextlib.contextmanager
     def evaluating(self, tasks: Any = None) -> Iterator[None]:
@@ -297,6 +328,13 @@ class RemoteTaskEnv(gymnasium.Wrapper):
             if self._evaluation is None:
                 self._line.failed(self._n_calls)
             raise
+
+    def _told(self, info: Mapping[str, Any]) -> dict[str, Any]:
+        """Infos that say what is played: a learner sees only the infos, and perhaps of the middle of an episode."""
+        check_reserved(info, (TASK, ATTEMPT), "infos")
+        if self._evaluation is not None:
+            return dict(info)
+        return dict(info) | {TASK: self.encoding, ATTEMPT: f"{self._name}/{self._n_attempts}"}
 
     def _send_result(self) -> None:
         result, self._result = self._result, None

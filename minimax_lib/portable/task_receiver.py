@@ -8,6 +8,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from minimax_lib.opponents.bank import LIVE
+from minimax_lib.portable.numbers import MOST
 from minimax_lib.tasks.spaces import Product
 
 TASK, END = "curriculum_task", "curriculum_end"  # entries of info: the task that an episode begins with; how it ended
@@ -48,7 +50,8 @@ class TaskReceiver(gymnasium.Wrapper):
         super().__init__(env)
         self.index, self.space, self.apply, self.change = index, space, apply, change
         self.encodings = encoding_space(space)
-        self.action_space = spaces.Tuple((env.action_space, self.encodings))
+        message = Message(self.encodings) if isinstance(self.encodings, spaces.Tuple) else self.encodings
+        self.action_space = spaces.Tuple((env.action_space, message))
         self._table = None if isinstance(show, bool) else np.asarray(show, np.float32)
         self._shows = self._table is not None or bool(show)
         if self._shows:
@@ -166,10 +169,33 @@ def beside(obs: Any) -> dict[str, Any]:
     return dict(obs) if isinstance(obs, dict) else {"observation": obs}
 
 
+class Message(spaces.Space):
+    """The encodings of a product as part of an action.
+
+    A vector environment takes the messages of its rows one by one. It would take a `Tuple` of Gymnasium apart, where a
+    row may have none.
+    """
+
+    def __init__(self, encodings: spaces.Tuple):
+        super().__init__()
+        self.encodings = encodings
+
+    def sample(self, mask: Any = None, probability: Any = None) -> Any:
+        return self.encodings.sample()
+
+    def contains(self, x: Any) -> bool:
+        return self.encodings.contains(x)
+
+    def __eq__(self, other: Any) -> bool:
+        return isinstance(other, Message) and self.encodings == other.encodings
+
+
 def encoding_space(space: Any) -> spaces.Space:
     """The encodings of a task space, as a space of Gymnasium."""
     if space.n is not None:
         return spaces.Discrete(space.n)
     if isinstance(space, Product):
         return spaces.Tuple([encoding_space(part) for part in space.spaces])
+    if space.shape == ():  # numbers without an end: the serials of opponents, LIVE among them
+        return spaces.Discrete(MOST, start=LIVE)
     return spaces.Box(np.asarray(space.low, np.float32), np.asarray(space.high, np.float32), dtype=np.float32)

@@ -1,20 +1,22 @@
 """The trainer's side for Stable-Baselines3."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
-from minimax_lib.portable.evaluation import EvaluationHost
+from minimax_lib.portable.agents import Agents
 from minimax_lib.portable.forks import explained
-from minimax_lib.portable.host import Host
+from minimax_lib.portable.opponents import OpponentHost
 from minimax_lib.portable.progress import Solved
-from minimax_lib.portable.row_tasks import RowTasks, evaluating
+from minimax_lib.portable.row_tasks import AnyHost, RowTasks, evaluating
 from minimax_lib.portable.task_receiver import HOLDS, TASK, check_reserved
 from minimax_lib.portable.task_vector import Progress
 
@@ -29,7 +31,7 @@ class TaskVecEnv(VecEnvWrapper):
     def __init__(
         self,
         venv: VecEnv,
-        host: Host | EvaluationHost,
+        host: AnyHost,
         progress: Progress | None = None,
         within_episodes: bool = False,
     ):
@@ -128,6 +130,55 @@ class TaskCallback(BaseCallback):
         buffer = self.locals["rollout_buffer"]
         # The buffer's rewards have the value of the last observation in them where a time limit has cut an episode.
         self.envs.report_rollout(buffer.values, self.locals["values"].cpu().numpy().reshape(-1), buffer.rewards)
+
+
+class OpponentCallback(BaseCallback):
+    """A copy of the trained policy joins `opponents` after every `every` rollouts of an algorithm.
+
+    `agent_of(model)` gives what is kept: by default `model.policy`. The first copy joins by `opponents.add_agent`
+    before `learn`, because the environments begin before any callback is called. An opponent that is the student as it
+    is now is the one after the last rollout.
+    """
+
+    def __init__(self, opponents: OpponentHost, every: int, agent_of: Callable[[Any], Any] | None = None):
+        super().__init__()
+        if every < 1:
+            raise ValueError(f"every is {every}: it must be at least 1")
+        self.opponents, self.every, self._agent_of = opponents, every, agent_of or policy_of
+        self.n_rollouts = 0
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_start(self) -> None:
+        # The update that follows a rollout is made before the next one begins.
+        if self.n_rollouts and self.n_rollouts % self.every == 0:
+            self.opponents.add_agent(self._agent_of(self.model))
+        elif self.opponents.core.live_share > 0:
+            self.opponents.update_student(self._agent_of(self.model))
+        self.n_rollouts += 1
+
+
+def policy_of(model: Any) -> Any:
+    """What acts in a model of Stable-Baselines3."""
+    return model.policy
+
+
+def policy_agents(policy_class: type[BasePolicy], folder: str | Path | None = None) -> Agents:
+    """Keeps policies as Stable-Baselines3 saves them, in memory or as files. PPO's "MlpPolicy" is `ActorCriticPolicy`.
+
+    A policy cannot be copied as it is: after an update, it holds tensors that have a gradient.
+    """
+    return Agents(folder, save_policy, policy_class.load)
+
+
+def save_policy(policy: BasePolicy, file: Any) -> None:
+    policy.save(file)
+
+
+def acting(policy: Any) -> Callable[[Any], Any]:
+    """For `OneSeat`: a function from an observation to an action of a policy of Stable-Baselines3, sampled."""
+    return lambda obs: policy.predict(obs, deterministic=False)[0]
 
 
 def cut(infos: Sequence[dict[str, Any]], done: np.ndarray) -> np.ndarray:

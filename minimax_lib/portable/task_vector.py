@@ -12,11 +12,9 @@ from gymnasium.vector.utils import batch_space, iterate
 from jax.tree import leaves as tree_leaves
 
 from minimax_lib.portable import encodings
-from minimax_lib.portable.evaluation import EvaluationHost
 from minimax_lib.portable.forks import explained
-from minimax_lib.portable.host import Host
 from minimax_lib.portable.progress import Solved
-from minimax_lib.portable.row_tasks import RowTasks, evaluating
+from minimax_lib.portable.row_tasks import AnyHost, RowTasks, evaluating
 from minimax_lib.portable.task_receiver import (
     END,
     HOLDS,
@@ -44,7 +42,7 @@ class TaskVectorEnv(VectorWrapper):
     def __init__(
         self,
         envs: VectorEnv,
-        host: Host | EvaluationHost,
+        host: AnyHost,
         progress: Progress | None = None,
         within_episodes: bool = False,
     ):
@@ -132,7 +130,7 @@ class TaskResets(VectorWrapper):
     def __init__(
         self,
         envs: VectorEnv,
-        host: Host | EvaluationHost,
+        host: AnyHost,
         options: Callable[[Any], Mapping[str, Any]],
         progress: Progress | None = None,
     ):

@@ -23,8 +23,9 @@ from minimax_lib.envs.nmmo.market import shelf
 from minimax_lib.envs.nmmo.masks import target_mask
 from minimax_lib.envs.nmmo.moment import Moment, as_moment, moment_of
 from minimax_lib.envs.nmmo.neighbours import neighbours
+from minimax_lib.envs.nmmo.predicates import TILE_ROW
 from minimax_lib.envs.nmmo.presets import PRESETS, Preset
-from minimax_lib.envs.nmmo.resources import Resources, placed
+from minimax_lib.envs.nmmo.resources import PATCH, Resources, placed, with_patches
 from minimax_lib.envs.nmmo.spawning import CANDIDATES, N_BITS
 from minimax_lib.envs.nmmo.square import Square, spawn_places
 from minimax_lib.envs.nmmo.state import (
@@ -89,8 +90,9 @@ class NMMO(MultiAgentEnvironment):
     sharpness_low: float = BY_PRESET
     """The least base-10 logarithm of a map's sharpness, which is random up to 0. Small values give clear borders."""
     task_set: str = "survive"
-    """The list of tasks: survive (until the horizon), stages (fifty, of Sullivan et al. 2025), train (1,293),
-    sample_eval (24) or competition (63, all of NeurIPS 2023), one that you registered, or a YAML file."""
+    """The list of tasks: survive (until the horizon), stages (fifty, of Sullivan et al. 2025) or one of the five,
+    stage_1 to stage_5, train (1,293), sample_eval (24) or competition (63, all of NeurIPS 2023), train_part and
+    test_part (four fifths of train, and what they leave out), one that you registered, or a YAML file."""
     death_reward: float = -1.0
     """Reward of the tick in which an agent dies, in place of its task's progress."""
     health_reward: float = 0.0
@@ -215,7 +217,7 @@ class NMMO(MultiAgentEnvironment):
         counts = Resources(self.clusters, self.single_resources, (self.centre // 6) ** 2)
         terrain = sample_terrain(k_terrain, self.square, sharpness)
         return Level(
-            terrain=placed(k_place, self.square, terrain, counts),
+            terrain=with_patches(placed(k_place, self.square, terrain, counts), places_of(self.tasks.seizes)),
             spawn=spawn_places(k_spawn, self.square, self.n_players),
             tasks=self._drawn(k_tasks),
             sharpness=sharpness,
@@ -234,9 +236,17 @@ class NMMO(MultiAgentEnvironment):
         """See `Environment.with_tasks`."""
         return level.replace(tasks=tasks)
 
+    def tasks_of(self, level: Level) -> jax.Array:
+        """See `Environment.tasks_of`."""
+        return level.tasks
+
     def task_name(self, number: int) -> str:
         """What a task is called in files."""
         return self.tasks.name(number)
+
+    def task_kind(self, number: int) -> str:
+        """See `Environment.task_kind`."""
+        return self.tasks.specs[number].sort
 
     def reset(self, key: jax.Array, level: Level) -> tuple[EnvState, AgentTimeStep]:
         """The start of a world on `level`: everybody on the edge, and the first NPCs."""
@@ -269,8 +279,7 @@ class NMMO(MultiAgentEnvironment):
 
     def step(self, key: jax.Array, state: EnvState, action: Mapping[str, jax.Array]) -> tuple[EnvState, AgentTimeStep]:
         """The world after a tick in which every agent does its `action` (i32[P] each)."""
-        playing, health = state.players.alive, state.players.health
-        before = state.players
+        playing, before = state.players.alive, state.players
         state, happened = advance(key, state, orders_of(state, action, self.rules), self.rules)
         state = remembered(state, self.tasks, happened)
         if self.keep_log:
@@ -280,9 +289,9 @@ class NMMO(MultiAgentEnvironment):
         value = values(self.tasks, numbers, view, members_of(self.tasks, numbers), parts)
         pay = {name: jnp.asarray(x)[numbers] for name, x in self.tasks.pay.items()} if self.tasks.pay else None
         score, reward = scored(state.score, value, playing, pay)
+        # The fields of dead players do not change.
         if self.health_reward:
-            # The fields of dead players do not change.
-            reward = reward + self.health_reward / FULL * (state.players.health - health)
+            reward += self.health_reward / FULL * (state.players.health - before.health)
         state = self._looked_round(state.replace(score=score))
         alive = state.players.alive
         died = playing & ~alive
@@ -365,8 +374,17 @@ def _of_living(alive: jax.Array, seen: jax.Array) -> jax.Array:
     return jnp.where(alive.reshape(-1, *(1,) * (seen.ndim - 1)), seen, jnp.zeros((), seen.dtype))
 
 
+def places_of(tiles: np.ndarray) -> np.ndarray:
+    """i32[Z, 2], row and column of tiles that are one number each (i32[Z])."""
+    return np.stack([tiles // TILE_ROW, tiles % TILE_ROW], axis=1)
+
+
 def _check_tasks(tasks: TaskList, env: NMMO) -> None:
-    """ValueError in one line where a task means a player that there is not."""
+    """ValueError in one line where a task means a player or a tile that there is not."""
+    low, high = env.square.border + PATCH, env.square.border + env.centre - PATCH
+    for row, column in places_of(tasks.seizes).tolist():
+        if not (low <= row <= high and low <= column <= high):
+            raise ValueError(f"a task seizes row {row}, column {column}: both must be between {low} and {high}")
     for number, leaves in enumerate(tasks.leaves):
         named = [tasks.specs[number].subject or 1]
         for leaf in leaves:

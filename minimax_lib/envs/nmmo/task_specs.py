@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import zlib
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
@@ -34,6 +35,8 @@ STAGE_FAMILIES = (
 # Sullivan et al. (2025), E.6: what each family asks for in the stages 1 to 5, its unit times 1, 3, 5, 7, 10.
 STAGE_FACTORS = (1, 3, 5, 7, 10)
 STAGE_UNITS = (50, 5, 5, 3, 3, 2, 1, 1, 1, 1)
+# Categories of the competition and how many tasks of the list each has, in its order.
+COMPETITION = {"survival": 1, "combat": 3, "exploration": 2, "skill": 8, "item": 44, "market": 5}
 MIDDLE = 80  # row and column of the centre tile of the medium map, of which the published lists speak
 
 
@@ -55,6 +58,8 @@ class TaskSpec:
     """The player whose doings count, from 1 on; None: the player whose task it is, who is paid in any case."""
     name: str = ""
     """What it is called in files; empty: by its goal."""
+    kind: str = ""
+    """Tables of results have a mean for each kind; empty: the predicates of its goal."""
 
     def __post_init__(self) -> None:
         if self.pay not in get_args(Pay):
@@ -72,6 +77,11 @@ class TaskSpec:
     def called(self) -> str:
         """Its name."""
         return self.name or self.goal.name
+
+    @property
+    def sort(self) -> str:
+        """Its kind."""
+        return self.kind or "+".join(dict.fromkeys(leaf.predicate for leaf in self.goal.leaves()))
 
 
 OWN_LISTS: dict[str, tuple[TaskSpec, ...]] = {}
@@ -124,6 +134,12 @@ def _stages(horizon: int, middle: int) -> list[TaskSpec]:
     return found
 
 
+def _stage(stage: int, horizon: int, middle: int) -> list[TaskSpec]:
+    """The ten tasks of a stage, which is counted from 1."""
+    n = len(STAGE_FAMILIES)
+    return _stages(horizon, middle)[n * (stage - 1) : n * stage]
+
+
 def _ticks(n: int) -> Goal:
     return predicate("TickGE", num_tick=n)
 
@@ -167,7 +183,21 @@ def _competition(horizon: int, middle: int) -> list[TaskSpec]:
         goals += [predicate("FullyArmed", combat_style=style, level=level) for style in SKILLS[:3]]
     goals += [_events("EARN_GOLD", 20), _events("BUY_ITEM", 20)]
     goals += [predicate(name, amount=100) for name in ("EarnGold", "HoardGold", "MakeProfit")]
-    return [TaskSpec(goal) for goal in goals]
+    kinds = [kind for kind, n in COMPETITION.items() for _ in range(n)]
+    return [TaskSpec(goal, kind=kind) for goal, kind in zip(goals, kinds, strict=True)]
+
+
+def _split(held_out: bool, middle: int) -> list[TaskSpec]:
+    """A fifth of the list `train`, or the other four: a predicate with one kind of thing is in one of them."""
+    return [spec for spec in _recorded("train", middle) if (_composition(spec) % 5 == 0) == held_out]
+
+
+def _composition(spec: TaskSpec) -> int:
+    """A number for the predicates of a goal and what they are about, but not for their amounts and levels."""
+    parts = [
+        (leaf.predicate, *(str(x) for _, x in leaf.arguments if isinstance(x, str))) for leaf in spec.goal.leaves()
+    ]
+    return zlib.crc32(repr(parts).encode())  # not `hash`, which Python salts anew in every process
 
 
 LISTS = {
@@ -176,9 +206,9 @@ LISTS = {
     "train": lambda horizon, middle: _recorded("train", middle),
     "sample_eval": lambda horizon, middle: _recorded("evaluation", middle),
     "competition": _competition,
-}
-# Categories of the competition and how many tasks of the list each has, in its order.
-COMPETITION = {"survival": 1, "combat": 3, "exploration": 2, "skill": 8, "item": 44, "market": 5}
+    "train_part": lambda horizon, middle: _split(False, middle),
+    "test_part": lambda horizon, middle: _split(True, middle),
+} | {f"stage_{stage}": functools.partial(_stage, stage) for stage in range(1, len(STAGE_FACTORS) + 1)}
 
 
 @functools.cache
