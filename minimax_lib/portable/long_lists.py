@@ -197,11 +197,13 @@ class LongPLR(InNumPy):
         return (1 - share) * by_rank + share * ages / max(ages.sum(), 1)
 
     def metrics(self) -> dict[str, float]:
-        shares, seen = self._shares(), len(self._ranking)
+        shares, state = self._shares(), self._state
+        shares /= shares.sum()
         return {
-            "tasks/seen": seen / len(shares),
+            "tasks/seen": len(self._ranking) / len(shares),
             "tasks/replay_probability": self._replay_probability(),
-            "tasks/weighted_score": float((shares / shares.sum() * self._state["scores"]).sum()),
+            "tasks/weighted_score": float(shares @ state["scores"]),
+            "tasks/weighted_age": float(shares @ (state["count"] - state["last"])),
         }
 
 
