@@ -39,7 +39,7 @@ class FromTheMiddle(Walk):
 
 def test_evaluations_cost_a_fifth_of_the_training_at_most():
     """A life of the whole horizon is the longest. A step that is learnt from costs as much as seven that are played."""
-    agent, core = still_agent(FOUR), LearningProgressSettings()
+    core = LearningProgressSettings()
     for n_steps, episodes, given in ((10, 4, None), (1, 100, None), (1, 100, 3), (10, 4, 1)):
         settings = TasksMethod(n_steps=n_steps, core=core, evaluate_episodes=episodes, evaluate_every=given)
         every = settings._evaluation(FOUR, FOUR.n_tasks, 3, 2).every
