@@ -12,7 +12,7 @@ import pytest
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, PPOAgent
 from minimax_lib.curricula.tasks.agents import AgentTasks
-from minimax_lib.curricula.tasks.evaluation import LifeEvaluation
+from minimax_lib.curricula.tasks.evaluation import LifeEvaluation, TaskEvaluation
 from minimax_lib.curricula.tasks.settings import TasksMethod
 from minimax_lib.models.settings import FeedForward
 from minimax_lib.runners.build import trained_with
@@ -35,6 +35,23 @@ class FromTheMiddle(Walk):
 
     def sample_listed(self, key, number):
         return jnp.stack([jnp.int32(3), number.astype(jnp.int32)])
+
+
+def test_evaluations_cost_a_fifth_of_the_training_at_most():
+    """A life of the whole horizon is the longest. A step that is learnt from costs as much as seven that are played."""
+    core = LearningProgressSettings()
+    for n_steps, episodes, given in ((10, 4, None), (1, 100, None), (1, 100, 3), (10, 4, 1)):
+        settings = TasksMethod(n_steps=n_steps, core=core, evaluate_episodes=episodes, evaluate_every=given)
+        every = settings._evaluation(FOUR, FOUR.n_tasks, 3, 2).every
+        evaluated = FOUR.n_tasks * episodes * FOUR.max_steps
+        learnt = 3 * FOUR.n_agents * n_steps
+        if given:
+            assert every == given
+        else:
+            assert evaluated <= 7 / 5 * learnt * every
+            assert every == 25 or evaluated > 7 / 5 * learnt * (every - 1)
+    alone = TasksMethod(core=core)._evaluation(Islands(), 7, 3, 2)
+    assert (type(alone), alone.every) == (TaskEvaluation, 25)
 
 
 def trained(env, **settings):

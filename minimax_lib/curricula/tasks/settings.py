@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from typing import Annotated, Any
 
 import jax
@@ -22,6 +23,10 @@ from minimax_lib.registry import unknown_name
 from minimax_lib.tasks.core import episodes_needed
 from minimax_lib.tasks.registry import TASK_CURRICULA, ListedPLRSettings, core_of
 
+EVERY = 25
+# Steps that are only played, for each step that is learnt from, so that they cost a fifth as much. With two epochs, a
+# step of training is some seven passes of the network: one in the rollout, and three in each epoch.
+PLAYED = 7 / 5
 MOST_BYTES = 2**28  # of a table of levels: it is a constant of the compiled program
 
 
@@ -36,8 +41,9 @@ class TaskSettings(AttemptScoring):
     uniform, each of several devices has a part of the list."""
     share: str = ""
     """A level metric of whole numbers, such as difficulty. The weight of the levels of each value is reported."""
-    evaluate_every: int = 25
-    """Updates between two evaluations of the tasks. Only for a core that decides by how often each task is solved."""
+    evaluate_every: int | None = None
+    """Updates between two evaluations of the tasks. Only for a core that decides by how often each task is solved.
+    none: 25. But where agents have their own tasks, as many as keep evaluations to a fifth of what training costs."""
     evaluate_episodes: int = 4
     """Whole episodes on each task in an evaluation. Their steps count as environment steps."""
     evaluate_where: str = ""
@@ -47,8 +53,9 @@ class TaskSettings(AttemptScoring):
         if not 1 <= self.n_levels < 2**31:
             raise ValueError(f"runner.n_levels is {self.n_levels}: it must be at least 1 and less than {2**31}")
         for name in ("evaluate_every", "evaluate_episodes"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"runner.{name} is {getattr(self, name)}: it must be at least 1")
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"runner.{name} is {value}: it must be at least 1")
         super().__post_init__()
 
     @property
@@ -115,9 +122,12 @@ class TasksMethod(QueuedRollouts, TaskSettings):
                 where = f"runner.evaluate_where is {self.evaluate_where}"
                 raise ValueError(f"{where}: it is above 0 on none of the {self.n_levels} levels")
         if env.with_tasks:
-            at_once = min(n_rows, -(-len(measured) * self.evaluate_episodes // env.n_agents))
-            return LifeEvaluation(self.evaluate_every, self.evaluate_episodes, measured, at_once, env)
-        return TaskEvaluation(self.evaluate_every, self.evaluate_episodes, measured, min(n_rows, len(measured)))
+            n_lives = len(measured) * self.evaluate_episodes
+            at_once, n_steps = min(n_rows, -(-n_lives // env.n_agents)), n_rows * env.n_agents * self.n_steps
+            every = self.evaluate_every or max(EVERY, math.ceil(n_lives * env.max_steps / (PLAYED * n_steps)))
+            return LifeEvaluation(every, self.evaluate_episodes, measured, at_once, env)
+        every = self.evaluate_every or EVERY
+        return TaskEvaluation(every, self.evaluate_episodes, measured, min(n_rows, len(measured)))
 
     def _check_list(self, env: Environment) -> None:
         level = jax.eval_shape(env.sample_level, jax.random.key(0))
