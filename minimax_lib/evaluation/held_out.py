@@ -119,7 +119,8 @@ class EvalRunner:
 
     def _all_agents(self, key: jax.Array, params: Any, levels: Level) -> EvalResult:
         """One episode on each level [R, ...], in which all agents have this policy."""
-        env, one = self.held_out.env, jax.tree.map(lambda x: x[None], params)
+        env: Any = self.held_out.env
+        one = jax.tree.map(lambda x: x[None], params)
         students = CurrentStudents(batch_of(env), AgentPop(self.agent), one, 0)
         lives = students.attempts(key, levels, 1).episodes
         result = jax.tree.map(self.by_task, of_lives(env, lives))

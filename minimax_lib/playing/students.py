@@ -119,7 +119,8 @@ class CurrentStudents:
         def one_step(loop: tuple) -> tuple:
             time, ended, stats, now = loop
             keys = jax.random.split(jax.random.fold_in(k_steps, time))
-            now, _, ts = step(keys, env, OfLiving(self.agent, ~ended), self.params, now)
+            living: Any = OfLiving(self.agent, ~ended)
+            now, _, ts = step(keys, env, living, self.params, now)
             played = Played(ts.stats.returns, ts.stats.lengths, ts.progress, ts.facts)
             return time + 1, ended | ts.done, tree_where(ended, stats, played), now
 

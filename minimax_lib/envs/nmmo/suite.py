@@ -39,7 +39,6 @@ class NMMOSuite(NamedTasks):
     turn. The worlds of the first two are those of the NeurIPS 2023 competition, on four maps.
     """
 
-    env: NMMO
     known: ClassVar[tuple[str, ...]] = tuple(N_MAPS)
 
     def __post_init__(self) -> None:
