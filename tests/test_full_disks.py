@@ -24,6 +24,7 @@ from minimax_lib.pictures.films import save_film
 from minimax_lib.pictures.html import write_page
 from minimax_lib.pictures.output import RECORD, FigureFolder
 from minimax_lib.pictures.style import Picture
+from minimax_lib.portable.agents import Agents
 from minimax_lib.portable.statistics import TaskStatistics
 from minimax_lib.store import archive
 from minimax_lib.store.evaluations import write_new
@@ -89,6 +90,10 @@ def picture_saved(folder: Path) -> None:
 
 
 # By the name of the file that must be named.
+def put_bytes(params: bytes, file: Any) -> None:
+    file.write(params)
+
+
 WRITERS: dict[str, Callable[[Path], Any]] = {
     "anything": lambda folder: write_atomically(folder / "anything", LONG),
     "lines": lambda folder: append_durably(folder / "lines", LONG),
@@ -99,6 +104,7 @@ WRITERS: dict[str, Callable[[Path], Any]] = {
     "metrics.csv": lambda folder: CsvWriter(folder / "metrics.csv", "update", -1).write([{"update": 1, "x": LONG}]),
     "origin.jsonl": lambda folder: record(folder / "origin.jsonl", Origin(0, LONG, "", "", "")),
     "statistics.csv": lambda folder: TaskStatistics(Discrete.of([LONG]), lambda: None).save(folder / "statistics.csv"),
+    "opponents/copy_0": lambda folder: Agents(folder / "opponents", put_bytes, str).keep(0, LONG.encode()),
     "scores.csv": lambda folder: write_new(folder, "scores", LONG),
     "curve.png": lambda folder: FigureFolder(folder).write("curve", {"png": LONG.encode()}),
     RECORD: lambda folder: FigureFolder(folder).write("a", dict.fromkeys(map(str, range(9)), b"1")),

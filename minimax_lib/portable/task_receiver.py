@@ -62,6 +62,7 @@ class TaskReceiver(gymnasium.Wrapper):
                     "own: rename it, or leave out show"
                 )
             self.observation_space = spaces.Dict(parts | {"task": self._shown_space()})
+        self._passes = not self._shows and change is None  # steps in the middle of an episode are handed on
         self._tasks: deque[Any] = deque()  # that have come and are not taken
         self._holds = False  # an episode's end is told of in info, and the next action opens the next episode
         self._over = False
@@ -94,8 +95,11 @@ class TaskReceiver(gymnasium.Wrapper):
             self._over = False
             obs, info = self._begin(None, {})
             return obs, 0.0, False, False, info
-        obs, reward, terminated, truncated, info = self.env.step(own)
+        told = self.env.step(own)
+        obs, reward, terminated, truncated, info = told
         ended = terminated or truncated
+        if self._passes and not ended:  # most steps: what a curriculum costs is what stands above
+            return told
         self._is_open = not ended
         if self._shows:  # asked here and not inside: most steps then make no call of ours
             obs = self._with_task(obs)  # of the attempt that this step belongs to, if it is its last
