@@ -87,7 +87,7 @@ class Ours:
 
     def __init__(self, env: BipedalWalker, n_rows: int, n_steps: int):
         self.n = n_rows * n_steps
-        batch = BatchEnv(env, restart=FreshLevels(env))
+        batch = BatchEnv(env, restart=FreshLevels(env.sample_level))
 
         def begun(key: jax.Array) -> Any:
             return batch.reset(key, jax.vmap(env.sample_level)(jax.random.split(key, n_rows)))[0]
