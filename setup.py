@@ -57,6 +57,7 @@ EXTRAS = {
     # Our environments as Gymnasium's (minimax_lib.portable.export), and task curricula in a Gymnasium training.
     "gymnasium": [GYMNASIUM],
     # Task curricula in the trainings of other libraries (docs/portable.md).
+    "box2d": ["box2d>=2.3.10", GYMNASIUM],  # tests and benchmarks that compare our walker with Gymnasium's
     "nle": ["nle>=1.3"],  # NetHack; it needs an older Gymnasium than others, so it stands alone
     "pettingzoo": [PETTINGZOO],
     # What Procgen's wheel needs at run time. It asks for an old NumPy, and works with today's: see docs/portable.md.

@@ -104,6 +104,17 @@ def drawn(env: Environment, states: EnvState, captions: Sequence[str], columns: 
     return env.draw_episodes(states, running, captions, columns)
 
 
+@functools.lru_cache(maxsize=64)
+def obs_form(env: Environment) -> Any:
+    """Types and shapes of what one agent sees. Kept: to trace a reset can take a hundred times as long as to act."""
+
+    def first_obs(key: jax.Array) -> Any:
+        obs = env.reset(key, env.sample_level(key))[1].obs
+        return jax.tree.map(lambda x: x[0], obs) if env.multi_agent else obs
+
+    return jax.eval_shape(first_obs, jax.random.key(0))
+
+
 def leading_axes(tree: Any, forms: Any) -> tuple[int, ...] | None:
     """The axes that all leaves of `tree` have before those of `forms`; None where the two do not fit."""
     if jax.tree.structure(tree) != jax.tree.structure(forms):  # type: ignore[operator]

@@ -35,6 +35,7 @@ from minimax_lib.playing.acting import (
     episode_of,
     form_of,
     leading_axes,
+    obs_form,
     opened,
     record,
 )
@@ -311,17 +312,12 @@ class LoadedRun:
 
     def _rows(self, obs: Any) -> tuple[Any, int | None]:
         """(obs [R, ...] in the types that the agent was trained on, R; None if `obs` was a single one)."""
-        forms = jax.eval_shape(self._opening_obs, jax.random.key(0))
+        forms = obs_form(self.env)
         leading = leading_axes(obs, forms)
         if leading is None or len(leading) > 1:
             raise ValueError(f"obs is {form_of(obs)}: it must be {form_of(forms)}, or rows of such")
         obs = jax.tree.map(lambda x, form: jnp.asarray(x, form.dtype), obs, forms)
         return (obs, leading[0]) if leading else (jax.tree.map(lambda x: x[None], obs), None)
-
-    def _opening_obs(self, key: jax.Array) -> Any:
-        """What one agent sees first."""
-        obs = self.env.reset(key, self.env.sample_level(key))[1].obs
-        return jax.tree.map(lambda x: x[0], obs) if self.env.multi_agent else obs
 
     def play(self, level: Level | str | None = None, key: jax.Array | None = None, greedy: bool = False) -> AnyEpisode:
         """An episode of the agent on `level`: one of the environment, the name of a held-out task, or a random one.

@@ -1,0 +1,166 @@
+"""The walker beside Gymnasium's, which Box2D moves: `python benchmarks/walker.py speed`, or `transfer --run FOLDER`.
+
+speed: steps a second of the processor, with lidar, resets and random actions, of both in one run, in turns; and the
+seconds of the processor that it takes to compile a step and a reset. Times are of all threads together, so that other
+load counts little.
+
+transfer: an agent that was trained here walks in Gymnasium's BipedalWalker-v3 and BipedalWalkerHardcore-v3, without
+further training. It needs the extra box2d.
+"""
+
+import argparse
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+from common import environment_facts, keep
+
+from minimax_lib.envs.batch import BatchEnv
+from minimax_lib.envs.restarts import FreshLevels
+from minimax_lib.envs.walker import BipedalWalker
+from minimax_lib.store.loaded import load_run
+
+Row = dict[str, Any]
+WORLDS = ("BipedalWalker-v3", "BipedalWalkerHardcore-v3")
+SOLVED = 230.0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("speed", "transfer"))
+    parser.add_argument("--rows", type=int, default=256, help="walkers side by side, for speed")
+    parser.add_argument("--steps", type=int, default=200, help="of each walker in a turn, for speed")
+    parser.add_argument("--rounds", type=int, nargs="+", default=[BipedalWalker.n_rounds], help="rounds of the solver")
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--run", nargs="*", default=[], help="folders of runs, or trained agents by name, for transfer")
+    parser.add_argument("--episodes", type=int, default=100)
+    parser.add_argument("--sample", action="store_true", help="draw actions from the policy, as dcd does")
+    parser.add_argument("--seed", type=int, default=0, help="of the worlds, for transfer")
+    parser.add_argument("--out", type=Path, help="file of results (JSON)")
+    args = parser.parse_args(argv)
+    if args.what == "transfer" and not args.run:
+        parser.error("transfer needs --run FOLDER")
+    result: Row = {"facts": environment_facts()}
+    if args.what == "speed":
+        result["speed"] = speed(args)
+    else:
+        result["transfer"] = [
+            walked(name, world, args.episodes, args.seed, args.sample) for name in args.run for world in WORLDS
+        ]
+    keep(args.out, result)
+    return 0
+
+
+def speed(args: argparse.Namespace) -> list[Row]:
+    """Rows of a table, printed too."""
+    ours = {rounds: Ours(BipedalWalker(n_rounds=rounds), args.rows, args.steps) for rounds in args.rounds}
+    theirs = box2d_turn(500)  # the first steps of a process are slower
+    times: dict[Any, list[float]] = {rounds: [] for rounds in ours} | {"box2d": []}
+    for _ in range(args.turns):
+        for rounds, program in ours.items():
+            times[rounds].append(program.turn())
+        times["box2d"].append(box2d_turn(3000))
+    theirs = float(np.median(times["box2d"]))
+    rows = [{"world": "Gymnasium, Box2D", "steps_per_cpu_second": round(theirs)}]
+    for rounds, program in ours.items():
+        each = float(np.median(times[rounds]))
+        rows.append(
+            {
+                "world": f"ours, {rounds} rounds, {args.rows} walkers",
+                "steps_per_cpu_second": round(each),
+                "times": round(each / theirs, 1),
+                "compile_cpu_seconds": round(program.compile_seconds, 1),
+            }
+        )
+    for row in rows:
+        print(row)
+    return rows
+
+
+class Ours:
+    """A compiled program that steps walkers, with fresh levels after each episode."""
+
+    def __init__(self, env: BipedalWalker, n_rows: int, n_steps: int):
+        self.n = n_rows * n_steps
+        batch = BatchEnv(env, restart=FreshLevels(env.sample_level))
+
+        def begun(key: jax.Array) -> Any:
+            return batch.reset(key, jax.vmap(env.sample_level)(jax.random.split(key, n_rows)))[0]
+
+        def stepped(key: jax.Array, state: Any) -> Any:
+            def one(state: Any, key: jax.Array) -> Any:
+                k_action, k_step = jax.random.split(key)
+                action = jax.random.uniform(k_action, (1, n_rows, 4), jnp.float32, -1.0, 1.0)
+                state, ts = batch.step(k_step, state, action)
+                return state, (ts.obs.sum(axis=(0, 1)), ts.reward.sum())  # all is used, so nothing is left out
+
+            return jax.lax.scan(one, state, jax.random.split(key, n_steps))
+
+        before = time.process_time()
+        begin = jax.jit(begun).lower(jax.random.key(0)).compile()
+        self.state = begin(jax.random.key(0))
+        self.program = jax.jit(stepped).lower(jax.random.key(1), self.state).compile()
+        self.compile_seconds = time.process_time() - before
+        self.state, _ = jax.block_until_ready(self.program(jax.random.key(1), self.state))
+
+    def turn(self) -> float:
+        """Steps a second of the processor."""
+        before = time.process_time()
+        self.state, _ = jax.block_until_ready(self.program(jax.random.key(2), self.state))
+        return self.n / (time.process_time() - before)
+
+
+def box2d_turn(n_steps: int) -> float:
+    """The same of Gymnasium's walker on its hardest ground."""
+    env = gymnasium.make(WORLDS[1]).unwrapped
+    rng = np.random.default_rng(0)
+    actions = rng.uniform(-1, 1, (n_steps, 4)).astype(np.float32)
+    env.reset(seed=0)
+    before = time.process_time()
+    for action in actions:
+        if env.step(action)[2]:
+            env.reset()
+    return n_steps / (time.process_time() - before)
+
+
+def walked(name: str, world: str, n_episodes: int, seed: int, draws: bool) -> Row:
+    """What the agent of a run returns in one of Gymnasium's worlds; printed too."""
+    run = load_run(name)
+    envs = [gymnasium.make(world) for _ in range(n_episodes)]
+    limit = envs[0].spec.max_episode_steps
+    obs = np.stack([env.reset(seed=seed * n_episodes + i)[0] for i, env in enumerate(envs)])
+    returns, lengths = np.zeros(n_episodes), np.zeros(n_episodes, int)
+    alive, finished, carry = np.ones(n_episodes, bool), np.zeros(n_episodes, bool), None
+    for t in range(limit):
+        key = jax.random.key(seed * limit + t) if draws else None
+        action, carry = run.act(obs, carry, key=key)
+        for i in np.flatnonzero(alive):
+            obs[i], reward, terminated, truncated, _ = envs[i].step(np.clip(np.asarray(action[i]), -1, 1))
+            returns[i] += reward
+            lengths[i] += 1
+            alive[i] = not (terminated or truncated)
+            finished[i] = terminated and reward > -100
+        if not alive.any():
+            break
+    row = {
+        "run": name,
+        "world": world,
+        "episodes": n_episodes,
+        "return": round(float(returns.mean()), 1),
+        "standard_error": round(float(returns.std() / np.sqrt(n_episodes)), 1),
+        "least": round(float(returns.min()), 1),
+        "solved": round(float((returns > SOLVED).mean()), 3),
+        "finished": round(float(finished.mean()), 3),
+        "steps": round(float(lengths.mean()), 1),
+    }
+    print(row, flush=True)
+    return row
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
