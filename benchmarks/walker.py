@@ -1,4 +1,4 @@
-"""The walker beside Gymnasium's, which Box2D moves: `python benchmarks/walker.py speed`, or `transfer --run FOLDER`.
+"""The walker beside Gymnasium's, which Box2D moves: `python benchmarks/walker.py speed`, `transfer` or `film`.
 
 speed: steps a second of the processor, with lidar, resets and random actions, of both in one run, in turns; and the
 seconds of the processor that it takes to compile a step and a reset. Times are of all threads together, so that other
@@ -6,6 +6,8 @@ load counts little.
 
 transfer: an agent that was trained here walks in Gymnasium's BipedalWalker-v3 and BipedalWalkerHardcore-v3, without
 further training. It needs the extra box2d.
+
+film: the agent in both worlds, side by side, as a GIF (`--run FOLDER --out FILE`).
 """
 
 import argparse
@@ -21,8 +23,10 @@ import numpy as np
 from common import environment_facts, keep
 
 from minimax_lib.envs.batch import BatchEnv
+from minimax_lib.envs.drawing import shrunk
 from minimax_lib.envs.restarts import FreshLevels
 from minimax_lib.envs.walker import BipedalWalker
+from minimax_lib.pictures import films
 from minimax_lib.store.loaded import load_run
 
 Row = dict[str, Any]
@@ -32,7 +36,7 @@ SOLVED = 230.0
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("speed", "transfer"))
+    parser.add_argument("what", choices=("speed", "transfer", "film"))
     parser.add_argument("--rows", type=int, default=256, help="walkers side by side, for speed")
     parser.add_argument("--steps", type=int, default=200, help="of each walker in a turn, for speed")
     parser.add_argument("--rounds", type=int, nargs="+", default=[BipedalWalker.n_rounds], help="rounds of the solver")
@@ -43,8 +47,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the worlds, for transfer")
     parser.add_argument("--out", type=Path, help="file of results (JSON)")
     args = parser.parse_args(argv)
-    if args.what == "transfer" and not args.run:
-        parser.error("transfer needs --run FOLDER")
+    if args.what != "speed" and not args.run:
+        parser.error(f"{args.what} needs --run FOLDER")
+    if args.what == "film":
+        print(film(args.run[0], args.out or Path("walker.gif")))
+        return 0
     result: Row = {"facts": environment_facts()}
     if args.what == "speed":
         result["speed"] = speed(args)
@@ -160,6 +167,22 @@ def walked(name: str, world: str, n_episodes: int, seed: int, draws: bool) -> Ro
     }
     print(row, flush=True)
     return row
+
+
+def film(name: str, file: Path, n_steps: int = 400, every: int = 4) -> Path:
+    """Writes the first steps of an agent here and in Gymnasium's world, side by side."""
+    run = load_run(name)
+    here = films.film([run.play("Basic", greedy=True)], scale=1.0)[: n_steps + 1 : every]
+    env = gymnasium.make(WORLDS[0], render_mode="rgb_array")
+    obs, carry, there = env.reset(seed=0)[0], None, []
+    for t in range(n_steps + 1):
+        if t % every == 0:
+            there.append(shrunk(np.asarray(env.render()), here[0].shape[1]))
+        action, carry = run.act(obs[None], carry)
+        obs = env.step(np.clip(np.asarray(action[0]), -1, 1))[0]
+    texts = ["here, in JAX", "in Gymnasium, in Box2D: the same agent"]
+    frames = [films.arranged([one, other], texts, 2, 16) for one, other in zip(here, there, strict=True)]
+    return films.save_film(frames, file, fps=50 / every)
 
 
 if __name__ == "__main__":
