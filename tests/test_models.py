@@ -20,6 +20,7 @@ from minimax_lib.models.registry import MODELS, register_model
 from minimax_lib.models.s5 import S5Memory
 from minimax_lib.models.settings import GRU, LSTM, S5, FeedForward, NetworkSettings
 from minimax_lib.models.torso import windows
+from minimax_lib.models.towers import Towers
 
 MAZE = Dict((("image", Box(0, 10, (5, 5, 3), "uint8")), ("direction", Discrete(4))))
 LARGE = Dict((("image", Box(0, 10, (7, 7, 3), "uint8")), ("direction", Discrete(4))))  # for every model
@@ -622,6 +623,21 @@ def test_initialisation_needs_no_qr(name):
     assert "qr" in primitives(jax.make_jaxpr(jnp.linalg.qr)(jnp.eye(3)).jaxpr)  # it would be seen
 
 
+def test_towers_have_nothing_in_common():
+    """Neither output depends on the layers of the other. Embeddings are shared."""
+    model = Towers(width=4).build(MAZE, ACTIONS)
+
+    @jax.jit
+    def gradients(key):
+        obs, params = observations(key, MAZE, 1, 1), disturbed(initialised(key, model, MAZE))
+        outputs = [lambda p, i=i: model.apply(p, obs, (), jnp.ones((1, 1), bool))[i].sum() for i in (0, 1)]
+        return [jax.grad(output)(params)["params"] for output in outputs]
+
+    for own, gradient in zip(("policy", "value"), gradients(KEY), strict=True):
+        uses = {name for name, part in gradient.items() if any(np.any(x) for x in jax.tree.leaves(part))}
+        assert uses == {own, f"{own}_0", f"{own}_1", "torso"}
+
+
 # ------------------------------------------------------------------------------------------- what is refused
 
 
@@ -632,6 +648,8 @@ def test_initialisation_needs_no_qr(name):
         (lambda: GRU(unroll=0), "model.unroll is 0: it must be at least 1"),
         (lambda: LSTM(memory_span=2), "model.memory_span is 2: it must be at least 3"),
         (lambda: FeedForward(dense_width=-1), "model.dense_width is -1: it must be at least 0"),
+        (lambda: Towers(width=0), "model.width is 0: it must be at least 1"),
+        (lambda: Towers(n_layers=101), "model.n_layers is 101: it must be at most 100"),
         (lambda: LSTM(conv_filters=0), "model.conv_filters is 0: it must be at least 1"),
         (lambda: LSTM(image_scale=0.0), "model.image_scale is 0.0: it must be positive and finite"),
         (

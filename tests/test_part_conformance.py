@@ -512,10 +512,14 @@ def test_broken_settings_of_a_model_are_caught(sentence, settings):
     refused(sentence, check_model, settings, Line())
 
 
-SMALL = {"ff": {"dense_width": 4}, "s5": {"memory_width": 4, "state_size": 4, "n_blocks": 1, "n_layers": 1}}
+SMALL = {
+    "ff": {"dense_width": 4},
+    "towers": {"width": 4},
+    "s5": {"memory_width": 4, "state_size": 4, "n_blocks": 1, "n_layers": 1},
+}
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("name", ["ff", "lstm", "gru", "s5"])
+@pytest.mark.parametrize("name", ["ff", "lstm", "gru", "s5", "towers"])
 def test_shipped_models_conform(name):
     check_model(MODELS[name](**SMALL.get(name, {"memory_width": 4}), n_values=2), Line(), KEY)

@@ -231,7 +231,7 @@ def numpy_loss(logits, value, steps, advantage, target, c: PPO) -> dict[str, flo
     for r, a in zip(ratio.ravel(), advantage.ravel(), strict=True):
         objective.append(min(r * a, min(max(r, 1 - c.clip_eps), 1 + c.clip_eps) * a))
     for v, old, t in zip(value.ravel(), np.asarray(steps.value).ravel(), target.ravel(), strict=True):
-        near = min(max(v, old - c.clip_eps), old + c.clip_eps)
+        near = min(max(v, old - c.clip_eps), old + c.clip_eps) if c.clip_value else v
         squared_errors.append(max((v - t) ** 2, (near - t) ** 2))
     out = {
         "policy_loss": -np.mean(objective),
@@ -244,8 +244,9 @@ def numpy_loss(logits, value, steps, advantage, target, c: PPO) -> dict[str, flo
     return out
 
 
-def test_the_loss_is_that_of_plain_numpy():
-    agent = make_agent("lstm", **WEIGHTS)
+@pytest.mark.parametrize("clip_value", [True, deep(False)])
+def test_the_loss_is_that_of_plain_numpy(clip_value):
+    agent = make_agent("lstm", **WEIGHTS, clip_value=clip_value)
     state, run = experience(agent)
     batch, loss, metrics, logits, value = judged(agent, state.params, run)
     expected = numpy_loss(logits, value, run.steps, batch.advantage, batch.target, agent.config)

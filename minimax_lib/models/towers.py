@@ -18,7 +18,10 @@ from minimax_lib.models.torso import Torso
 
 @dataclasses.dataclass(frozen=True)
 class Towers:
-    """Two networks without memory, one for the policy and one for the value, of dense tanh layers."""
+    """Two networks without memory, one for the policy and one for the value, of dense tanh layers.
+
+    They share no layer, but for the embeddings of discrete observations. Images are flattened.
+    """
 
     width: int = 64
     """Units of each layer."""
