@@ -133,6 +133,21 @@ def angular(b):
     return (body.MASS * (r[:, 0] * v[:, 1] - r[:, 1] * v[:, 0])).sum() + (body.INERTIA * b.spin).sum()
 
 
+def test_a_million_walkers_begin_as_the_mechanism_moves():
+    """jaxlib 0.10.2 gave a thousand of them a velocity of NaN, where it summed products of constants."""
+    force = np.random.default_rng(0).uniform(-body.FORCE, body.FORCE, 1_000_000).astype(np.float32)
+    walkers = jax.jit(jax.vmap(body.start))(force)
+    assert np.isfinite(walkers.velocity).all()
+    one = jax.tree.map(lambda x: x[7], walkers)
+    with jax.disable_jit():
+        to_hull = body.turned(one.angle[0], jnp.asarray(body.ARMS[0, 0], jnp.float32))
+        hips = one.velocity[0] - body.quarter(to_hull) * one.spin[0]
+        moving = body.with_speeds(one, jnp.concatenate([hips, one.spin]))
+    np.testing.assert_allclose(one.velocity, moving.velocity, atol=1e-6)
+    np.testing.assert_allclose(np.asarray(one.hips) + to_hull, body._START_HULL + [1.48e-4 * force[7], 0], atol=1e-5)
+    np.testing.assert_allclose(walkers.velocity[:, 0, 0], -0.03025 + 3.54e-3 * force, atol=1e-6)
+
+
 def test_without_motors_it_falls_and_pays_a_hundred():
     states, ts = jax.device_get(walked(four(FLAT), np.zeros((200, N, 4), np.float32)))
     assert ts.terminated.any(axis=0).all()
