@@ -144,7 +144,8 @@ def test_a_million_walkers_begin_as_the_mechanism_moves():
         hips = one.velocity[0] - body.quarter(to_hull) * one.spin[0]
         moving = body.with_speeds(one, jnp.concatenate([hips, one.spin]))
     np.testing.assert_allclose(one.velocity, moving.velocity, atol=1e-6)
-    np.testing.assert_allclose(np.asarray(one.hips) + to_hull, body._START_HULL + [1.48e-4 * force[7], 0], atol=1e-5)
+    hull = body._START_HULL + np.array([1.48e-4 * force[7], 0])
+    np.testing.assert_allclose(np.asarray(one.hips) + to_hull, hull, atol=1e-5)
     np.testing.assert_allclose(walkers.velocity[:, 0, 0], -0.03025 + 3.54e-3 * force, atol=1e-6)
 
 
