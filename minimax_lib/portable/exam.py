@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from minimax_lib.portable.evaluation import EvaluationHost
-from minimax_lib.portable.host import Host
+from minimax_lib.portable.host import EVALUATION_STEPS, Host
 from minimax_lib.tasks.core import episodes_needed
 
 # (obs, memory, first) -> (actions, memory). `memory` is None at the first step, and then what the policy returned.
@@ -91,7 +91,7 @@ def evaluate_tasks(
 
     means = {"rates": progress >= 1, "progress": progress, "returns": returns, "lengths": lengths}
     found = Rates(**{name: everywhere(x) for name, x in means.items()}, known=known, env_steps=env_steps)
-    host.n_told["evaluation_steps"] += env_steps
+    host.n_told[EVALUATION_STEPS] += env_steps
     if episodes_needed(host.core):
         host.evaluated(found.rates, known)
     return found

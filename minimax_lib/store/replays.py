@@ -21,9 +21,11 @@ REPLAY = "replay"  # what the text in the file is called
 
 
 def save_replay(world: CrowdEpisode, path: str | Path) -> Path:
-    """Writes the level, the key and the actions of a world as an .npz file; a world of 128 agents takes 100 kB.
+    """Writes the level, the key and the actions of a world as an .npz file.
 
-    No file is ever overwritten. ValueError in one line as `save_params`, and for an environment without a name.
+    An agent's choice takes 4 bytes a tick: 50 kB for 512 ticks of 24 agents that only move, and 6 MB for 1,024 ticks of
+    128 agents with all twelve choices of Neural MMO. No file is ever overwritten. ValueError in one line as
+    `save_params`, and for an environment without a name.
     """
     env = {NAME: ENVS.name_of(type(world.env)), **to_tree(world.env)}
     parts = {"key": world.key, "level": _by_name(world.level), "actions": _by_name(world.actions)}
