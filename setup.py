@@ -64,6 +64,7 @@ EXTRAS = {
     "procgen": ["cffi>=1.13,<2.0", "cloudpickle>=1.2", "gym-notices", "imageio>=2.6,<3.0", GYMNASIUM],
     "ray": ["ray[rllib]>=2.40", GYMNASIUM],
     "sb3": ["stable-baselines3>=2.5", GYMNASIUM],
+    "trl": ["trl>=1.0"],  # GRPO of language models (docs/examples/prompt_trl.py)
     # Craftax-Classic (--env Craftax). Not beside minigrid: its pygame and minigrid's pygame-ce are the same import.
     "craftax": ["craftax>=1.6.1,<2.0"],
     "test-craftax": ["craftax>=1.6.1,<2.0", *RUN_TESTS],  # tests/test_craftax.py, for the same reason apart
