@@ -287,3 +287,48 @@ def test_an_actor_chooses_opponents_that_are_files(ray_agents, tmp_path):
     again = task_ray.TaskServer("pfsp", agents, 0, Scoring(), str(tmp_path / "state.npz"), 1)
     assert again.told() == server.own.told()
     assert again.call("win_rates") == {0: 1.0, 1: 0.0}
+
+
+def test_an_actor_chooses_tasks_and_opponents_at_once(ray_agents, tmp_path):
+    """The same tasks as from a server of tasks alone; both are told; a saved state goes on with the same draws."""
+    from test_portable_opponents import Higher, as_both, constant, load, save
+
+    from minimax_lib.portable.agents import Agents
+    from minimax_lib.portable.one_seat import OneSeat
+
+    task_ray, _ = ray_agents
+    agents = Agents(tmp_path, save, load)
+    seeds = Discrete.of([10, 20, 30])
+    space = Product((seeds, agents), ("task", "opponent"))
+    server = Server(task_ray, ("tscl", "pfsp"), space)
+    for value in (0.0, 2.0):
+        server.own.call("add_agent", value)
+    games = [Higher() for _ in range(2)]
+    envs = [task_ray.RemoteTaskEnv(OneSeat(game, constant), server, space, as_both) for game in games]
+    for _ in range(12):
+        for env in envs:
+            env.reset()
+            while not env.step(1)[2]:
+                pass
+    for env in envs:
+        env.close()
+    host = server.own.host
+    assert host.tasks.n_told["results"] == host.opponents.n_told["results"] == 24
+    assert host.opponents.win_rates() == {0: 1.0, 1: 0.0}
+    assert {seed for game in games for seed in game.seeds} == {10, 20, 30}
+    assert {"opponents/effective"} < set(server.own.call("metrics"))
+    server.own.save(str(tmp_path / "state.npz"))
+    again = task_ray.TaskServer(("tscl", "pfsp"), space, 0, Scoring(), str(tmp_path / "state.npz"), 1)
+    assert again.told() == server.own.told()
+    for drawn, same in zip(host.draw(8), again.host.draw(8), strict=True):
+        assert drawn.tolist() == same.tolist()
+
+
+@pytest.mark.parametrize("core", [("tscl",), ("pfsp", "tscl"), ("tscl", "pfsp", "sp")])
+def test_a_pair_of_curricula_that_is_none_is_refused_in_one_line(ray_agents, core):
+    from minimax_lib.portable.agents import Agents
+
+    task_ray, _ = ray_agents
+    space = Product((Discrete(3), Agents()), ("task", "opponent"))
+    with pytest.raises(ValueError, match=r"^core is a tuple[^\n]*$"):
+        task_ray.TaskServer(core, space, 0, Scoring(), None, 1)

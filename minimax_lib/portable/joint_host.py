@@ -1,24 +1,31 @@
 """Tasks and opponents at once: any curriculum of tasks, and any of opponents, drawn independently."""
 
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
+from minimax_lib.opponents import OPPONENTS, Opponents
 from minimax_lib.portable.encodings import n_rows
 from minimax_lib.portable.evaluation import EvaluationHost
 from minimax_lib.portable.host import Host
 from minimax_lib.portable.opponents import OpponentHost
+from minimax_lib.portable.scoring import Scoring
 from minimax_lib.tasks.spaces import Product
+
+PARTS = ("task", "opponent")
 
 
 class JointHost:
     """Takes the place of a `Host` in an adaptor: what it draws is a task and an opponent. See `Joint` of the training.
 
-    `tasks` and `opponents` are hosts of their own, and are saved, loaded and watched one by one. An environment is
-    given a dict {"task": ..., "opponent": ...}. Its progress is told to both: 1 for a game that was won.
+    `tasks` and `opponents` are hosts, which can also be used alone. An environment is given a dict
+    {"task": ..., "opponent": ...}. Its progress is told to both: 1 for a game that was won.
     """
 
     def __init__(self, tasks: Host | EvaluationHost, opponents: OpponentHost | EvaluationHost):
         self.tasks, self.opponents = tasks, opponents
-        self.space = Product((tasks.space, opponents.space), ("task", "opponent"))
+        self.space = Product((tasks.space, opponents.space), PARTS)
         self.encoding = tasks.encoding, opponents.encoding
 
     @property
@@ -53,6 +60,11 @@ class JointHost:
         if isinstance(self.tasks, Host):
             self.tasks.report_rollout(task[0], *others)
 
+    def report_scores(self, task: Any, score: Any) -> None:
+        """See `Host.report_scores`. Scores are those of the tasks."""
+        if isinstance(self.tasks, Host):
+            self.tasks.report_scores(task[0], score)
+
     def trains(self, task: Any) -> Any:
         """See `Host.trains`."""
         return self.tasks.trains(task[0]) if isinstance(self.tasks, Host) else None
@@ -61,3 +73,70 @@ class JointHost:
         """See `Host.evaluation`. `tasks` are encodings (of tasks, of opponents); either may be None."""
         of_tasks, of_opponents = (None, None) if tasks is None else tasks
         return JointHost(self.tasks.evaluation(of_tasks, seed), self.opponents.evaluation(of_opponents, seed))
+
+    # What a server of Ray calls too. It has a host for training, and none that evaluates.
+
+    @property
+    def n_drawn(self) -> int:
+        """Pairs drawn so far."""
+        return self._host_of_tasks.n_drawn
+
+    @property
+    def n_told(self) -> dict[str, int]:
+        """See `Host.n_told`."""
+        return self._host_of_tasks.n_told
+
+    def add_agent(self, params: Any) -> int:
+        """See `OpponentHost.add_agent`."""
+        return self._host_of_opponents.add_agent(params)
+
+    def update_student(self, params: Any) -> None:
+        """See `OpponentHost.update_student`."""
+        self._host_of_opponents.update_student(params)
+
+    def evaluated(self, rates: Any, known: Any = None) -> None:
+        """See `Host.evaluated`. Rates are those of the tasks."""
+        self._host_of_tasks.evaluated(rates, known)
+
+    def metrics(self) -> dict[str, float]:
+        """Those of both."""
+        return self._host_of_tasks.metrics() | self._host_of_opponents.metrics()
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Those of both, as `task/...` and `opponent/...`."""
+        both = self._host_of_tasks.state_dict(), self._host_of_opponents.state_dict()
+        return {f"{part}/{name}": x for part, arrays in zip(PARTS, both, strict=True) for name, x in arrays.items()}
+
+    def load_state_dict(self, arrays: Mapping[str, Any]) -> None:
+        """Goes on from `state_dict`. ValueError in one line if it is of another curriculum, or damaged."""
+        of_tasks, of_opponents = (
+            {name.removeprefix(f"{part}/"): x for name, x in arrays.items() if name.startswith(f"{part}/")}
+            for part in PARTS
+        )
+        self._host_of_tasks.load_state_dict(of_tasks)
+        self._host_of_opponents.load_state_dict(of_opponents)
+
+    @property
+    def _host_of_tasks(self) -> Host:
+        assert isinstance(self.tasks, Host), "this host evaluates"
+        return self.tasks
+
+    @property
+    def _host_of_opponents(self) -> OpponentHost:
+        assert isinstance(self.opponents, OpponentHost), "this host evaluates"
+        return self.opponents
+
+
+def new_host(core: Any, space: Any, seed: int, scoring: Scoring) -> Host | OpponentHost | JointHost:
+    """The host of a curriculum of tasks, of one of opponents, or of a pair of both, whose `space` is a `Product`."""
+    if isinstance(core, tuple):
+        if len(core) != 2 or not isinstance(space, Product) or space.names != PARTS:
+            wanted = 'a space Product((tasks, agents), ("task", "opponent"))'
+            raise ValueError(f"core is a tuple of {len(core)}: give (tasks, opponents), and {wanted}")
+        of_tasks, of_opponents = (new_host(*each, seed, scoring) for each in zip(core, space.spaces, strict=True))
+        if not isinstance(of_tasks, Host) or not isinstance(of_opponents, OpponentHost):
+            raise ValueError("core is a tuple: its first is a curriculum of tasks, its second one of opponents")
+        return JointHost(of_tasks, of_opponents)
+    if isinstance(core, Opponents) or (isinstance(core, str) and core in OPPONENTS.names()):
+        return OpponentHost(core, space, seed=seed)
+    return Host(core, space, seed, scoring)

@@ -20,14 +20,12 @@ import numpy as np
 import ray
 
 from minimax_lib.files import UnreadableFile, read_arrays
-from minimax_lib.opponents import OPPONENTS, Opponents
 from minimax_lib.portable.attempts import AttemptLedger
 from minimax_lib.portable.encodings import gathered, messages
 from minimax_lib.portable.evaluation import EvaluationHost
 from minimax_lib.portable.fragments import Fragment, Fragments
-from minimax_lib.portable.host import Host
+from minimax_lib.portable.joint_host import new_host
 from minimax_lib.portable.numbers import checked
-from minimax_lib.portable.opponents import OpponentHost
 from minimax_lib.portable.progress import Solved
 from minimax_lib.portable.scoring import Scoring
 from minimax_lib.portable.task_receiver import (
@@ -66,15 +64,14 @@ class CallsSeen:
 
 
 class TaskServer:
-    """The actor: a `Host`, or an `OpponentHost` for opponents. It saves itself to `file` after `save_every` results.
+    """The actor: a host (`new_host` says which). It saves itself to `file` after `save_every` results.
 
     If the actor is lost, Ray starts it again, and it goes on from the file. Calls that were under way are made again,
     and results that are in the file already are not counted twice.
     """
 
     def __init__(self, core: Any, space: Any, seed: int, scoring: Scoring, file: str | None, save_every: int):
-        is_opponents = isinstance(core, Opponents) or (isinstance(core, str) and core in OPPONENTS.names())
-        self.host: Any = OpponentHost(core, space, seed=seed) if is_opponents else Host(core, space, seed, scoring)
+        self.host: Any = new_host(core, space, seed, scoring)
         self._fragments = Fragments(scoring)
         self._file, self._save_every, self._unsaved = file, save_every, 0
         self._calls: dict[str, CallsSeen] = {}  # by caller
@@ -149,7 +146,11 @@ def task_server(
     file: str | None = None,
     save_every: int = 100,
 ) -> Any:
-    """The handle of a `TaskServer`. Without a `file`, a lost actor begins anew."""
+    """The handle of a `TaskServer`. Without a `file`, a lost actor begins anew.
+
+    `core` is a curriculum of tasks, one of opponents (`space` is then their `Agents`), or a pair of both (`space` is
+    then a `Product` of both, with the names "task" and "opponent").
+    """
     settings: dict[str, Any] = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1}
     settings |= {"runtime_env": {"env_vars": {"JAX_PLATFORMS": "cpu"}}}  # the trainer's GPU is not for it
     actor = ray.remote(TaskServer).options(**settings)
