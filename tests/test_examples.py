@@ -4,6 +4,7 @@ import dataclasses
 import importlib.util
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from doc_blocks import python_blocks, run_blocks
@@ -92,6 +93,35 @@ def test_ones_own_ppo_on_minigrid_plays_the_tasks_of_a_curriculum(monkeypatch):
     assert host.n_told["results"] > 0
     assert host.metrics()["tasks/seen"] > 0
     assert 0 <= own.solved(params, own.HELD_OUT, n_most=2) <= 1
+
+
+@pytest.mark.deep
+def test_phasic_policy_gradient_plays_the_tasks_of_a_curriculum(monkeypatch):
+    """The auxiliary phase teaches the policy's network the value, and leaves its actions nearly as they are."""
+    pytest.importorskip("minigrid")
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    own = example("task_gymnasium_ppg")
+    monkeypatch.setattr(own, "N_STEPS", 16)
+    monkeypatch.setattr(own, "N_PHASE", 3)
+    learn, changes = own.learn, []
+
+    def watched(loss, n_epochs, n_minibatches, learner, key, batch):
+        after = learn(loss, n_epochs, n_minibatches, learner, key, batch)
+        if loss is own.auxiliary_loss:
+            found = [own.NETWORK.apply(params, batch["obs"]) for params, _ in (learner, after)]
+            errors = [np.square(auxiliary - batch["target"])[batch["counts"]].mean() for _, auxiliary, _ in found]
+            gap = np.abs(jax.nn.softmax(found[0][0]) - jax.nn.softmax(found[1][0])).max()
+            changes.append((*errors, gap))
+        return after
+
+    monkeypatch.setattr(own, "learn", watched)
+    params, host = own.train("plr", n_updates=6, n_envs=4)
+    assert len(changes) == 2
+    for before, after, gap in changes:
+        assert after < before
+        assert gap < 0.1
+    assert host.missing() is None
+    assert 0 <= own.solved(params, own.HELD_OUT, n_most=2, act=own.act) <= 1
 
 
 @pytest.mark.deep

@@ -144,7 +144,7 @@ def advantages(reward: np.ndarray, value: np.ndarray, done: np.ndarray, last_val
     return found
 
 
-def solved(params: Any, part: Any, n_most: int = 100) -> float:
+def solved(params: Any, part: Any, n_most: int = 100, act: Any = act) -> float:
     """The share of the mazes with a way to the goal, up to `n_most`, that one episode each solves; sampled actions."""
     tasks = [task for task in map(part.decode, range(part.n)) if mazes(TRAINING.n + HELD_OUT.n)[1][task]][:n_most]
     step, env, n_solved = functools.partial(act, params), new_env(), 0
