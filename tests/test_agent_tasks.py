@@ -87,10 +87,11 @@ def test_each_fault_of_an_environment_is_found(change, sentence):
         check_multi_agent(broken(), KEY, 2)
 
 
-def test_each_agent_has_its_task_until_nobody_lives():
-    """The goal that an agent sees is its task, and its result is that of its life."""
+@pytest.mark.parametrize("task_of", ["agent", pytest.param("world", marks=pytest.mark.deep)])
+def test_each_agent_has_its_task_until_nobody_lives(task_of):
+    """The goal that an agent sees is its task, and its result is that of its life. All of a world may share a task."""
     n_rows, n_steps = 3, 10
-    runner = trained(FOUR, n_levels=5)
+    runner = trained(FOUR, n_levels=5, task_of=task_of)
     state, step = jax.jit(runner.init)(KEY), jax.jit(lambda state: told_and_played(runner, state))
     alive, length = np.ones((n_rows, 4), bool), np.zeros((n_rows, 4), int)
     seen = set()
@@ -115,9 +116,11 @@ def test_each_agent_has_its_task_until_nobody_lives():
                 if not alive[b].any():
                     alive[b], length[b] = True, 0
                     place[b] += 1
-        now = [queue.tasks[b, place[b], g] for b in range(n_rows) for g in range(4)]
-        np.testing.assert_array_equal(state.curriculum.current, now)
-    assert any(len(set(tasks)) > 1 for tasks in seen)  # agents that live together have different tasks
+        now = queue.tasks[range(n_rows), place]
+        np.testing.assert_array_equal(state.curriculum.current, now.ravel() if task_of == "agent" else now[:, 0])
+    # Agents that live together have different tasks, or all the same.
+    assert any(len(set(tasks)) > 1 for tasks in seen) == (task_of == "agent")
+    assert len(seen) > 3
 
 
 class Heard(AgentTasks):
@@ -217,3 +220,5 @@ def test_what_means_nothing_is_refused():
     named = type("Named", (IslandsWithGoals,), {"level_metrics": lambda self, level: {"walls": jnp.float32(0)}})
     with pytest.raises(ValueError, match=r"runner.share is 'walls': it must be empty, as the tasks of Named belong"):
         trained(named(), share="walls")
+    with pytest.raises(ValueError, match=r"runner.task_of is world: the agents of Islands have no own tasks"):
+        trained(Islands(), n_levels=3, task_of="world")

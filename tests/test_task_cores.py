@@ -560,12 +560,13 @@ def test_stages_may_be_given_as_tasks_and_spaces():
     assert [stage.tasks for stage in core.stages] == [(3,), (3, 2), (3, 4), (0, 1, 2, 3, 4, 5)]
 
 
-def test_the_window_of_returns_stays_at_a_thousand():
+@pytest.mark.parametrize("window", [1000, 200])
+def test_the_window_of_returns_stays_as_long_as_it_is(window):
     """The reference's shrinks to 100 after the first stage."""
-    core = Sequential(2, (0, 1), ("episodes >= 1",))
+    core = Sequential(2, (0, 1), ("episodes >= 1",), window=window)
     told = jax.jit(lambda key, given: core.update(core.init(key), given).progress.counters().episode_return)
     found = told(KEY, results([0] * 1201, episode_return=np.arange(1201)))
-    assert found == pytest.approx(np.arange(201, 1201).mean())
+    assert found == pytest.approx(np.arange(1201 - window, 1201).mean())
 
 
 def test_the_score_of_an_attempt_may_be_mixed_with_its_maximum():
@@ -760,6 +761,7 @@ def test_the_curriculum_inside_strata_has_settings(tmp_path):
         (lambda: Sequential(N, ([1, 1],), ()), r"the stage has tasks \(1, 1\): it must have one or more, each once"),
         (lambda: Sequential(N, (SFL(3),), ()), "a curriculum that is a stage must be for all 6 tasks"),
         (lambda: Sequential(N, ("all",), ()), "the stage is 'all'"),
+        (lambda: Sequential(N, (0,), (), window=0), "window is 0: it must be at least 1"),
     ],
 )
 def test_what_makes_no_sense_is_refused_when_it_is_built(make, message):

@@ -156,14 +156,20 @@ class SequentialSettings:
     """The task numbers of each stage, such as 0-9 10-19 5,20-29."""
     conditions: tuple[str, ...] = ()
     """What ends each stage but the last, such as "steps >= 100000 | episode_return > 0.9 & episodes >= 100". Metrics:
-    steps, episodes, tasks (attempts begun), episode_return (mean of the last 1,000), all of the stage; total_steps,
-    total_episodes, total_tasks."""
+    steps, episodes, tasks (attempts begun), episode_return (see window), all of the stage; total_steps, total_episodes,
+    total_tasks."""
     loop: bool = False
     """The first stage follows the last one. Then the last one needs a condition too."""
+    window: int = 1000
+    """episode_return is the mean over so many of the last episodes of the stage."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.window <= 1_000_000:
+            raise ValueError(f"runner.core.window is {self.window}: it must be from 1 to 1,000,000")
 
     def build(self, n_tasks: int) -> TaskCurriculum:
         stages = tuple(read_tasks("runner.core.stages", stage) for stage in self.stages)
-        return Sequential(n_tasks, stages, self.conditions, self.loop)
+        return Sequential(n_tasks, stages, self.conditions, self.loop, self.window)
 
 
 # An entry is a frozen dataclass, whose fields are flags. Its `build(n_tasks)` returns a `TaskCurriculum`. It may say

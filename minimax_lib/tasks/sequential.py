@@ -16,7 +16,7 @@ from minimax_lib.tasks.rates import check_at_least
 from minimax_lib.tasks.spaces import TaskSpace
 from minimax_lib.tasks.uniform import Uniform
 
-WINDOW = 1000  # returns of a stage that `episode_return` is the mean of
+WINDOW = 1000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,11 +37,12 @@ class StageProgress(struct.PyTreeNode):
     total_episodes: jax.Array
     tasks: jax.Array
     total_tasks: jax.Array
-    returns: jax.Array  # f32[WINDOW], the last of the stage; number i stands at place i mod WINDOW
+    returns: jax.Array  # f32[window], the last of the stage; number i stands at place i mod window
 
     def counters(self) -> Counters:
-        n = jnp.minimum(self.episodes, WINDOW)
-        total = jnp.where(jnp.arange(WINDOW, dtype=jnp.int32) < n, self.returns, 0.0).sum()
+        window = len(self.returns)
+        n = jnp.minimum(self.episodes, window)
+        total = jnp.where(jnp.arange(window, dtype=jnp.int32) < n, self.returns, 0.0).sum()
         known = {name: getattr(self, name) for name in METRICS if name != "episode_return"}
         return Counters(**known, episode_return=total / jnp.maximum(n, 1).astype(jnp.float32))
 
@@ -59,16 +60,19 @@ class Sequential:
     A stage is a task number, a list of task numbers (uniform), a curriculum for all tasks, or a `Stage`. A condition is
     text ("steps >= 1000", see `conditions.py`) or a compilable function of `Counters`. It is checked after attempts
     have begun (those of one call at once), and after each episode; at most one stage ends at a check. Attempts count in
-    the stage that is current when they end, and evaluations likewise.
+    the stage that is current when they end, and evaluations likewise. `episode_return` is the mean over the last
+    `window` episodes of the stage.
     """
 
     n_tasks: int
     stages: tuple[Any, ...]
     conditions: tuple[str | Callable[[Counters], jax.Array], ...]
     loop: bool = False
+    window: int = WINDOW
 
     def __post_init__(self) -> None:
         check_at_least("n_tasks", self.n_tasks, 1)
+        check_at_least("window", self.window, 1)
         object.__setattr__(self, "stages", tuple(_stage(stage, self.n_tasks) for stage in self.stages))
         object.__setattr__(self, "conditions", tuple(self.conditions))
         for condition in self.conditions:
@@ -105,7 +109,7 @@ class Sequential:
     def init(self, key: jax.Array) -> SequentialState:
         keys = jax.random.split(key, len(self.stages))
         zero = jnp.zeros((), jnp.int32)
-        progress = StageProgress(zero, zero, zero, zero, zero, zero, zero, jnp.zeros(WINDOW, jnp.float32))
+        progress = StageProgress(zero, zero, zero, zero, zero, zero, zero, jnp.zeros(self.window, jnp.float32))
         states = tuple(stage.core.init(k) for stage, k in zip(self.stages, keys, strict=True))
         return SequentialState(states, progress, zero)
 
@@ -189,7 +193,7 @@ class Sequential:
 def _with(progress: StageProgress, results: Results, i: jax.Array) -> StageProgress:
     """The counters after result number i."""
     steps, ended = results.length[i], results.episode[i].astype(jnp.int32)
-    place = progress.episodes % WINDOW
+    place = progress.episodes % len(progress.returns)
     latest = jnp.where(results.episode[i], results.episode_return[i], progress.returns[place])
     return progress.replace(
         steps=_plus(progress.steps, steps),

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import jax
 import numpy as np
@@ -71,6 +71,9 @@ class TasksMethod(QueuedRollouts, TaskSettings):
     Where each agent of the environment has its own task (`with_tasks`), it draws those in place of levels.
     """
 
+    task_of: Literal["agent", "world"] = "agent"
+    """Where agents have their own tasks: each is drawn one, or all agents of a world are drawn the same."""
+
     @property
     def n_listed(self) -> int:  # type: ignore[override]
         """Levels of the list, of all devices together."""
@@ -92,7 +95,11 @@ class TasksMethod(QueuedRollouts, TaskSettings):
             evaluation=self._evaluation(env, n_tasks, n_rows, episodes_needed(core)) if episodes_needed(core) else None,
             n_agents=env.n_agents,
         )
-        return self._of_agents(tasks) if env.with_tasks else tasks
+        if env.with_tasks:
+            return self._of_agents(tasks)
+        if self.task_of != "agent":
+            raise ValueError(f"runner.task_of is {self.task_of}: the agents of {type(env).__name__} have no own tasks")
+        return tasks
 
     def _n_tasks(self, env: Any) -> int:
         return env.n_tasks if env.with_tasks else self.n_levels
@@ -106,7 +113,8 @@ class TasksMethod(QueuedRollouts, TaskSettings):
                     f"{type(tasks.env).__name__} belong to its agents, and have no level metrics"
                 )
         shared = {field.name: getattr(tasks, field.name) for field in dataclasses.fields(tasks)} | {"divided": False}
-        return AgentTasks(**shared, n_levels=self.n_levels, levels_divided=self.core.divides)
+        in_common = self.task_of == "world"
+        return AgentTasks(**shared, n_levels=self.n_levels, levels_divided=self.core.divides, in_common=in_common)
 
     def _evaluation(self, env: Any, n_tasks: int, n_rows: int, n_needed: int) -> TaskEvaluation:
         if self.evaluate_episodes < n_needed:
