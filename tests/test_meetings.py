@@ -279,7 +279,7 @@ REFUSED = {
         "ab",
     ): f"unknown opponent 'ab': choose from random, bot, bank, {', '.join(shipped_agents())}, a, b, c, d, e",
     ("--opponents", "d"): "a and d cannot play together: observation space is ",
-    ("--opponents", "maze/sfl"): "AMaze has 1 agent: opponents need a game for 2, such as LaserTag",
+    ("--opponents", "maze/sfl"): "a and maze/sfl cannot play together: number of agents is 2 and 1",
     ("--opponents", "random", "--robust"): "--robust is True, which means nothing with --opponents",
     ("--opponents", "random", "--n-levels", "5"): "--n-levels is '5', which is for --robust and --scores",
     ("--opponents", "random", "--out", "x.csv"): "--out is 'x.csv', which is for --compare only",

@@ -262,6 +262,19 @@ GAMES = MetricTable(
     },
 )
 
+SHARED = MetricTable(
+    "evaluations/shared/*.csv",
+    "`minimax-evaluate --opponents` in a world of many agents writes a row for each player and held-out task. All\n"
+    "players share the seats of each world. The columns of `evaluations/` are there too, as means over worlds of the\n"
+    "mean over a player's lives in each.",
+    {
+        "player": "the run, the method or the opponent that the row is of",
+        "worlds": "worlds on the held-out task, with all seeds of a player together",
+        "lives": "the player's lives in them",
+        "progress": "mean of the progress at the end of a life, where agents have their own tasks",
+    },
+)
+
 COMPARED = MetricTable(
     "comparison.csv",
     "`minimax-evaluate --compare` writes a row for each held-out task and method, and one for each method over all of\n"

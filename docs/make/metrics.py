@@ -11,6 +11,7 @@ from docs.make.metric_tables import (
     POSITION,
     PRINTED,
     RESULTS,
+    SHARED,
     TRAINING,
     MetricTable,
 )
@@ -42,7 +43,7 @@ def _lines() -> Iterator[str]:
     yield "## metrics.csv"
     for section in (POSITION, *TRAINING, FACTS):
         yield from _section(section, "###")
-    for section in (EVALUATIONS, RESULTS, COMPARED, GAMES, PRINTED, CURVES):
+    for section in (EVALUATIONS, RESULTS, COMPARED, GAMES, SHARED, PRINTED, CURVES):
         yield from _section(section, "##")
     yield ""
 

@@ -38,6 +38,7 @@ from minimax_lib.evaluation.tables import (
 )
 from minimax_lib.experiment.compilation import keep_compiled_programs
 from minimax_lib.experiment.failures import XLA_ERRORS, evaluation_failure
+from minimax_lib.experiment.gathering import gather
 from minimax_lib.experiment.hardware import say_hardware
 from minimax_lib.experiment.meeting_plan import planned
 from minimax_lib.experiment.meetings import meet
@@ -96,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         keep_compiled_programs(settings.compilation_cache)
         if settings.opponents:
-            meet(meeting, Console())
+            (gather if meeting.shares_worlds else meet)(meeting, Console())
         elif settings.scores:
             study(settings, runs, student, Console())
         elif settings.compares:

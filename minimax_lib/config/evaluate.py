@@ -23,7 +23,8 @@ USAGE = """Evaluates trained runs on held-out tasks: a table, and a CSV file in 
 * minimax-evaluate --compare runs/*              methods side by side, each with its runs pooled as seeds
 * minimax-evaluate --compare runs/* --by runner.replay_prob
 * minimax-evaluate --label "DR=runs/dr-*" "PLR=runs/plr-*" --robust
-* minimax-evaluate --run runs/x --opponents random bank      games for two: wins, draws and losses"""
+* minimax-evaluate --run runs/x --opponents random bank      games for two: wins, draws and losses
+* minimax-evaluate --run nmmo/mini --opponents random bot    worlds of many agents: how all fare side by side"""
 NOTE_ON_TASKS = "`minimax-train --list tasks` shows what there is for each environment."
 
 RANDOM, BOT, BANK = "random", "bot", "bank"  # opponents that are not runs
@@ -57,7 +58,8 @@ class EvaluateSettings(Grouped):
     opponents: tuple[str, ...] = ()
     """Play a game for two against these, on the held-out tasks and in both seats: random, bot (the environment's
     script), bank (the copies of the student that the run keeps), folders of runs, their checkpoints, or names of
-    trained agents. With several, all meet all, and there are Elo ratings."""
+    trained agents. With several, all meet all, and there are Elo ratings. In a world of many agents, all share the
+    seats in equal parts, dealt out anew in each world."""
     n_episodes: int | None = None
     """Episodes on each held-out task, for each seed; none: 100, and with --robust 10 on each level, with --scores 20.
     With --opponents, so many in each seat."""

@@ -11,14 +11,10 @@ import numpy as np
 
 from minimax_lib.config.evaluate import BANK, BOT, RANDOM, EvaluateSettings
 from minimax_lib.config.shipped import located_run, shipped_agents
-from minimax_lib.curricula.games.joint import check_game
 from minimax_lib.envs.against import Against, Bot, random_bot
 from minimax_lib.envs.base import HeldOut
 from minimax_lib.envs.registry import make_held_out
-from minimax_lib.evaluation.matches import (
-    GameTasks,
-    most_env_steps,
-)
+from minimax_lib.evaluation.matches import SEATS, GameTasks, most_env_steps
 from minimax_lib.messages import shown
 from minimax_lib.playing.players import bot_of
 from minimax_lib.registry import unknown_name
@@ -52,9 +48,17 @@ class Meeting:
     def tasks(self) -> tuple[str, ...]:
         return self.held_out.names
 
+    @property
+    def shares_worlds(self) -> bool:
+        """All players share the seats of a world. Otherwise each two of them play a game for two."""
+        return self.held_out.env.n_agents > SEATS
+
     def env_steps(self, n_pairs: int) -> int:
-        """Environment steps that the games of `n_pairs` pairs take at most."""
-        return most_env_steps(self.held_out.env, n_pairs, len(self.tasks), self.settings.episodes)  # type: ignore[arg-type]
+        """Environment steps that the games of `n_pairs` pairs take at most, or all worlds played so often."""
+        env: Any = self.held_out.env
+        if self.shares_worlds:
+            return n_pairs * len(self.tasks) * self.settings.episodes * env.max_steps * env.n_agents
+        return most_env_steps(env, n_pairs, len(self.tasks), self.settings.episodes)
 
 
 def planned(settings: EvaluateSettings, groups: Mapping[str, Sequence[Run]]) -> Meeting:
@@ -63,7 +67,7 @@ def planned(settings: EvaluateSettings, groups: Mapping[str, Sequence[Run]]) -> 
     opponents = {word: opponent(word, settings) for word in settings.opponents}
     runs = [run for members in methods.values() for run in members]
     env = runs[0].config.env
-    check_game(env)
+    check_seats(env, methods, opponents)
     held_out, n_left_out = game_tasks(settings, runs[0])
     bot = checked_bot(runs[0], held_out) if BOT in opponents else None
     for run in [*runs, *(run for run in opponents.values() if run)]:
@@ -76,12 +80,26 @@ def planned(settings: EvaluateSettings, groups: Mapping[str, Sequence[Run]]) -> 
     # All games of a pair run side by side, and each is played in both seats.
     check_task_memory(len(held_out.names), 2 * settings.episodes, 1)
     meeting = Meeting(settings, methods, opponents, held_out, bot, n_left_out)
-    if meeting.env_steps(1) > settings.most_steps:
+    n_rounds = max(sum(len(run.seeds) for run in members) for members in methods.values())
+    least = meeting.env_steps(n_rounds if meeting.shares_worlds else 1)
+    if least > settings.most_steps:
+        what = "all worlds" if meeting.shares_worlds else "the games of one pair alone"
         raise ValueError(
-            f"most_steps is {settings.most_steps:,}: the games of one pair alone may take {meeting.env_steps(1):,} "
-            "environment steps; a smaller n_episodes or fewer tasks take less"
+            f"most_steps is {settings.most_steps:,}: {what} may take {least:,} environment steps; a smaller n_episodes "
+            "or fewer tasks take less"
         )
     return meeting
+
+
+def check_seats(env: Any, methods: Mapping[str, Any], opponents: Mapping[str, Any]) -> None:
+    """ValueError where there is no other seat, or where an opponent cannot sit there."""
+    name, n = type(env).__name__, env.n_agents
+    if not env.multi_agent or n < SEATS:
+        raise ValueError(f"{name} has {n} agent: opponents need a game for 2 or more, such as LaserTag or NMMO")
+    if n > SEATS and BANK in opponents:
+        raise ValueError(f"opponents is {BANK}: only runs of a game for 2 have one, and {name} has {n} agents")
+    if n > SEATS and len(methods) + len(opponents) > n:
+        raise ValueError(f"there are {len(methods) + len(opponents)} players, and {name} has {n} seats: leave some out")
 
 
 def label_of(runs: Sequence[Run]) -> str:
@@ -116,13 +134,11 @@ def checkpoint_at(path: Path) -> tuple[Path, int | None]:
 
 def check_fits(first: Run, run: Run) -> None:
     """ValueError unless the agents of `run` can play the game of `first`."""
-    check_game(run.config.env)
-    for what in ("observation_space", "action_space"):
+    kinds = {"n_agents": "number of agents", "observation_space": "observation space", "action_space": "action space"}
+    for what, words in kinds.items():
         one, other = getattr(first.config.env, what), getattr(run.config.env, what)
         if one != other:
-            raise ValueError(
-                f"{first.name} and {run.name} cannot play together: {what.replace('_', ' ')} is {one} and {other}"
-            )
+            raise ValueError(f"{first.name} and {run.name} cannot play together: {words} is {one} and {other}")
 
 
 def check_not_evaluated(word: str, run: Run | None, methods: Mapping[str, Sequence[Run]]) -> None:

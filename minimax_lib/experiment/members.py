@@ -18,7 +18,7 @@ from minimax_lib.evaluation.matches import (
 from minimax_lib.experiment.meeting_plan import Meeting
 from minimax_lib.opponents.bank import Bank
 from minimax_lib.playing.episodes import mode, sample
-from minimax_lib.playing.players import Player, RandomPlayer, Scripted, Trained
+from minimax_lib.playing.players import Player, RandomPlayer, Resident, Scripted, Trained
 from minimax_lib.runners.build import make_agent
 from minimax_lib.store.kept_copies import bank_of_seed, copy_in, slots_of
 from minimax_lib.store.saved import Run, archived_params, damage, restored_state
@@ -65,15 +65,16 @@ def members_of(meeting: Meeting, console: Console) -> list[Member]:
             if BANK in meeting.opponents:
                 banks = [bank_of_seed(run, curriculum, place) for place in range(len(own))]
                 copies += [copy for member, bank in zip(own, banks, strict=True) for copy in copies_of(member, bank)]
-    env = meeting.held_out.env
+    env: Any = meeting.held_out.env
+    written = Resident if meeting.shares_worlds else Scripted
     for word, other in meeting.opponents.items():
         if other is not None:
             update, params, _ = read(other, console)
             found += seeds_of(word, other, update, params, 0, player_of(other.config))
         elif word == RANDOM:
-            found.append(Member(Entrant(word, RandomPlayer(env)), word))  # type: ignore[arg-type]
+            found.append(Member(Entrant(word, RandomPlayer(env)), word))
         elif meeting.bot is not None and word == BOT:
-            found.append(Member(Entrant(word, Scripted(env, meeting.bot)), word))  # type: ignore[arg-type]
+            found.append(Member(Entrant(word, written(env, meeting.bot)), word))
     return [*found, *copies]
 
 

@@ -1,4 +1,4 @@
-"""Worlds of many agents in which one player has all seats: a trained policy, chance, or a written player."""
+"""Worlds of many agents: one player in all seats, which is a trained policy, chance or a written one, or several."""
 
 import dataclasses
 import functools
@@ -15,7 +15,7 @@ from minimax_lib.envs.multi_agent import LIFETIME, AgentTimeStep, MultiAgentEnvi
 from minimax_lib.envs.spaces import within
 from minimax_lib.playing.acting import Episode, png_of
 from minimax_lib.playing.episodes import Choose, Played, Recording, sample
-from minimax_lib.playing.players import Player, RandomPlayer, Scripted, Trained, Turn, own_bot
+from minimax_lib.playing.players import Player, RandomPlayer, Resident, Trained, Turn, own_bot
 from minimax_lib.trees import tree_size, tree_where
 
 
@@ -43,7 +43,7 @@ class Recorded(struct.PyTreeNode):
 
 @dataclasses.dataclass(frozen=True)
 class Crowd:
-    """A player in all G seats of a world. Where seats share a policy, each has a memory and chance of its own."""
+    """A player in all G seats of a world, or several (`SharedSeats`). Each seat has its own memory and luck."""
 
     env: MultiAgentEnvironment
     player: Player
@@ -71,11 +71,6 @@ class Crowd:
 
     def _acted(self, keys: jax.Array, params: Any, world: World) -> tuple[Any, Any]:
         first = jnp.broadcast_to(world.time == 0, keys.shape)
-        if isinstance(self.player, Scripted):
-            # It sees the whole game, which is the same for all seats: what it works out of that is computed once.
-            seats = jnp.arange(len(keys), dtype=jnp.int32)
-            bot, env, state = self.player.bot, self.env, world.state
-            return jax.vmap(lambda key, seat: bot(key, env, state, seat))(keys, seats), world.carry
         turn = Turn(state=world.state, seat=None, obs=world.obs, first=first)
         action, carry = self.player.act(keys, params, turn, world.carry)
         return within(self.env.action_space, action), carry
@@ -105,6 +100,10 @@ class Crowd:
 
     def lives(self, key: jax.Array, params: Any, levels: Level) -> Played:
         """The lives [R, G] in a world on each of `levels` [R, ...]. Goes on until all worlds are over."""
+        return self.ended(key, params, levels).lives
+
+    def ended(self, key: jax.Array, params: Any, levels: Level) -> World:
+        """The end of a world on each of `levels` [R, ...]."""
         n = tree_size(levels)
         worlds = jax.vmap(self.start)(jax.random.split(key, n), levels)
 
@@ -112,7 +111,7 @@ class Crowd:
             return (~worlds.over & (worlds.time < self.env.max_steps)).any()
 
         step = jax.vmap(self.step, (None, 0))
-        return jax.lax.while_loop(under_way, lambda worlds: step(params, worlds)[0], worlds).lives
+        return jax.lax.while_loop(under_way, lambda worlds: step(params, worlds)[0], worlds)
 
 
 def told(ts: AgentTimeStep, lengths: jax.Array) -> dict[str, jax.Array]:
@@ -134,7 +133,7 @@ def by_rule(env: Any) -> Crowd:
     """All seats are the written player of the environment. `params` is (). ValueError where it has none."""
     if env.bot is None:
         raise ValueError(f"{type(env).__name__} has no written player (a method bot)")
-    return Crowd(env, Scripted(env, own_bot))
+    return Crowd(env, Resident(env, own_bot))
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 
 from minimax_lib.agents.base import Agent
@@ -105,6 +106,67 @@ class Scripted:
         return jax.vmap(lambda key, state, seat: self.bot(key, self.env, state, seat))(
             keys, turn.state, turn.seat
         ), carry
+
+
+@dataclasses.dataclass(frozen=True)
+class Resident:
+    """A hand-written bot in seats of one world, whose state is the same for all of them."""
+
+    env: MultiAgentEnvironment
+    bot: Bot
+
+    def init_carry(self, n: int) -> tuple[()]:
+        return ()
+
+    def act(self, keys: jax.Array, params: Any, turn: Turn, carry: Any) -> tuple[Any, Any]:
+        seats = jnp.arange(len(keys), dtype=jnp.int32) if turn.seat is None else turn.seat
+        # What it works out of the whole game is computed once for all seats.
+        return jax.vmap(lambda key, seat: self.bot(key, self.env, turn.state, seat))(keys, seats), carry
+
+
+@dataclasses.dataclass(frozen=True)
+class SharedSeats:
+    """Several players in the seats of one world, in equal parts. Who sits where is drawn when the world begins.
+
+    Its parameters are those of each player. If the seats cannot be divided evenly, the first players have one more.
+    """
+
+    players: tuple[Player, ...]
+
+    def parts(self, n: int) -> list[int]:
+        """How many of `n` seats each player has."""
+        k = len(self.players)
+        return [n // k + (place < n % k) for place in range(k)]
+
+    def init_carry(self, n: int) -> tuple[jax.Array, tuple[Any, ...]]:
+        carries = tuple(player.init_carry(m) for player, m in zip(self.players, self.parts(n), strict=True))
+        return jnp.arange(n, dtype=jnp.int32), carries
+
+    def owners(self, carry: Any) -> jax.Array:
+        """i32[G], which player sits in each seat."""
+        order, _ = carry
+        owner = np.repeat(np.arange(len(self.players), dtype=np.int32), self.parts(len(order)))
+        return jnp.zeros_like(order).at[order].set(owner)
+
+    def act(self, keys: jax.Array, params: Any, turn: Turn, carry: Any) -> tuple[Any, Any]:
+        order, carries = carry
+        drawn = jax.random.permutation(jax.random.fold_in(keys[0], 1), len(keys)).astype(order.dtype)
+        order = jnp.where(turn.first[0], drawn, order)
+        ends = np.cumsum(self.parts(len(keys)))
+        actions, memories = [], []
+        for player, own, memory, seats in zip(
+            self.players, params, carries, jnp.split(order, ends[:-1].tolist()), strict=True
+        ):
+            seen, first, luck = jax.tree.map(lambda x, seats=seats: x[seats], (turn.obs, turn.first, keys))
+            action, memory = player.act(luck, own, Turn(turn.state, seats, seen, first), memory)
+            actions.append(action)
+            memories.append(memory)
+
+        def placed(*parts: jax.Array) -> jax.Array:
+            joined = jnp.concatenate(parts)
+            return jnp.zeros_like(joined).at[order].set(joined)
+
+        return jax.tree.map(placed, *actions), (order, tuple(memories))
 
 
 def bot_of(env: Any) -> Bot | None:

@@ -1,0 +1,144 @@
+"""Worlds of many agents whose seats several policies share, as in the competition of NeurIPS 2023 (PvP).
+
+found = gathered(env, ["mine", "random"], [Trained(agent), RandomPlayer(env)], key, [(params, ())], levels)
+found.mean("length")[0]                             levels are [M, E, ...], one for each held-out task and world
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from rich.table import Table
+
+from minimax_lib.envs.base import Level
+from minimax_lib.envs.multi_agent import MultiAgentEnvironment
+from minimax_lib.evaluation.agent_tables import points
+from minimax_lib.evaluation.tables import OTHERS, SOLVED, Scores, agent_scores, percent
+from minimax_lib.playing.crowds import Crowd
+from minimax_lib.playing.episodes import Played
+from minimax_lib.playing.players import Player, SharedSeats
+
+LIVES = "lives"
+
+
+@dataclasses.dataclass(frozen=True)
+class Standings:
+    """The lives of K players in worlds that they share: E worlds on each of M held-out tasks, with G seats."""
+
+    players: tuple[str, ...]
+    tasks: tuple[str, ...]
+    owner: np.ndarray  # i32[M, E, G], whose seat it was
+    measures: dict[str, np.ndarray]  # f32[M, E, G], of each life
+    of_agents: np.ndarray | None = None  # i32[M, E, G], which task the agent had, where each has its own
+
+    @property
+    def by_world(self) -> dict[str, np.ndarray]:
+        """f64[K, M, E] by measure, the mean over a player's lives in each world."""
+        mine = np.stack([self.owner == k for k in range(len(self.players))])
+        return {name: (mine * x).sum(axis=-1) / mine.sum(axis=-1) for name, x in self.measures.items()}
+
+    def mean(self, measure: str) -> tuple[np.ndarray, np.ndarray]:
+        """(f64[K], f64[K]), the mean over all worlds, and its standard error; NaN for a single world."""
+        each = self.by_world[measure].reshape(len(self.players), -1)
+        n = each.shape[1]
+        error = each.std(axis=1, ddof=1) / np.sqrt(n) if n > 1 else np.full(len(each), np.nan)
+        return each.mean(axis=1), error
+
+    def scores(self, player: int, name_of: Callable[[int], str]) -> Scores:
+        """A player's lives by the tasks that its agents had; `name_of` names them."""
+        assert self.of_agents is not None
+        n, mine = int(self.of_agents.max()) + 1, self.owner == player
+        lives = {LIVES: np.ones(mine.shape)} | self.measures
+        sums = {name: np.zeros((1, len(self.tasks), n)) for name in lives}
+        for name, x in lives.items():
+            for m in range(len(self.tasks)):
+                np.add.at(sums[name][0, m], self.of_agents[m][mine[m]], x[m][mine[m]])
+        return agent_scores(self.tasks, (0,), sums, name_of)
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """A row for each player and held-out task, for a file."""
+        for k, player in enumerate(self.players):
+            for m, task in enumerate(self.tasks):
+                mine = self.owner[m] == k
+                found = {name: float(x[k, m].mean()) for name, x in self.by_world.items()}
+                yield {"player": player, "task": task, "worlds": mine.shape[0], LIVES: int(mine.sum())} | found
+
+
+def gathered(
+    env: Any,  # a `MultiAgentEnvironment`
+    names: Sequence[str],
+    players: Sequence[Player],
+    key: jax.Array,
+    params: Iterable[tuple[Any, ...]],
+    levels: Level,
+    tasks: Sequence[str] = ("",),
+) -> Standings:
+    """The lives in worlds on `levels` [M, E, ...]: for each of `params`, which has those of each player, all of them.
+
+    In every world, the seats are dealt out anew among all players, in equal parts.
+    """
+    shape = jax.tree.leaves(levels)[0].shape[:2]
+    rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), levels)
+    shared = SharedSeats(tuple(players))
+    found = [lives(env, shared, jax.random.fold_in(key, i), own, rows) for i, own in enumerate(params)]
+    played, owner, agents = jax.tree.map(
+        lambda *xs: np.concatenate([np.asarray(x).reshape(*shape, -1) for x in xs], axis=1), *found
+    )
+    measures = {"solved_rate": played.solved, "return": played.returns, "length": played.lengths}
+    measures |= {"progress": played.progress} if env.tasks_of else {}
+    measures |= {f"facts/{name}": x for name, x in played.facts.items()}
+    has_tasks = env.tasks_of is not None and env.n_tasks > 1
+    return Standings(tuple(names), tuple(tasks), owner, measures, agents if has_tasks else None)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def lives(
+    env: MultiAgentEnvironment, shared: SharedSeats, key: jax.Array, params: Any, levels: Level
+) -> tuple[Played, jax.Array, jax.Array]:
+    """(the lives [R, G] in a world on each of `levels` [R, ...], whose they are, the tasks that the agents had)."""
+    world = Crowd(env, shared).ended(key, params, levels)
+    owner = jax.vmap(shared.owners)(world.carry)
+    return world.lives, owner, jax.vmap(env.tasks_of)(levels) if env.tasks_of else owner
+
+
+def standings_table(title: str, found: Standings) -> Table:
+    """A row for each player, the best one first: solved rate, and return and life where they were measured."""
+    n = found.owner.shape[0] * found.owner.shape[1]
+    caption = f"{n} worlds, whose seats are dealt out anew in each; ± is the standard error over worlds"
+    table = Table("player", title=title, title_justify="left", caption=caption, caption_justify="left")
+    others = {name: heading for name, heading in OTHERS.items() if name in found.measures}
+    for heading in (SOLVED, *others.values()):
+        table.add_column(heading, justify="right")
+    means = {name: found.mean(name) for name in ("solved_rate", *others)}
+    for k in np.argsort(-means["return"][0], kind="stable"):
+        solved, error = (x[k] for x in means["solved_rate"])
+        cells = [with_error(mean[k], deviation[k]) for mean, deviation in (means[name] for name in others)]
+        table.add_row(found.players[k], f"{percent(solved)} ± {100 * error:.1f}", *cells)
+    return table
+
+
+def with_error(mean: float, error: float) -> str:
+    """A mean and its standard error, for a cell."""
+    digits = 3 if abs(mean) < 10 else 1
+    return f"{mean:.{digits}f} ± {error:.{digits}f}"
+
+
+def points_table(found: Standings, name_of: Callable[[int], str], kind_of: Callable[[int], str]) -> Table:
+    """A column for each player: its `points` by kind of the agents' tasks, of 100 together."""
+    assert found.of_agents is not None
+    table = Table("kind", title="Points by kinds of tasks, which have equal parts of 100", title_justify="left")
+    kinds = {name_of(number): kind_of(number) for number in np.unique(found.of_agents).tolist()}
+    columns = []
+    for k, player in enumerate(found.players):
+        scores = found.scores(k, name_of)
+        of_task = {task: kinds[task.split("/", 1)[1]] for task in scores.tasks}
+        columns.append({kind: own[0] for kind, own in points(of_task, scores).items()})
+        table.add_column(player, justify="right")
+    for kind in dict.fromkeys(kinds.values()):
+        table.add_row(kind, *(f"{column[kind]:.1f}" if kind in column else "-" for column in columns))
+    table.add_section()
+    table.add_row("all", *(f"{sum(column.values()):.1f}" for column in columns), style="bold")
+    return table

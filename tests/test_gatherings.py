@@ -1,0 +1,190 @@
+"""Worlds whose seats several players share: whose lives are whose, by arithmetic and by chance; tables and files."""
+
+import csv
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import chisquare
+from test_many_agents import Crowd, lives_of
+from tiny_run import save_tiny_run
+
+from docs.make.metric_tables import RESULTS, SHARED
+from minimax_lib.commands import evaluate
+from minimax_lib.envs.spaces import Discrete
+from minimax_lib.evaluation.gatherings import gathered, lives, points_table, standings_table
+from minimax_lib.playing import crowds
+from minimax_lib.playing.players import Resident, SharedSeats
+
+KEY = jax.random.key(5)
+N_SEATS, PARTS = 7, (3, 2, 2)
+
+
+@dataclasses.dataclass(frozen=True)
+class Paid(Crowd):
+    """Everybody is paid what it does."""
+
+    n_agents: int = N_SEATS
+    action_space = Discrete(16)
+
+    def step(self, key, state, action):
+        state, ts = super().step(key, state, action)
+        return state, ts.replace(reward=jnp.where(ts.playing, action.astype(jnp.float32), 0.0))
+
+
+@dataclasses.dataclass(frozen=True)
+class Fixed:
+    """Does its parameter."""
+
+    def init_carry(self, n: int) -> Any:
+        return ()
+
+    def act(self, keys, params, turn, carry):
+        return jnp.full(len(keys), params, jnp.int32), carry
+
+
+@dataclasses.dataclass(frozen=True)
+class Remembers:
+    """Does in every step what its seat saw in the first one."""
+
+    def init_carry(self, n: int) -> Any:
+        return jnp.zeros(n, jnp.float32)
+
+    def act(self, keys, params, turn, carry):
+        carry = jnp.where(turn.first, turn.obs[:, 1], carry)
+        return carry.astype(jnp.int32), carry
+
+
+ENV = Paid()
+
+
+def by_seat(key, env, state, seat):
+    """A bot whose action is the number of its seat."""
+    return seat
+
+
+def levels_of(n: int) -> Any:
+    return jax.vmap(ENV.sample_level)(jax.random.split(KEY, n))
+
+
+def test_each_seat_is_played_by_its_owner():
+    """Player k always does k + 1, so that a life of n ticks returns n (k + 1)."""
+    shared = SharedSeats((Fixed(),) * 3)
+    played, owner, tasks = jax.device_get(lives(ENV, shared, KEY, (1, 2, 3), levels_of(50)))
+    expected = np.stack([lives_of(level)[:N_SEATS] for level in np.asarray(levels_of(50))])
+    np.testing.assert_array_equal(played.lengths, expected)
+    np.testing.assert_array_equal(played.returns, expected * (owner + 1))
+    np.testing.assert_array_equal(tasks, np.asarray(levels_of(50))[:, 1:])
+    assert (np.apply_along_axis(np.bincount, 1, owner) == PARTS).all()
+    assert len({tuple(row) for row in owner}) > 40  # dealt out anew in each world
+
+
+def test_every_seat_falls_to_every_player_by_its_part():
+    """Over 700 worlds, by chi-square; a fair deal fails one time in a thousand."""
+    _, owner, _ = jax.device_get(lives(ENV, SharedSeats((Fixed(),) * 3), KEY, (1, 2, 3), levels_of(700)))
+    for seat in range(N_SEATS):
+        assert chisquare(np.bincount(owner[:, seat], minlength=3), np.array(PARTS) * 100).pvalue > 1e-3 / N_SEATS
+
+
+def test_memories_stay_with_their_seats_and_bots_know_where_they_sit():
+    shared = SharedSeats((Remembers(), Resident(ENV, by_seat)))
+    played, owner, tasks = jax.device_get(lives(ENV, shared, KEY, ((), ()), levels_of(20)))
+    does = np.where(owner == 0, tasks, np.arange(N_SEATS))
+    np.testing.assert_array_equal(played.returns, played.lengths * does)
+
+
+def test_one_player_in_all_seats_is_the_crowd():
+    """Memories, observations and actions are dealt out and put back."""
+    levels = levels_of(4)
+    played, owner, _ = jax.device_get(lives(ENV, SharedSeats((Remembers(),)), KEY, ((),), levels))
+    alone = jax.device_get(jax.jit(crowds.Crowd(ENV, Remembers()).lives)(KEY, (), levels))
+    assert not owner.any()
+    jax.tree.map(np.testing.assert_array_equal, played, alone)
+
+
+def test_means_and_errors_are_those_of_plain_loops():
+    levels = jax.tree.map(lambda x: x.reshape(2, 5, -1), levels_of(10))
+    params = [(4, 2), (6, 1)]
+    found = gathered(ENV, ["one", "other"], [Fixed(), Fixed()], KEY, params, levels, ["a", "b"])
+    assert found.owner.shape == (2, 10, N_SEATS)
+    for k, player in enumerate(found.players):
+        worlds = []
+        for m in range(2):
+            for e in range(10):
+                mine = [g for g in range(N_SEATS) if found.owner[m, e, g] == k]
+                assert len(mine) == (4, 3)[k]
+                returns = [params[e // 5][k] * lives_of(levels[m, e % 5])[g] for g in mine]
+                worlds.append(np.mean(returns))
+        mean, error = (x[k] for x in found.mean("return"))
+        assert mean == pytest.approx(np.mean(worlds))
+        assert error == pytest.approx(np.std(worlds, ddof=1) / np.sqrt(20))
+        rows = [row for row in found.rows() if row["player"] == player]
+        assert np.mean([row["return"] for row in rows]) == pytest.approx(mean)
+        assert [(row["task"], row["worlds"], row["lives"]) for row in rows] == [(x, 10, 10 * (4, 3)[k]) for x in "ab"]
+    # Even tasks are solved by all, odd ones by nobody: two kinds share 100 points, whoever plays.
+    points = points_table(found, str, ENV.task_kind)
+    assert [list(column.cells) for column in points.columns][1:] == [["50.0", "0.0", "50.0"]] * 2
+    table = standings_table("title", found)
+    assert list(table.columns[0].cells) == ["one", "other"]  # the higher return first
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    root = tmp_path_factory.mktemp("runs")
+    env = {"name": "NMMO", "preset": "mini", "n_players": 4, "max_steps": 8}
+    model = {"name": "nmmo", "size": "tiny"}
+    for seed, name in enumerate(("a", "b")):
+        save_tiny_run(root / name, env=env, model=model, seed=seed)
+    return root
+
+
+def run(words, monkeypatch, root) -> int:
+    monkeypatch.chdir(root)
+    return evaluate.main([str(word) for word in words])
+
+
+@pytest.mark.deep
+def test_the_command_plays_worlds_prints_tables_and_keeps_a_file(runs, monkeypatch, capsys):
+    words = ("--run", "a", "--opponents", "b", "random", "bot", "--tasks", "HeldOutMaps", "--n-episodes", 3)
+    assert run(words, monkeypatch, runs) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "4 players share the seats: 3 worlds on each held-out task" in said
+    (path,) = (runs / "a" / "evaluations" / "shared").glob("*.csv")
+    assert path.name == "update4-against-b-random-bot.csv"
+    rows = list(csv.DictReader(path.open()))
+    assert [row["player"] for row in rows] == ["a", "b", "random", "bot"]
+    assert sum(int(row["lives"]) for row in rows) == 3 * 4
+    columns = {name for name in rows[0] if not name.startswith("facts/")}
+    assert columns <= set(SHARED.metrics) | set(RESULTS.metrics)
+    again = path.read_text()
+    path.unlink()
+    assert run(words, monkeypatch, runs) == 0
+    assert path.read_text() == again  # the same worlds
+    words = ("--label", "A=a", "B=b", "--opponents", "random", "--tasks", "HeldOutMaps", "--n-episodes", 2)
+    assert run((*words, "--out", "shared.csv"), monkeypatch, runs) == 0
+    assert [row["player"] for row in csv.DictReader((runs / "shared.csv").open())] == ["A", "B", "random"]
+
+
+@pytest.mark.parametrize(
+    ("opponents", "sentence"),
+    [
+        (("bank",), "opponents is bank: only runs of a game for 2 have one, and NMMO has 4 agents"),
+        (
+            ("random", "bot", "b", "b/checkpoints/4"),
+            "there are 5 players, and NMMO has 4 seats",
+        ),
+        (("randon",), "did you mean 'random'"),
+    ],
+)
+def test_what_cannot_share_a_world_is_refused(runs, monkeypatch, capsys, opponents, sentence):
+    assert run(("--run", "a", "--opponents", *opponents), monkeypatch, runs) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_worlds_that_cost_too_much_are_refused(runs, monkeypatch, capsys):
+    words = ("--run", "a", "--opponents", "random", "--tasks", "HeldOutMaps", "--most-steps", 100)
+    assert run(words, monkeypatch, runs) == 2
+    assert "all worlds may take 3,200 environment steps" in capsys.readouterr().err
