@@ -9,11 +9,14 @@ import pytest
 
 from minimax_lib.config import parse
 from minimax_lib.envs.nmmo.family import FAMILY
+from minimax_lib.envs.nmmo.goods import empty_packs
 from minimax_lib.envs.nmmo.nmmo import NMMO
 from minimax_lib.envs.nmmo.presets import PRESETS
+from minimax_lib.envs.nmmo.shaping import best_entry, starter_kit
 from minimax_lib.envs.nmmo.square import spawn_places
-from minimax_lib.envs.nmmo.state import Level
+from minimax_lib.envs.nmmo.state import Level, newborn
 from minimax_lib.envs.nmmo.suite import GROUPS, HELD_OUT, N_MAPS, VALIDATION, NMMOSuite
+from minimax_lib.envs.nmmo.things import gear_of
 from minimax_lib.envs.registry import make_env, make_held_out
 from minimax_lib.testing.envs import check_held_out
 
@@ -48,6 +51,7 @@ def test_presets_are_settings_by_name(preset):
             "--env.preset midi",
             "unknown env.preset 'midi': choose from medium, small, mini, mini_npc, competition (did you",
         ),
+        ("--env.shaping best", "unknown env.shaping 'best': choose from none, starter_kit, best_entry"),
         ("--env.n-players 0", "n_players=0: it must be a whole number of at least 1"),
         ("--env.n-players 600", "n_players=600: there are 512 places to spawn on the edge"),
         ("--env.centre 33", "centre=33: it must be a multiple of 16"),
@@ -83,7 +87,8 @@ def test_episode_e_is_on_map_e_whatever_the_key():
 
 
 def test_held_out_worlds_go_on_to_the_end():
-    training = NMMO(preset="mini", stop_below=6, horizon_jitter=0.5, resilient=0.2, health_reward=1.0)
+    helps = {"resilient": 0.2, "health_reward": 1.0, "shaping": "starter_kit"}
+    training = NMMO(preset="mini", stop_below=6, horizon_jitter=0.5, **helps)
     env = make_held_out(training, ["benchmark"]).env
     assert env == NMMO(preset="mini")
     assert FAMILY.groups["all"] == (HELD_OUT, VALIDATION, "TrainingDistribution")
@@ -141,3 +146,27 @@ def test_held_out_tasks_that_cannot_be_played_are_refused(preset, tasks, message
 @pytest.mark.deep
 def test_the_held_out_maps_conform():
     check_held_out(NMMO(preset="mini_npc", n_players=3), KEY, n_episodes=2)
+
+
+def test_what_competitors_paid_themselves():
+    """By hand, for six players: what each of them did in a tick, and what it is paid for it."""
+    n = 6
+    before = newborn(jnp.zeros((n, 2), jnp.int16), jnp.zeros(n, bool))
+    before = before.replace(health=jnp.full(n, 50), events=before.events.at[:, 0].set(1))
+    experience = before.experience.at[2, 3].add(200).at[3, :2].add(jnp.array([5, 8]))
+    after = before.replace(
+        health=jnp.array([50, 60, 40, 50, 50, 50]),
+        events=before.events.at[0, 0].add(1).at[1, 3].add(2).at[2, 1:6].add(1),
+        experience=experience,
+        gold=before.gold + jnp.array([0, 0, 0, 7, -3, 0]),
+    )
+    goods = empty_packs(n)
+    hat = goods.replace(thing=goods.thing.at[4, 0].set(2), worn=goods.worn.at[4, 0].set(True))
+    found = starter_kit(before, after, goods)
+    np.testing.assert_allclose(found, [0, 0.03 + 0.01, 0.03, 0, 0, 0], atol=1e-7)
+    defence = int(gear_of(hat.thing, hat.worn).defence[4])
+    assert defence > 0
+    paid = [0, 0.03 * 10, 0.03 * -10 + 0.002 * 200, 0.002 * 8 + 0.001 * 7, 0.001 * -3 + 0.04 * defence / 15, 0]
+    np.testing.assert_allclose(best_entry(before, after, hat), 0.1 * np.array(paid), atol=1e-6)
+    # Skills begin at different experience or not: only the growth of the highest counts.
+    np.testing.assert_allclose(best_entry(before, before, None), 0, atol=0)

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,7 @@ from minimax_lib.envs.nmmo.neighbours import neighbours
 from minimax_lib.envs.nmmo.predicates import TILE_ROW
 from minimax_lib.envs.nmmo.presets import PRESETS, Preset
 from minimax_lib.envs.nmmo.resources import PATCH, Resources, placed, with_patches
+from minimax_lib.envs.nmmo.shaping import SHAPINGS
 from minimax_lib.envs.nmmo.spawning import CANDIDATES, N_BITS
 from minimax_lib.envs.nmmo.square import Square, spawn_places
 from minimax_lib.envs.nmmo.state import (
@@ -97,7 +98,10 @@ class NMMO(MultiAgentEnvironment):
     """Reward of the tick in which an agent dies, in place of its task's progress."""
     health_reward: float = 0.0
     """Added to the reward of a tick: so much times the change of health, as a share of full health. A help for
-    training, after the best entry of the NeurIPS 2023 competition."""
+    training."""
+    shaping: Literal["none", "starter_kit", "best_entry"] = "none"
+    """Added to the reward of a tick: what the starter kit or the best entry of the NeurIPS 2023 competition paid
+    beside the task (`minimax_lib.envs.nmmo.shaping`). A help for training."""
     spawn_immunity: int = 20
     """Age in ticks from which players can be attacked by players."""
     starvation: int = 10
@@ -151,6 +155,8 @@ class NMMO(MultiAgentEnvironment):
             raise ValueError(f"n_npcs={self.n_npcs}: NPCs need combat=True")
         if self.market and not self.items:
             raise ValueError("market=True: a market needs items=True")
+        if self.shaping not in (known := ("none", *SHAPINGS)):
+            raise unknown_name("shaping", self.shaping, known)
         if not isinstance(self.task_set, str):
             raise ValueError(f"task_set={self.task_set!r}: it must be a name or a file")
         _check_tasks(self.tasks, self)
@@ -292,6 +298,9 @@ class NMMO(MultiAgentEnvironment):
         # The fields of dead players do not change.
         if self.health_reward:
             reward += self.health_reward / FULL * (state.players.health - before.health)
+        if self.shaping != "none":
+            more = SHAPINGS[self.shaping](before, state.players, state.goods)
+            reward += jnp.where(playing, more, 0.0)  # the dead still wear what they wore
         state = self._looked_round(state.replace(score=score))
         alive = state.players.alive
         died = playing & ~alive

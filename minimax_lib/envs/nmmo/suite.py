@@ -49,7 +49,8 @@ class NMMOSuite(NamedTasks):
         if lists and len(self.names) > 1:
             other = next(name for name in self.names if name != lists[0])
             raise ValueError(f"{lists[0]} and {other} are played in different worlds: evaluate one after the other")
-        whole = dataclasses.replace(self.env, stop_below=0, horizon_jitter=0.0, resilient=0.0, health_reward=0.0)
+        own = {"stop_below": 0, "horizon_jitter": 0.0, "resilient": 0.0, "health_reward": 0.0, "shaping": "none"}
+        whole = dataclasses.replace(self.env, **own)  # type: ignore[arg-type]
         object.__setattr__(self, "env", _world_of(whole, lists[0]) if lists else whole)
 
     def sample(self, key: jax.Array, n_episodes: int) -> Level:
