@@ -52,6 +52,9 @@ class Sizes:
     teacher: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ("benchmark",)
     study: tuple[str, ...] = ()
+    worlds: tuple[str, ...] = ("64", "256", "1024")  # of Neural MMO
+    world: tuple[str, ...] = ("--preset", "medium", "--ticks", "128")
+    world_training: tuple[str, ...] = ()
 
 
 FULL = Sizes()
@@ -82,6 +85,18 @@ SMALL = Sizes(
     study=(
         *("--methods", "dr", "--rows", "4", "8", "--lrs", "1e-4", "--n-seeds", "2", "--env-steps", "20000"),
         *("--least-updates", "20", "--tasks", "TrainingDistribution", "--more", "--model ff --eval.n-episodes 2"),
+    ),
+    worlds=("2",),
+    world=("--preset", "mini", "--ticks", "8"),
+    world_training=(
+        "--env.preset",
+        "mini",
+        "--env.task-set",
+        "stages",
+        "--model.size",
+        "tiny",
+        "--ppo.n-minibatches",
+        "1",
     ),
 )
 
@@ -135,6 +150,9 @@ def the_rest(sizes: Sizes) -> Iterator[Stage]:
     for model in sizes.gaps_models:
         words = ("--methods", *sizes.gaps, "--models", model, *sizes.program, "--seeds", *sizes.few_seeds)
         yield stage(f"gaps_{model}", "gaps.py", 7, *words)
+    for n in sizes.worlds:
+        yield stage(f"nmmo_{n}", "nmmo.py", 4, "--whole", "--worlds", n, *sizes.world)
+        yield world_training(sizes, n)
     for name, kinds in GRAPHS.items():
         flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_enable_command_buffer={kinds}".strip()
         yield stage(f"graphs_{name}", train, 2.5, "--methods", "dr", *one, environment={"XLA_FLAGS": flags})
@@ -161,6 +179,14 @@ def trained(
     evaluate = ("evaluate.py", "--run", f"{{out}}/runs/{name}", "--tasks", *sizes.tasks)
     done = f"runs/{name}/evaluations"
     yield Stage(f"{name}_evaluation", evaluate, done, sizes.estimate * 3, after=name, shows=20)
+
+
+def world_training(sizes: Sizes, n_worlds: str) -> Stage:
+    """A few updates in so many worlds of Neural MMO: their agent-steps a second are in the table of the run."""
+    name = f"nmmo_training_{n_worlds}"
+    words = ["train.py", "--config", "nmmo/competition", "--log-dir", "{out}/runs", "--name", name, "--resume"]
+    words += ["--no-report", "--runner.n-parallel", n_worlds, "--n-updates", "12", "--log-every", "4"]
+    return Stage(name, (*words, *sizes.world_training), f"runs/{name}/metrics.csv", sizes.estimate * 6)
 
 
 def updates_of(name: str, n_updates: int, out: Path) -> str:
