@@ -324,11 +324,18 @@ def test_an_actor_chooses_tasks_and_opponents_at_once(ray_agents, tmp_path):
         assert drawn.tolist() == same.tolist()
 
 
-@pytest.mark.parametrize("core", [("tscl",), ("pfsp", "tscl"), ("tscl", "pfsp", "sp")])
-def test_a_pair_of_curricula_that_is_none_is_refused_in_one_line(ray_agents, core):
+@pytest.mark.parametrize(
+    ("core", "sentence"),
+    [
+        (("tscl",), r"core is a tuple of 1: give \(tasks, opponents\)"),
+        (("pfsp", "tscl"), "the core 'tscl' needs a space of tasks that can be counted"),
+        (("tscl", "pfsp", "sp"), r"core is a tuple of 3: give \(tasks, opponents\)"),
+    ],
+)
+def test_a_pair_of_curricula_that_is_none_is_refused_in_one_line(ray_agents, core, sentence):
     from minimax_lib.portable.agents import Agents
 
     task_ray, _ = ray_agents
     space = Product((Discrete(3), Agents()), ("task", "opponent"))
-    with pytest.raises(ValueError, match=r"^core is a tuple[^\n]*$"):
+    with pytest.raises(ValueError, match=rf"^{sentence}[^\n]*$"):
         task_ray.TaskServer(core, space, 0, Scoring(), None, 1)
