@@ -132,7 +132,8 @@ def toy(config: Config, *_: Any) -> ExperimentRunner:
 def play(self: WholeEpisodes, key: jax.Array, params: Any, levels: Any) -> Played:
     """Episodes whose outcomes are drawn by lot."""
     solved = jax.random.bernoulli(key, 0.5, (tree_size(levels),)).astype(jnp.float32)
-    return Played(returns=solved, lengths=jnp.ones(solved.shape, jnp.int32), progress=solved, facts={})
+    discounted = () if self.discount is None else solved
+    return Played(solved, jnp.ones(solved.shape, jnp.int32), solved, facts={}, discounted=discounted)
 
 
 def play_tasks(self: LoadedRun, tasks: Any, key: Any = None, greedy: bool = False) -> dict[str, Episode]:

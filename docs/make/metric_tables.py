@@ -105,6 +105,8 @@ TRAINING: tuple[MetricTable, ...] = (
             "tasks/learnability": "mean r (1 - r) of all tasks, r their rate of success",
             "tasks/high_baseline": "share of the tasks whose first rate was 0.75 or more: there is little to gain",
             "tasks/boring": "share of the tasks that are boring beside those that the student can do (`omni`)",
+            "tasks/mixed": "share of the tasks that were answered and whose answers differ (`frontier`)",
+            "tasks/mastered": "share of the tasks whose last two groups of answers were all right (`frontier`)",
             "tasks/batch": "batches of the same task that have ended (`batched_dr`)",
             "tasks/point/<parameter>": "mean value of this parameter on the levels that the rows are on (`box`)",
             "tasks/annealed": "share of the way from the start to the end (`annealing`)",

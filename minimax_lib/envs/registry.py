@@ -244,7 +244,9 @@ def _made_held_out(env: Environment, names: Sequence[str], options: dict[str, An
 def _with_training(env: Environment, suite: HeldOut, tasks: tuple[str, ...]) -> HeldOut:
     """The `tasks`, of which `suite` draws all but the training distribution; ValueError where levels do not fit."""
     key = jax.eval_shape(jax.random.key, 0)
-    played = describe(jax.eval_shape(env.sample_level, key))
+    # A suite may be played in another world. Only beside levels of the training must its levels be like those.
+    world = env if set(tasks) - set(suite.names) else suite.env
+    played = describe(jax.eval_shape(world.sample_level, key))
     drawn = jax.eval_shape(lambda key: suite.sample(key, 1), key)
     shapes = {leaf.shape[:2] for leaf in jax.tree.leaves(drawn)}
     name = type(suite).__name__
@@ -255,7 +257,7 @@ def _with_training(env: Environment, suite: HeldOut, tasks: tuple[str, ...]) -> 
         )
     found = describe(jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), drawn))
     if found != played:
-        raise ValueError(f"{name} draws levels {found}, but {type(env).__name__} plays levels {played}")
+        raise ValueError(f"{name} draws levels {found}, but {type(world).__name__} plays levels {played}")
     names = [f"a level of the held-out task {name!r}" for name in suite.names]
     check_source(suite.env, suite, lambda key: jax.tree.map(lambda x: x[:, 0], suite.sample(key, 1)), names)
     return WithTraining(env, suite, tasks)
