@@ -16,7 +16,8 @@ of the clock. `--whole` leaves the systems and the engine out. `--out` keeps the
 
 import argparse
 import dataclasses
-import importlib.util
+import importlib.metadata
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -219,11 +220,15 @@ def speed_of(env: NMMO, levels: Any, n_ticks: int, immortal: bool) -> Row:
 
 def engine_speed(n_ticks: int = 100) -> Row | str:
     """Agent-steps a second of the reference with agents that do nothing, or why it is left out."""
-    if not importlib.util.find_spec("nmmo"):
+    try:
+        importlib.metadata.version("nmmo")
+    except importlib.metadata.PackageNotFoundError:
         return (
-            "left out: the package nmmo cannot be imported (version 2.1.2 is branch 2.1 of the repository "
+            "left out: the package nmmo is not installed (version 2.1.2 is branch 2.1 of the repository "
             "NeuralMMO/environment; on Python 3.10, `python setup.py build_ext --inplace` builds it)"
         )
+    here = Path(__file__).parent.resolve()
+    sys.path = [path for path in sys.path if Path(path).resolve() != here]  # this file has the name of the package
     import nmmo
 
     env = nmmo.Env(nmmo.config.Default())
