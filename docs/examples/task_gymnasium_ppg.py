@@ -8,6 +8,14 @@ same as with PPO.
 
     pip install -e ".[envs]"
     python docs/examples/task_gymnasium_ppg.py --core plr
+
+Three seeds, 150 updates, shares of the mazes with a way to the goal that were solved, about 75 of each kind:
+
+                      training mazes        held-out mazes
+    --core plr        77%   84%   73%       76%   82%   78%
+    --core uniform    73%   80%   80%       74%   79%   76%
+
+So few mazes and seeds show no difference.
 """
 
 import argparse
