@@ -109,14 +109,8 @@ class Scripted:
 
 
 @dataclasses.dataclass(frozen=True)
-class Resident:
+class Resident(Scripted):
     """A hand-written bot in seats of one world, whose state is the same for all of them."""
-
-    env: MultiAgentEnvironment
-    bot: Bot
-
-    def init_carry(self, n: int) -> tuple[()]:
-        return ()
 
     def act(self, keys: jax.Array, params: Any, turn: Turn, carry: Any) -> tuple[Any, Any]:
         seats = jnp.arange(len(keys), dtype=jnp.int32) if turn.seat is None else turn.seat

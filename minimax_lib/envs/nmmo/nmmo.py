@@ -23,9 +23,8 @@ from minimax_lib.envs.nmmo.market import shelf
 from minimax_lib.envs.nmmo.masks import target_mask
 from minimax_lib.envs.nmmo.moment import Moment, as_moment, moment_of
 from minimax_lib.envs.nmmo.neighbours import neighbours
-from minimax_lib.envs.nmmo.predicates import TILE_ROW
 from minimax_lib.envs.nmmo.presets import PRESETS, Preset
-from minimax_lib.envs.nmmo.resources import PATCH, Resources, placed, with_patches
+from minimax_lib.envs.nmmo.resources import Resources, placed, with_patches
 from minimax_lib.envs.nmmo.shaping import SHAPINGS
 from minimax_lib.envs.nmmo.spawning import CANDIDATES, N_BITS
 from minimax_lib.envs.nmmo.square import Square, spawn_places
@@ -42,6 +41,7 @@ from minimax_lib.envs.nmmo.state import (
 from minimax_lib.envs.nmmo.survival import Survival
 from minimax_lib.envs.nmmo.tables import FULL
 from minimax_lib.envs.nmmo.tally import empty_tally
+from minimax_lib.envs.nmmo.task_places import check_tasks, places_of
 from minimax_lib.envs.nmmo.tasks import TaskList, members_of, scored, task_list, values
 from minimax_lib.envs.nmmo.terrain import TILES_PER_OCTAVE, sample_terrain
 from minimax_lib.envs.nmmo.things import N_THINGS
@@ -159,7 +159,7 @@ class NMMO(MultiAgentEnvironment):
             raise unknown_name("shaping", self.shaping, known)
         if not isinstance(self.task_set, str):
             raise ValueError(f"task_set={self.task_set!r}: it must be a name or a file")
-        _check_tasks(self.tasks, self)
+        check_tasks(self.tasks, self)
 
     @property
     def n_agents(self) -> int:
@@ -381,25 +381,3 @@ class NMMO(MultiAgentEnvironment):
 def _of_living(alive: jax.Array, seen: jax.Array) -> jax.Array:
     """[P, ...], with zeros for the dead."""
     return jnp.where(alive.reshape(-1, *(1,) * (seen.ndim - 1)), seen, jnp.zeros((), seen.dtype))
-
-
-def places_of(tiles: np.ndarray) -> np.ndarray:
-    """i32[Z, 2], row and column of tiles that are one number each (i32[Z])."""
-    return np.stack([tiles // TILE_ROW, tiles % TILE_ROW], axis=1)
-
-
-def _check_tasks(tasks: TaskList, env: NMMO) -> None:
-    """ValueError in one line where a task means a player or a tile that there is not."""
-    low, high = env.square.border + PATCH, env.square.border + env.centre - PATCH
-    for row, column in places_of(tasks.seizes).tolist():
-        if not (low <= row <= high and low <= column <= high):
-            raise ValueError(f"a task seizes row {row}, column {column}: both must be between {low} and {high}")
-    for number, leaves in enumerate(tasks.leaves):
-        named = [tasks.specs[number].subject or 1]
-        for leaf in leaves:
-            arguments = dict(leaf.arguments)
-            for name in ("target", "target_protect", "target_destroy"):
-                value = arguments.get(name, ())
-                named += value if isinstance(value, tuple) else [value]
-        if max(named) > env.n_players:
-            raise ValueError(f"task {tasks.name(number)}: player {max(named)}: there are {env.n_players}")

@@ -1,0 +1,31 @@
+"""The tiles and the players that tasks name."""
+
+from typing import Any
+
+import numpy as np
+
+from minimax_lib.envs.nmmo.predicates import TILE_ROW
+from minimax_lib.envs.nmmo.resources import PATCH
+from minimax_lib.envs.nmmo.tasks import TaskList
+
+
+def places_of(tiles: np.ndarray) -> np.ndarray:
+    """i32[Z, 2], row and column of tiles that are one number each (i32[Z])."""
+    return np.stack([tiles // TILE_ROW, tiles % TILE_ROW], axis=1)
+
+
+def check_tasks(tasks: TaskList, env: Any) -> None:
+    """ValueError in one line where a task names a player or a tile that `env` (an `NMMO`) does not have."""
+    low, high = env.square.border + PATCH, env.square.border + env.centre - PATCH
+    for row, column in places_of(tasks.seizes).tolist():
+        if not (low <= row <= high and low <= column <= high):
+            raise ValueError(f"a task seizes row {row}, column {column}: both must be between {low} and {high}")
+    for number, leaves in enumerate(tasks.leaves):
+        named = [tasks.specs[number].subject or 1]
+        for leaf in leaves:
+            arguments = dict(leaf.arguments)
+            for name in ("target", "target_protect", "target_destroy"):
+                value = arguments.get(name, ())
+                named += value if isinstance(value, tuple) else [value]
+        if max(named) > env.n_players:
+            raise ValueError(f"task {tasks.name(number)}: player {max(named)}: there are {env.n_players}")
