@@ -105,7 +105,7 @@ def speeds(env: NMMO, n_worlds: int, n_ticks: int, whole_alone: bool = False) ->
     # After some ticks, agents and NPCs are where they usually are.
     for i in range(20):
         states, ts = compiled(jax.random.split(jax.random.key(i), n_worlds), states, actions)
-    by_system = {} if whole_alone else systems(env, states, keys, actions)
+    by_system = {} if whole_alone else systems(env, states, keys, actions, ts.obs)
     whole = {name: speed_of(env, levels, n_ticks, immortal=name == "immortal") for name in ("immortal", "mortal")}
     found = {
         "compile_seconds": round(compile_seconds, 1),
@@ -125,7 +125,7 @@ def random_actions(env: NMMO, key: jax.Array, obs: Any) -> Any:
     return jax.vmap(jax.vmap(lambda key, obs: sample_allowed(env.action_space, key, obs)))(keys, obs)
 
 
-def systems(env: NMMO, states: Any, keys: jax.Array, actions: Any) -> dict[str, float]:
+def systems(env: NMMO, states: Any, keys: jax.Array, actions: Any, obs: Any) -> dict[str, float]:
     """Microseconds a world of each system, on the same worlds."""
     rules, n = env.rules, len(keys)
 
@@ -182,6 +182,8 @@ def systems(env: NMMO, states: Any, keys: jax.Array, actions: Any) -> dict[str, 
     for name, part in parts.items():
         run = jax.jit(jax.vmap(part))
         found[name] = round(1e6 * seconds_of(lambda run=run: run(keys, states, actions), 20) / n, 1)
+    at_random = jax.jit(lambda key, obs: random_actions(env, key, obs))
+    found["random actions"] = round(1e6 * seconds_of(lambda: at_random(keys[0], obs), 20) / n, 1)
     return found
 
 

@@ -330,6 +330,8 @@ def test_random_actions_are_uniform_over_what_is_allowed():
     drawn = np.asarray(draw(jax.random.split(jax.random.key(0), 6000)))
     np.testing.assert_allclose(np.bincount(drawn[:, 0], minlength=4) / 6000, [1 / 3, 0, 1 / 3, 1 / 3], atol=0.03)
     assert set(drawn[:, 1]) == {2}
+    nothing = {ACTION_MASK: np.zeros(4, bool)}  # as the dead are told: any value will do
+    assert int(sample_allowed(Discrete(4), jax.random.key(0), nothing)) in range(4)
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,8 @@ class Runner:
     """A process with several environments, which it steps in turns."""
 
     def __init__(self, server: Any, space: Any, n_envs: int):
-        self.envs = [RemoteTaskEnv(Count(), server, space, as_first_option) for _ in range(n_envs)]
+        # Patience: a busy machine is no lost actor, and a task that is played again is not drawn again.
+        self.envs = [RemoteTaskEnv(Count(), server, space, as_first_option, patience=60.0) for _ in range(n_envs)]
         for env in self.envs:
             env.reset()
 
