@@ -13,6 +13,7 @@ from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, PPOAgent
 from minimax_lib.curricula.tasks.agents import AgentTasks
 from minimax_lib.curricula.tasks.evaluation import LifeEvaluation, TaskEvaluation
+from minimax_lib.curricula.tasks.listed import listed_levels
 from minimax_lib.curricula.tasks.settings import TasksMethod
 from minimax_lib.models.settings import FeedForward
 from minimax_lib.runners.build import trained_with
@@ -50,6 +51,10 @@ def test_evaluations_cost_a_fifth_of_the_training_at_most():
         else:
             assert evaluated <= 7 / 5 * learnt * every
             assert every == 25 or evaluated > 7 / 5 * learnt * (every - 1)
+    of_levels = TasksMethod(n_steps=1, core=core, task_of="level")._evaluation(FOUR, 100, 3, 2)
+    assert (type(of_levels), of_levels.measured) == (TaskEvaluation, tuple(range(100)))
+    evaluated, learnt = 100 * 4 * FOUR.n_agents * FOUR.max_steps, 3 * FOUR.n_agents
+    assert 7 / 5 * learnt * (of_levels.every - 1) < evaluated <= 7 / 5 * learnt * of_levels.every
     alone = TasksMethod(core=core)._evaluation(Islands(), 7, 3, 2)
     assert (type(alone), alone.every) == (TaskEvaluation, 25)
 
@@ -123,7 +128,34 @@ def test_each_agent_has_its_task_until_nobody_lives(task_of):
     assert len(seen) > 3
 
 
-class Heard(AgentTasks):
+def test_a_curriculum_of_levels_leaves_the_tasks_of_their_agents_alone():
+    """With `task_of` level, a world is one level of the list after another, with the goals that the list gives it."""
+    n_rows, n_steps = 3, 10
+    runner = trained(FOUR, n_levels=5, task_of="level")
+    table, _ = listed_levels(FOUR, 5)
+    step = jax.jit(lambda state: told_and_played(runner, state))
+    state, alive, seen = jax.jit(runner.init)(KEY), np.ones((n_rows, 4), bool), set()
+    for _ in range(3):
+        queue, steps, results, (state, _) = jax.device_get(step(state))
+        place = np.zeros(n_rows, int)
+        for t in range(n_steps):
+            for b in range(n_rows):
+                level = queue.numbers[b, place[b]]
+                seen.add(int(level))
+                rows = slice(4 * b, 4 * b + 4)
+                valid = steps.valid[t, 0, rows]
+                np.testing.assert_array_equal(valid, alive[b])
+                assert (steps.obs[t, 0, rows, 1] == table[level][:, 1])[valid].all()
+                assert (results.task[t, rows] == level)[valid].all()
+                alive[b] &= ~steps.done[t, 0, rows]
+                if not alive[b].any():
+                    alive[b] = True
+                    place[b] += 1
+        np.testing.assert_array_equal(state.curriculum.current, queue.numbers[range(n_rows), place])
+    assert len(seen) > 3
+
+
+class Hears:
     """Keeps what it is told in the step that is compiled now."""
 
     told: ClassVar[list[Any]] = []
@@ -137,9 +169,10 @@ class Heard(AgentTasks):
 def told_and_played(runner, state):
     """(the queue, the steps, the results that the curriculum is told, what `step` gives) of a step of the runner."""
     tasks = runner.curriculum
-    heard = Heard(**{field.name: getattr(tasks, field.name) for field in dataclasses.fields(tasks)})
+    heard_class = type("Heard", (Hears, type(tasks)), {})
+    heard = heard_class(**{field.name: getattr(tasks, field.name) for field in dataclasses.fields(tasks)})
     after = dataclasses.replace(runner, curriculum=heard).step(state)
-    return *Heard.told.pop(), after
+    return *Hears.told.pop(), after
 
 
 @pytest.mark.deep

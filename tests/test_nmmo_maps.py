@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
+from minimax_lib.envs.nmmo.mutate import mutate
+from minimax_lib.envs.nmmo.nmmo import NMMO
 from minimax_lib.envs.nmmo.noise import GRADIENTS, _slope, simplex
 from minimax_lib.envs.nmmo.resources import Resources, drawn, placed, with_clusters
 from minimax_lib.envs.nmmo.square import Square, spawn_places
@@ -20,6 +22,7 @@ from minimax_lib.envs.nmmo.tables import (
     MATERIALS,
     ORE,
     PASSABLE,
+    STONE,
     TABLES,
     TREE,
     WATER,
@@ -33,6 +36,7 @@ from minimax_lib.envs.nmmo.terrain import (
     places_of,
     sample_terrain,
 )
+from minimax_lib.testing.envs import check_editing
 from tests.nmmo_recordings import recorded
 
 MEDIUM, SMALL = Square(128), Square(32)
@@ -198,3 +202,74 @@ def test_materials_by_height():
     heights = jnp.array([0.0, 0.3, 0.31, 0.7, 0.71, 0.85, 0.86, 1.0])
     names = [MATERIALS[k] for k in np.asarray(materials_of(heights))]
     assert names == ["Water", "Water", "Grass", "Grass", "Foilage", "Foilage", "Stone", "Stone"]
+
+
+def kind_of_edit(before: np.ndarray, after: np.ndarray) -> str:
+    """What one edit did; an error where that is no edit."""
+    places = np.argwhere(before != after)
+    if len(places) == 0:
+        return "nothing"
+    low, high = places.min(axis=0), places.max(axis=0)
+    news = {int(after[tuple(place)]) for place in places}
+    assert (high - low <= 2).all()
+    olds = {int(before[tuple(place)]) for place in places}
+    if len(places) == 1 and (olds, news) == ({FISH}, {WATER}):
+        return "goes"
+    if len(places) == 1 and olds <= {ORE, TREE, CRYSTAL, HERB} and news == {GRASS}:
+        return "goes"
+    if len(places) == 1 and olds == {GRASS} and news <= {WATER, FOLIAGE, ORE, TREE, CRYSTAL, HERB}:
+        return "comes"
+    if len(places) == 1 and (olds, news) == ({WATER}, {FISH}):
+        row, column = places[0]
+        assert GRASS in (
+            before[row + 1, column],
+            before[row - 1, column],
+            before[row, column + 1],
+            before[row, column - 1],
+        )
+        return "comes"
+    # Beside the edge, where players spawn, foliage is in the place of water and stone.
+    assert len(news - {FOLIAGE}) <= 1
+    assert news <= {WATER, GRASS, FOLIAGE, STONE}
+    return "patch"
+
+
+def test_an_edit_of_a_map_is_one_of_three_kinds_equally_likely():
+    env = NMMO(preset="mini")
+    children = jax.jit(
+        lambda level: jax.vmap(lambda key: mutate(SMALL, np.array([[30, 30]]), key, level, 1).terrain)(
+            jax.random.split(jax.random.key(1), 3000)
+        )
+    )
+    level = jax.jit(env.sample_level)(jax.random.key(0))
+    level = level.replace(terrain=level.terrain.at[28:33, 28:33].set(GRASS).at[30, 30].set(HERB))
+    before = np.asarray(level.terrain)
+    after = np.asarray(children(level))
+    found = [kind_of_edit(before, child) for child in after]
+    # A patch may change one tile, as if something had come or gone; or none, on ground of its own kind.
+    counts = {name: found.count(name) for name in ("comes", "goes", "patch", "nothing")}
+    assert 1000 - 100 < counts["goes"] < 1000 + 100  # three standard deviations are 77
+    assert 1000 - 100 < counts["comes"] < 1000 + 130
+    assert counts["patch"] > 750
+    np.testing.assert_array_equal(
+        np.asarray(children(level))[:, 28:33, 28:33], before[None, 28:33, 28:33].repeat(3000, 0)
+    )
+
+
+def test_many_edits_leave_a_map_that_the_game_could_have_drawn():
+    env = NMMO(preset="mini")
+    level = jax.jit(env.sample_level)(jax.random.key(0))
+    child = jax.jit(lambda level: mutate(SMALL, np.zeros((0, 2), np.int32), jax.random.key(1), level, 500))(level)
+    terrain = np.asarray(child.terrain)
+    assert (terrain != np.asarray(level.terrain)).sum() > 300
+    assert (terrain[SMALL.distances == 16] == GRASS).all()
+    assert not terrain[SMALL.distances > 16].any()
+    assert PASSABLE[terrain[SMALL.distances == 15]].all()
+    assert set(np.unique(terrain).tolist()) <= {0, WATER, GRASS, FOLIAGE, STONE, ORE, TREE, CRYSTAL, HERB, FISH}
+    np.testing.assert_array_equal(child.spawn, level.spawn)
+    np.testing.assert_array_equal(child.tasks, level.tasks)
+
+
+@pytest.mark.deep
+def test_edited_maps_can_be_played():
+    check_editing(NMMO(preset="mini", n_players=6, max_steps=16), jax.random.key(0), n_edits=20, n_rows=4)

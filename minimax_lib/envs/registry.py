@@ -157,7 +157,7 @@ def teacher_of(env: Environment) -> Any:
     return None if teacher is None else teacher()
 
 
-def editing_of(env: Environment) -> Editing:
+def editing_of(env: Any) -> Editing:
     """How the levels of `env` are edited; ValueError where that is not registered."""
     editing = _editing_of(env)
     if editing is None:
@@ -173,7 +173,7 @@ def identity_of(env: Environment) -> Callable[[Level], Any]:
     return editing.identity if editing else whole_level
 
 
-def _editing_of(env: Environment) -> Editing | None:
+def _editing_of(env: Any) -> Editing | None:
     editing = None if has_own_levels(env) else family_of(env).editing
     return editing if editing is None or isinstance(editing, Editing) else editing(unwrapped(env))
 

@@ -71,8 +71,9 @@ class TasksMethod(QueuedRollouts, TaskSettings):
     Where each agent of the environment has its own task (`with_tasks`), it draws those in place of levels.
     """
 
-    task_of: Literal["agent", "world"] = "agent"
-    """Where agents have their own tasks: each is drawn one, or all agents of a world are drawn the same."""
+    task_of: Literal["agent", "world", "level"] = "agent"
+    """Where agents have their own tasks: each agent is drawn one, all agents of a world are drawn the same one, or the
+    level is drawn, and its agents have the tasks that it gives them."""
 
     @property
     def n_listed(self) -> int:  # type: ignore[override]
@@ -81,7 +82,8 @@ class TasksMethod(QueuedRollouts, TaskSettings):
 
     def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
         n_tasks = self._n_tasks(env)
-        core = core_of(self.core, n_tasks, functools.partial(task_name, env))
+        name = str if self.task_of == "level" and env.with_tasks else functools.partial(task_name, env)
+        core = core_of(self.core, n_tasks, name)
         self._check_list(env)
         tasks = Tasks(
             env,
@@ -95,14 +97,18 @@ class TasksMethod(QueuedRollouts, TaskSettings):
             evaluation=self._evaluation(env, n_tasks, n_rows, episodes_needed(core)) if episodes_needed(core) else None,
             n_agents=env.n_agents,
         )
-        if env.with_tasks:
+        if self._is_of_agents(env):
             return self._of_agents(tasks)
-        if self.task_of != "agent":
+        if self.task_of == "world":
             raise ValueError(f"runner.task_of is {self.task_of}: the agents of {type(env).__name__} have no own tasks")
         return tasks
 
+    def _is_of_agents(self, env: Any) -> bool:
+        """Whether the tasks that are drawn are those of agents. Else they are levels."""
+        return bool(env.with_tasks) and self.task_of != "level"
+
     def _n_tasks(self, env: Any) -> int:
-        return env.n_tasks if env.with_tasks else self.n_levels
+        return env.n_tasks if self._is_of_agents(env) else self.n_levels
 
     def _of_agents(self, tasks: Tasks) -> AgentTasks:
         """The same for agents with their own tasks; ValueError for a setting that means nothing there."""
@@ -129,12 +135,14 @@ class TasksMethod(QueuedRollouts, TaskSettings):
             if not measured:
                 where = f"runner.evaluate_where is {self.evaluate_where}"
                 raise ValueError(f"{where}: it is above 0 on none of the {self.n_levels} levels")
-        if env.with_tasks:
-            n_lives = len(measured) * self.evaluate_episodes
-            at_once, n_steps = min(n_rows, -(-n_lives // env.n_agents)), n_rows * env.n_agents * self.n_steps
-            every = self.evaluate_every or max(EVERY, math.ceil(n_lives * env.max_steps / (PLAYED * n_steps)))
+        every, of_agents = self.evaluate_every or EVERY, self._is_of_agents(env)
+        n_lives = len(measured) * self.evaluate_episodes * (1 if of_agents else env.n_agents)
+        if env.with_tasks and not self.evaluate_every:
+            n_steps = n_rows * env.n_agents * self.n_steps
+            every = max(EVERY, math.ceil(n_lives * env.max_steps / (PLAYED * n_steps)))
+        if of_agents:
+            at_once = min(n_rows, -(-n_lives // env.n_agents))
             return LifeEvaluation(every, self.evaluate_episodes, measured, at_once, env)
-        every = self.evaluate_every or EVERY
         return TaskEvaluation(every, self.evaluate_episodes, measured, min(n_rows, len(measured)))
 
     def _check_list(self, env: Environment) -> None:

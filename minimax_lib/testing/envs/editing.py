@@ -10,8 +10,10 @@ from flax import struct
 
 from minimax_lib.envs.base import Environment, Level, TimeStep, sample_levels
 from minimax_lib.envs.family import Editing
+from minimax_lib.envs.multi_agent import AgentTimeStep, MultiAgentEnvironment
 from minimax_lib.envs.registry import editing_of
 from minimax_lib.envs.spaces import sample_allowed
+from minimax_lib.testing.envs.multi_agent import actions_of
 from minimax_lib.testing.envs.parts import (
     check_fits,
     check_same_types,
@@ -26,7 +28,7 @@ GENERATIONS = 8  # mutations of mutations
 
 
 def check_editing(
-    env: Environment,
+    env: Environment | MultiAgentEnvironment,
     key: jax.Array,
     n_edits: int = 3,
     n_rows: int = 16,
@@ -56,8 +58,8 @@ class Lot(struct.PyTreeNode):
 
     levels: Level  # [N, ...]
     kept: Level  # [N, ...], as the first state tells it
-    first: TimeStep  # [N, ...]
-    second: TimeStep  # [N, ...], after a random action
+    first: TimeStep | AgentTimeStep  # [N, ...]
+    second: TimeStep | AgentTimeStep  # [N, ...], after a random action
     identity: Any  # [N, ...]
 
 
@@ -72,14 +74,14 @@ class EditedLevels(struct.PyTreeNode):
     simplest: Lot
 
 
-def trial_of(env: Environment, editing: Editing, key: jax.Array, n_edits: int, n_rows: int) -> EditedLevels:
+def trial_of(env: Any, editing: Editing, key: jax.Array, n_edits: int, n_rows: int) -> EditedLevels:
     """A trial, traced anew at every call."""
+    act = actions_of if env.multi_agent else _action_of
 
     def lot(key: jax.Array, level: Level) -> Lot:
         k_reset, k_action, k_step = jax.random.split(key, 3)
         state, first = env.reset(k_reset, level)
-        action = sample_allowed(env.action_space, k_action, first.obs)
-        second = env.step(k_step, state, action)[1]
+        second = env.step(k_step, state, act(env, k_action, first.obs))[1]
         return Lot(level, env.get_level(state), first, second, editing.identity(level))
 
     def mutated(key: jax.Array, levels: Level) -> Level:
@@ -103,6 +105,11 @@ def trial_of(env: Environment, editing: Editing, key: jax.Array, n_edits: int, n
     return jax.device_get(jax.jit(trial)(key))
 
 
+def _action_of(env: Any, key: jax.Array, obs: Any) -> Any:
+    """A random action."""
+    return sample_allowed(env.action_space, key, obs)
+
+
 def children_of(editing: Editing, keys: jax.Array, levels: Level, n_edits: int) -> Level:
     return jax.vmap(lambda key, level: editing.mutate(key, level, n_edits))(keys, levels)
 
@@ -113,7 +120,7 @@ def again(editing: Editing, trial: EditedLevels, n_edits: int) -> Level:
     return jax.device_get(make(trial.keys, trial.parents.levels))
 
 
-def check_editing_types(env: Environment, editing: Editing, key: jax.Array, n_edits: int) -> None:
+def check_editing_types(env: Any, editing: Editing, key: jax.Array, n_edits: int) -> None:
     """Found out by tracing: a child and a simplest level are levels of `env`, to the type."""
     level = jax.eval_shape(env.sample_level, key)
     child = jax.eval_shape(lambda key, level: editing.mutate(key, level, n_edits), key, level)
@@ -152,7 +159,7 @@ def check_identity(trial: EditedLevels) -> None:
     )
 
 
-def check_playable(env: Environment, trial: EditedLevels) -> None:
+def check_playable(env: Any, trial: EditedLevels) -> None:
     """Mutated and simplest levels can be played."""
     for what, lot in (
         ("a child that mutate makes", trial.children),
@@ -161,7 +168,7 @@ def check_playable(env: Environment, trial: EditedLevels) -> None:
     ):
         same_levels(lot.levels, lot.kept, f"{what} is not the one that get_level gives back after reset")
         for ts in (lot.first, lot.second):
-            check_fits(env.observation_space, ts.obs, 1, f"the observation of {what}")
+            check_fits(env.observation_space, ts.obs, ts.reward.ndim, f"the observation of {what}")
             require(bool(np.isfinite(ts.reward).all()), f"{what} pays a reward that is not finite")
         require(not lot.first.done.any(), f"{what} is over as it opens")
 
