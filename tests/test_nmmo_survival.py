@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from minimax_lib.envs.nmmo.fog import Fog, damage_of
 from minimax_lib.envs.nmmo.ground import passable, passable_windows, ready_after, shown
 from minimax_lib.envs.nmmo.harvest import experience_of, harvest, n_harvests
+from minimax_lib.envs.nmmo.nmmo import NMMO
 from minimax_lib.envs.nmmo.skills import best_level, learnt, level_of
+from minimax_lib.envs.nmmo.square import Square
 from minimax_lib.envs.nmmo.state import newborn
 from minimax_lib.envs.nmmo.survival import Survival, bodies, nourished, unhurt
 from minimax_lib.envs.nmmo.tables import (
@@ -43,6 +46,62 @@ def one_tick(players, terrain, ready_at, tick):
     # The longest wait still ends: tiles that are taken stay taken.
     ready_at = jnp.where(taken.ready_at != ready_at, jnp.int16(32767), taken.ready_at)
     return nourished(players, taken.eats, taken.drinks), ready_at
+
+
+def fog_of_the_reference(square, fog, tick):
+    """f32[S, S], the fog map as the reference keeps it: rings at the start, then a step more in every tick."""
+    strength, middle, side = np.zeros((square.side, square.side)), square.middle, square.side
+    for ring in range(middle):
+        strength[ring : side - ring, ring : side - ring] = square.border - ring
+    safe = slice(middle - fog.final, middle + fog.final + 1)
+    for now in range(1, tick + 1):
+        if now >= fog.onset:
+            strength += fog.speed
+        strength[safe, safe] = -side
+    return strength
+
+
+@pytest.mark.parametrize("fog", [Fog(3), Fog(1, 0.5, 2), Fog(5, 2.0, 0)])
+def test_the_fog_is_that_of_the_reference_on_every_tile(fog):
+    square = Square(32)
+    inside = np.argwhere(np.ones((33, 33))).astype(np.int32) + square.border
+    damage = jax.jit(lambda tick: damage_of(fog, square, jnp.asarray(inside), tick))
+    hurt = 0
+    for tick in range(1, 26):
+        strength = fog_of_the_reference(square, fog, tick)[inside[:, 0], inside[:, 1]]
+        hurts = (strength > 0.5) & (tick >= fog.onset)
+        wanted = [round(float(x)) if there else 0 for x, there in zip(strength, hurts, strict=True)]
+        np.testing.assert_array_equal(damage(np.int32(tick)), wanted)
+        hurt += sum(wanted)
+    assert hurt > 0
+
+
+def test_who_stays_in_the_fog_dies_in_it_and_harvests_no_more():
+    """On the edge, fed and with a herb at hand. The fog takes 1, 2, 3, ..., and food gives 10 back while it lasts."""
+    env = NMMO(preset="mini", n_players=2, fog_onset=2, task_set="survive")
+    level = jax.jit(env.sample_level)(jax.random.key(0))
+    level = level.replace(spawn=jnp.array([[16, 20], [32, 32]], jnp.int16), terrain=level.terrain.at[16, 20].set(HERB))
+    state, _ = jax.jit(env.reset)(jax.random.key(0), level)
+    step = jax.jit(env.step)
+    stay = {name: jnp.full(2, 4, jnp.int32) for name, _ in env.action_space.items}
+    health, died = 100, False
+    for tick in range(30):
+        state, ts = step(jax.random.key(tick), state, stay)
+        state = state.replace(players=state.players.replace(food=jnp.full(2, 100), water=jnp.full(2, 100)))
+        taken = max(tick - 1, 0)
+        health = max(health - taken, 0)
+        died = health == 0
+        health = 0 if died else min(health + 10, 100)
+        assert int(state.players.health[0]) == health
+        assert int(state.players.damage[0]) == taken
+        assert int(state.players.health[1]) == 100  # in the middle
+        if died:
+            break
+    assert died
+    assert bool(ts.terminated[0])
+    assert (ts.facts["died_in_fog"].tolist(), ts.facts["died_of_hunger"].tolist()) == ([1, 0], [0, 0])
+    assert int(state.players.received[0]) == sum(range(tick))
+    assert int(state.players.age[0]) == tick + 1
 
 
 @pytest.mark.parametrize("name", ["no_food_no_water", "on_foilage", "next_to_water", "both"])

@@ -5,8 +5,9 @@ import jax.numpy as jnp
 
 from minimax_lib.envs.nmmo.ground import passable
 from minimax_lib.envs.nmmo.square import Square
-from minimax_lib.envs.nmmo.state import BY_NPC, BY_PLAYER, HUNGER, THIRST, Level, Players
+from minimax_lib.envs.nmmo.state import BY_NPC, BY_PLAYER, FOG, HUNGER, THIRST, Level, Players
 from minimax_lib.envs.nmmo.tables import FOLIAGE, WATER, event
+from minimax_lib.envs.nmmo.tick import Rules
 
 COUNTS = {"meals": "EAT_FOOD", "drinks": "DRINK_WATER", "harvests": "HARVEST_ITEM", "levels_gained": "LEVEL_UP"}
 GOODS = {"worn": "EQUIP_ITEM", "consumed": "CONSUME_ITEM"}
@@ -14,12 +15,14 @@ TRADES = {"bought": "BUY_ITEM", "sold": "EARN_GOLD"}
 FIGHTS = {"hits": "SCORE_HIT", "kills": "PLAYER_KILL"}
 
 
-def facts_of(players: Players, combat: bool, items: bool, market: bool) -> dict[str, jax.Array]:
+def facts_of(players: Players, rules: Rules) -> dict[str, jax.Array]:
     """f32[P] by name, of each life so far: what it did, and what it died of (1 or 0)."""
-    counted = COUNTS | (FIGHTS if combat else {}) | (GOODS if items else {}) | (TRADES if market else {})
+    counted = COUNTS | (FIGHTS if rules.combat else {}) | (GOODS if rules.items else {})
+    counted |= TRADES if rules.market else {}
     facts = {name: players.events[:, event(what)] for name, what in counted.items()}
     causes = {"died_of_hunger": HUNGER, "died_of_thirst": THIRST}
-    causes |= {"killed_by_player": BY_PLAYER, "killed_by_npc": BY_NPC} if combat else {}
+    causes |= {"killed_by_player": BY_PLAYER, "killed_by_npc": BY_NPC} if rules.combat else {}
+    causes |= {"died_in_fog": FOG} if rules.fog else {}
     facts |= {name: players.cause == cause for name, cause in causes.items()}
     facts["explored"] = players.farthest
     return {name: fact.astype(jnp.float32) for name, fact in facts.items()}

@@ -7,6 +7,7 @@ from typing import Any
 
 from minimax_lib.envs.nmmo.predicates import ALIVE, DEAD, PREDICATES
 from minimax_lib.envs.nmmo.tables import EVENTS, ITEMS, MATERIALS, N_STYLES, SKILLS
+from minimax_lib.envs.nmmo.teams import LEADERS, NAMES
 from minimax_lib.messages import shown
 from minimax_lib.registry import unknown_name
 
@@ -110,13 +111,23 @@ def _whole(value: Any) -> int:
 
 
 def _player(value: Any) -> int:
-    """The index of a player, whom tasks number from 1 on as the reference does."""
+    """The index of a player, whom tasks number from 1 on as the reference does; of a leader, see `leader_of`."""
+    if isinstance(value, str):
+        return -1 - _place_in("player", LEADERS)(value)
     if _whole(value) < 1:
         raise ValueError("players are numbered from 1 on")
     return value - 1
 
 
-def _players(value: Any) -> tuple[int, ...]:
+def leader_of(player: int) -> str:
+    """The name of the leader that `_player` has made a number below 0 of."""
+    return LEADERS[-1 - player]
+
+
+def _players(value: Any) -> tuple[int, ...] | str:
+    """The indices of players, or a name that means some."""
+    if isinstance(value, str):
+        return NAMES[_place_in("players", NAMES)(value)]
     return tuple(_player(one) for one in (value if isinstance(value, (list, tuple)) else [value]))
 
 

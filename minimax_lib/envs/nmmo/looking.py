@@ -15,6 +15,7 @@ from minimax_lib.envs.nmmo.state import NOBODY, EnvState
 from minimax_lib.envs.nmmo.tables import N_STYLES, VISION
 from minimax_lib.envs.nmmo.tally import N_LEVELS, tallied
 from minimax_lib.envs.nmmo.tasks import TaskList, parts_after
+from minimax_lib.envs.nmmo.teams import Teams
 from minimax_lib.envs.nmmo.view import View
 
 
@@ -59,19 +60,20 @@ def view_of(state: EnvState, square: Square, seizes: np.ndarray) -> View:
     )
 
 
-def remembered(state: EnvState, tasks: TaskList, happened: Sequence[Happened]) -> EnvState:
+def remembered(state: EnvState, tasks: TaskList, happened: Sequence[Happened], teams: Teams | None = None) -> EnvState:
     """The world with what its tasks need of the events of this tick."""
     tally, numbers = state.tally, state.level.tasks
     if tally is not None:
         tally = tallied(tally, happened, len(numbers))
         if tally.parts is not None:
-            tally = tally.replace(parts=parts_after(tasks, numbers, tally.parts, happened))
+            tally = tally.replace(parts=parts_after(tasks, numbers, tally.parts, happened, teams))
     state = state.replace(tally=tally)
-    return state if state.seized is None else seized(state, tasks.seizes)
+    return state if state.seized is None else seized(state, tasks.seizes, teams)
 
 
-def seized(state: EnvState, seizes: np.ndarray) -> EnvState:
-    """The world after players seized tiles (i32[Z]): whoever stands there alone, and did not take it last."""
+def seized(state: EnvState, seizes: np.ndarray, teams: Teams | None = None) -> EnvState:
+    """The world after players seized tiles (i32[Z]): whoever stands there alone, and did not take it last, nor did a
+    player of the same team."""
     players, npcs = state.players, state.npcs
     place = jnp.concatenate([players.position, npcs.position])
     there = jnp.concatenate([players.alive, npcs.alive])
@@ -79,7 +81,9 @@ def seized(state: EnvState, seizes: np.ndarray) -> EnvState:
     stands = (tile[None, :] == jnp.asarray(seizes, jnp.int32)[:, None]) & there[None, :]  # bool[Z, E]
     n = len(players.alive)
     who = stands.argmax(axis=1).astype(jnp.int32)
-    takes = (stands.sum(axis=1) == 1) & (who < n) & (who != state.seized[:, 0])
+    last = state.seized[:, 0]
+    ours = who == last if teams is None else (last >= 0) & (who // teams.size == last // teams.size)
+    takes = (stands.sum(axis=1) == 1) & (who < n) & ~ours
     now = jnp.stack([who, jnp.broadcast_to(state.tick, who.shape)], axis=1)
     takers = jnp.zeros(n, jnp.int32).at[jnp.where(takes, who, n)].add(1, mode="drop")
     events = counted(players.events, {"SEIZE_TILE": takers})

@@ -9,13 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from minimax_lib.envs.cells.settings import check_bool, check_int
 from minimax_lib.envs.multi_agent import AgentTimeStep, MultiAgentEnvironment, agents_opening, agents_transition
 from minimax_lib.envs.nmmo import observation
 from minimax_lib.envs.nmmo.bot import forager_moves, with_nothing_else
+from minimax_lib.envs.nmmo.checks import check_settings
 from minimax_lib.envs.nmmo.facts import facts_of, map_facts
+from minimax_lib.envs.nmmo.fog import Fog
 from minimax_lib.envs.nmmo.goods import N_SLOTS, empty_packs
-from minimax_lib.envs.nmmo.ground import LAST, passable_windows
+from minimax_lib.envs.nmmo.ground import passable_windows
 from minimax_lib.envs.nmmo.heads import heads_of, mask_spaces, masks_of, orders_of
 from minimax_lib.envs.nmmo.log import COLUMNS, log_of, n_rows
 from minimax_lib.envs.nmmo.looking import remembered, view_of
@@ -43,7 +44,8 @@ from minimax_lib.envs.nmmo.tables import FULL
 from minimax_lib.envs.nmmo.tally import empty_tally
 from minimax_lib.envs.nmmo.task_places import check_tasks, places_of
 from minimax_lib.envs.nmmo.tasks import TaskList, members_of, scored, task_list, values
-from minimax_lib.envs.nmmo.terrain import TILES_PER_OCTAVE, sample_terrain
+from minimax_lib.envs.nmmo.teams import Teams
+from minimax_lib.envs.nmmo.terrain import sample_terrain
 from minimax_lib.envs.nmmo.things import N_THINGS
 from minimax_lib.envs.nmmo.tick import Rules, advance, with_npcs
 from minimax_lib.envs.spaces import ACTION_MASK, Box, Dict, Space
@@ -52,7 +54,6 @@ from minimax_lib.registry import unknown_name
 
 # A setting that nobody has set: `__post_init__` puts in what the preset says. So its type is that of the setting.
 BY_PRESET: Any = None
-MOST_ENTITIES = 32767  # neighbours are stored in 16 bits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,10 +91,15 @@ class NMMO(MultiAgentEnvironment):
     """Level of the strongest NPCs plus 1, but at least 1."""
     sharpness_low: float = BY_PRESET
     """The least base-10 logarithm of a map's sharpness, which is random up to 0. Small values give clear borders."""
+    n_teams: int = 0
+    """Teams of equal size; 0: everybody is alone. Players of a team have adjacent numbers, begin on one tile, are drawn
+    one task together, and are told who is a friend. They can hurt each other, as in the reference. A world ends when
+    one team is left."""
     task_set: str = "survive"
     """The list of tasks: survive (until the horizon), stages (fifty, of Sullivan et al. 2025) or one of the five,
     stage_1 to stage_5, train (1,293), sample_eval (24) or competition (63, all of NeurIPS 2023), train_part and
-    test_part (four fifths of train, and what they leave out), one that you registered, or a YAML file."""
+    test_part (four fifths of train, and what they leave out), race_to_center, for teams team_battle or
+    protect_the_king, one that you registered, or a YAML file."""
     death_reward: float = -1.0
     """Reward of the tick in which an agent dies, in place of its task's progress."""
     health_reward: float = 0.0
@@ -108,6 +114,13 @@ class NMMO(MultiAgentEnvironment):
     """Health lost in a tick without food."""
     dehydration: int = 10
     """Health lost in a tick without water."""
+    fog_onset: int = 0
+    """The tick from which a fog comes in from the edge; 0: there is none. In it, a tick takes 1 of the health for each
+    tile that the fog has come further in."""
+    fog_speed: float = 1.0
+    """Tiles that the fog comes further in every tick."""
+    fog_final: int = 8
+    """Tiles from the middle at which the fog stops."""
     resilient: float = 0.0
     """Share of agents who lose half as much to hunger and thirst: a help for training."""
     may_hold_fire: bool = False
@@ -128,37 +141,7 @@ class NMMO(MultiAgentEnvironment):
         for name, value in PRESETS[self.preset].items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
-        check_int("n_players", self.n_players, 1, MOST_ENTITIES)
-        check_int("n_npcs", self.n_npcs, 0, MOST_ENTITIES - self.n_players)
-        check_int("centre", self.centre, 2 * TILES_PER_OCTAVE, 1024)
-        if self.centre % (2 * TILES_PER_OCTAVE):
-            raise ValueError(f"centre={self.centre}: it must be a multiple of {2 * TILES_PER_OCTAVE}")
-        if self.n_players > 4 * self.centre:
-            raise ValueError(f"n_players={self.n_players}: there are {4 * self.centre} places to spawn on the edge")
-        check_int("max_steps", self.max_steps, 1, LAST)
-        for name in ("n_neighbours", "clusters", "single_resources"):
-            check_int(name, getattr(self, name), 1)
-        check_int("npc_level_max", self.npc_level_max, 1, 10)
-        for name in ("starvation", "dehydration", "stop_below"):
-            check_int(name, getattr(self, name), 0)
-        check_int("spawn_immunity", self.spawn_immunity, 0, 255)  # ages are seen up to here
-        for name in ("combat", "items", "market", "may_hold_fire", "keep_log"):
-            check_bool(name, getattr(self, name))
-        for name in ("resilient", "horizon_jitter"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name}={getattr(self, name)!r}: it must be between 0 and 1")
-        if self.sharpness_low > 0:
-            raise ValueError(f"sharpness_low={self.sharpness_low}: it must be at most 0")
-        if self.stop_below >= self.n_players:
-            raise ValueError(f"stop_below={self.stop_below}: it must be below n_players={self.n_players}")
-        if self.n_npcs and not self.combat:
-            raise ValueError(f"n_npcs={self.n_npcs}: NPCs need combat=True")
-        if self.market and not self.items:
-            raise ValueError("market=True: a market needs items=True")
-        if self.shaping not in (known := ("none", *SHAPINGS)):
-            raise unknown_name("shaping", self.shaping, known)
-        if not isinstance(self.task_set, str):
-            raise ValueError(f"task_set={self.task_set!r}: it must be a name or a file")
+        check_settings(self)
         check_tasks(self.tasks, self)
 
     @property
@@ -181,7 +164,13 @@ class NMMO(MultiAgentEnvironment):
             market=self.market,
             spawn_immunity=self.spawn_immunity,
             npc_level_max=self.npc_level_max,
+            fog=Fog(self.fog_onset, self.fog_speed, self.fog_final) if self.fog_onset else None,
         )
+
+    @property
+    def teams(self) -> Teams | None:
+        """Who is in which team; None where everybody is alone."""
+        return Teams(self.n_teams, self.n_players) if self.n_teams else None
 
     @property
     def tasks(self) -> TaskList:
@@ -224,19 +213,27 @@ class NMMO(MultiAgentEnvironment):
         terrain = sample_terrain(k_terrain, self.square, sharpness)
         return Level(
             terrain=with_patches(placed(k_place, self.square, terrain, counts), places_of(self.tasks.seizes)),
-            spawn=spawn_places(k_spawn, self.square, self.n_players),
+            spawn=self.spawned(k_spawn),
             tasks=self._drawn(k_tasks),
             sharpness=sharpness,
         )
 
+    def spawned(self, key: jax.Array) -> jax.Array:
+        """i16[P, 2], where players begin: on the edge, each team on one tile."""
+        if self.teams is None:
+            return spawn_places(key, self.square, self.n_players)
+        return self.teams.spawn_places(key, self.square)
+
     def _drawn(self, key: jax.Array) -> jax.Array:
-        """i32[P], a random task for each agent, by the weights of the list."""
-        weights = self.tasks.weights
+        """i32[P], a random task for each agent, or each team, by the weights of the list."""
+        weights, n = self.tasks.weights, self.n_teams or self.n_players
         if (weights == weights[0]).all():
-            return jax.random.randint(key, (self.n_players,), 0, self.n_tasks, jnp.int32)
-        uniform = jax.random.uniform(key, (self.n_players,))
-        place = jnp.searchsorted(jnp.asarray(np.cumsum(weights), jnp.float32), uniform, side="right")
-        return jnp.minimum(place, self.n_tasks - 1).astype(jnp.int32)
+            tasks = jax.random.randint(key, (n,), 0, self.n_tasks, jnp.int32)
+        else:
+            uniform = jax.random.uniform(key, (n,))
+            place = jnp.searchsorted(jnp.asarray(np.cumsum(weights), jnp.float32), uniform, side="right")
+            tasks = jnp.minimum(place, self.n_tasks - 1).astype(jnp.int32)
+        return tasks if self.teams is None else tasks[self.teams.of]
 
     def with_tasks(self, level: Level, tasks: jax.Array) -> Level:
         """See `Environment.with_tasks`."""
@@ -280,19 +277,20 @@ class NMMO(MultiAgentEnvironment):
             bits = jax.random.bits(k_npcs, (CANDIDATES, N_BITS), jnp.uint32)
             state = with_npcs(bits, state, self.rules)
         state = self._looked_round(state)
-        facts = facts_of(state.players, self.combat, self.items, self.market)
+        facts = facts_of(state.players, self.rules)
         return state, agents_opening(self.observe(state), progress=state.score.best, facts=facts)
 
     def step(self, key: jax.Array, state: EnvState, action: Mapping[str, jax.Array]) -> tuple[EnvState, AgentTimeStep]:
         """The world after a tick in which every agent does its `action` (i32[P] each)."""
         playing, before = state.players.alive, state.players
         state, happened = advance(key, state, orders_of(state, action, self.rules), self.rules)
-        state = remembered(state, self.tasks, happened)
+        state = remembered(state, self.tasks, happened, self.teams)
         if self.keep_log:
             state = state.replace(log=log_of(before, state.players, happened))
         numbers, view = state.level.tasks, view_of(state, self.square, self.tasks.seizes)
         parts = None if state.tally is None else state.tally.parts
-        value = values(self.tasks, numbers, view, members_of(self.tasks, numbers), parts)
+        members = members_of(self.tasks, numbers, self.teams)
+        value = values(self.tasks, numbers, view, members, parts, self.teams)
         pay = {name: jnp.asarray(x)[numbers] for name, x in self.tasks.pay.items()} if self.tasks.pay else None
         score, reward = scored(state.score, value, playing, pay)
         # The fields of dead players do not change.
@@ -305,6 +303,8 @@ class NMMO(MultiAgentEnvironment):
         alive = state.players.alive
         died = playing & ~alive
         over = (state.tick >= state.horizon) | (alive.sum() <= self.stop_below)
+        if self.teams is not None:
+            over |= self.teams.n_left(alive) <= 1
         return state, agents_transition(
             self.observe(state),
             jnp.where(died, self.death_reward, reward),
@@ -313,7 +313,7 @@ class NMMO(MultiAgentEnvironment):
             truncated=alive & over,
             over=over,
             progress=jnp.where(score.completed, 1.0, score.best),
-            facts=facts_of(state.players, self.combat, self.items, self.market),
+            facts=facts_of(state.players, self.rules),
         )
 
     def _looked_round(self, state: EnvState) -> EnvState:
@@ -325,7 +325,7 @@ class NMMO(MultiAgentEnvironment):
 
     def observe(self, state: EnvState) -> dict[str, Any]:
         """What all agents see in `state`."""
-        entities = observation.entities(state)
+        entities = observation.entities(state, self.teams)
         masks = masks_of(state, entities, self.rules, self.may_hold_fire)
         seen = {
             "tiles": observation.tiles(state),

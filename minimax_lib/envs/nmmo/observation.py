@@ -12,11 +12,13 @@ from minimax_lib.envs.nmmo.square import Square
 from minimax_lib.envs.nmmo.state import EnvState
 from minimax_lib.envs.nmmo.tables import COMBAT_STATUS, FULL, N_STYLES, THRESHOLDS, VISION
 from minimax_lib.envs.nmmo.tasks import TaskList
+from minimax_lib.envs.nmmo.teams import Teams
 from minimax_lib.envs.nmmo.things import N_THINGS, thing_level, type_id
 
 VIEW = 2 * VISION + 1
 N_COLUMNS = 16
 PLAYER = 1  # a kind
+MATE, FOE = 1, 2  # of the column "team"
 N_SELF = 32
 N_TASK = 28
 N_PACK = 6
@@ -37,7 +39,7 @@ COLUMNS = (
     "damage",  # of the last hit on it in the last tick
     "attacks_me",
     "in_combat",
-    "team",  # 0: none
+    "team",  # 1 of a player of the same team, 2 of another one; 0 of NPCs, and without teams
 )
 
 
@@ -74,7 +76,7 @@ def rows(state: EnvState) -> jax.Array:
     return jnp.concatenate([jnp.stack(of_players, axis=1), jnp.stack(of_npcs, axis=1)])
 
 
-def entities(state: EnvState) -> jax.Array:
+def entities(state: EnvState, teams: Teams | None = None) -> jax.Array:
     """u8[P, K, 16], the neighbours of each player by `COLUMNS`."""
     near = state.near.astype(jnp.int32)
     row = rows(state)[jnp.maximum(near, 0)]
@@ -83,6 +85,11 @@ def entities(state: EnvState) -> jax.Array:
     attacks_me = (near == state.players.attacker[:, None]).astype(jnp.int32)
     column = jnp.arange(N_COLUMNS, dtype=jnp.int32) == COLUMNS.index("attacks_me")
     row = row - here[:, None, :] + attacks_me[..., None] * column[None, None, :]
+    if teams is not None:
+        n, of = len(near), jnp.asarray(teams.of)
+        team = jnp.where(near < n, jnp.where(of[jnp.clip(near, 0, n - 1)] == of[:, None], MATE, FOE), 0)
+        column = jnp.arange(N_COLUMNS, dtype=jnp.int32) == COLUMNS.index("team")
+        row += team[..., None] * column[None, None, :]
     return jnp.where((near >= 0)[..., None], jnp.clip(row, 0, 255), 0).astype(jnp.uint8)
 
 

@@ -12,8 +12,8 @@ from flax import struct
 from minimax_lib.envs.nmmo.tables import EVENTS, FULL, N_SKILLS
 
 NOBODY = -1
-CAUSES = ("none", "hunger", "thirst", "player", "npc")
-HUNGER, THIRST, BY_PLAYER, BY_NPC = 1, 2, 3, 4
+CAUSES = ("none", "hunger", "thirst", "player", "npc", "fog")
+HUNGER, THIRST, BY_PLAYER, BY_NPC, FOG = 1, 2, 3, 4, 5
 
 
 class Level(struct.PyTreeNode):
@@ -43,7 +43,7 @@ class Players(struct.PyTreeNode):
     events: jax.Array  # i32[P, 20], how often each event happened (places as `tables.EVENTS`)
     farthest: jax.Array  # i32[P], the most tiles that it came from the edge towards the middle
     inflicted: jax.Array  # i32[P], damage done so far
-    received: jax.Array  # i32[P], damage taken in combat so far
+    received: jax.Array  # i32[P], damage taken in combat and in the fog so far
     cause: jax.Array  # i32[P], of its death: a number of `CAUSES`, 0 while it lives
 
 

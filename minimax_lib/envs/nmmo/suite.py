@@ -9,7 +9,6 @@ import jax.numpy as jnp
 from minimax_lib.envs.held_out import NamedTasks
 from minimax_lib.envs.nmmo.nmmo import NMMO
 from minimax_lib.envs.nmmo.presets import PRESETS
-from minimax_lib.envs.nmmo.square import spawn_places
 from minimax_lib.envs.nmmo.state import Level
 
 HELD_OUT, VALIDATION = "HeldOutMaps", "ValidationMaps"
@@ -67,7 +66,7 @@ class NMMOSuite(NamedTasks):
             return level
         # Where agents begin is drawn for each episode. So tasks can be dealt out in order, and none is tied to a place.
         k_spawn = jax.random.fold_in(key, N_MAPS[name] + number)
-        level = level.replace(spawn=spawn_places(k_spawn, self.env.square, n_players))
+        level = level.replace(spawn=self.env.spawned(k_spawn))
         seats = jnp.arange(n_players, dtype=jnp.int32)
         return self.env.with_tasks(level, (number * n_players + seats) % self.env.n_tasks)
 

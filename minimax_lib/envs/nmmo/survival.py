@@ -23,7 +23,8 @@ class Survival:
 
 
 def bodies(players: Players, rules: Survival) -> Players:
-    """The players after their health followed food and water, and both fell. Dead ones stay as they are."""
+    """The players after their health followed food and water, and both fell. Dead ones stay as they are, and those
+    without health only grow older."""
     fed = (players.food > FED_ABOVE) & (players.water > FED_ABOVE)
     # Both on the values before this tick's loss. A resilient agent loses half, rounded down.
     loss = sum(
@@ -31,11 +32,11 @@ def bodies(players: Players, rules: Survival) -> Players:
         for stock, rate in ((players.food, rules.starvation), (players.water, rules.dehydration))
     )
     health = jnp.clip(players.health + jnp.where(fed, RECOVERY, 0) - loss, 0, FULL)
-    living = players.alive
+    living = players.alive & (players.health > 0)
     cause = jnp.where(players.food == 0, HUNGER, THIRST)
     return players.replace(
         cause=jnp.where(living & (health == 0), cause, players.cause),
-        age=players.age + living,
+        age=players.age + players.alive,
         health=jnp.where(living, health, players.health),
         food=jnp.where(living, jnp.maximum(players.food - DEPLETION, 0), players.food),
         water=jnp.where(living, jnp.maximum(players.water - DEPLETION, 0), players.water),

@@ -10,6 +10,7 @@ from minimax_lib.envs.nmmo.events import Happened, summed
 from minimax_lib.envs.nmmo.predicates import ITEM_EVENTS
 from minimax_lib.envs.nmmo.tables import N_STYLES
 from minimax_lib.envs.nmmo.things import kind_of, thing_level
+from minimax_lib.envs.nmmo.view import Members
 
 N_LEVELS = 11  # attack levels 0 to 10
 
@@ -75,12 +76,14 @@ def _marked(there: jax.Array, place: jax.Array, n: int) -> jax.Array:
     return (there[:, None] & (place[:, None] == jnp.arange(n, dtype=jnp.int32)[None, :])).astype(jnp.int32)
 
 
-def matching(happened: Sequence[Happened], name: str, kind: jax.Array, level: jax.Array, who: jax.Array) -> jax.Array:
+def matching(happened: Sequence[Happened], name: str, kind: jax.Array, level: jax.Array, members: Members) -> jax.Array:
     """i32[P], how much these events add to leaves that ask for a thing of this kind and level (i32[P] each), as done
-    by the players `who` (i32[P])."""
+    by their members."""
     found = jnp.zeros_like(kind)
     for one in happened:
         if one.name == name:
-            fits = one.there[who] & (kind_of(one.thing)[who] == kind) & (thing_level(one.thing)[who] >= level)
-            found += jnp.where(fits, one.number[who], 0)
+            thing, number = members.aims(one.thing), members.aims(one.number)
+            fits = members.inside(one.there) & (kind_of(thing) == kind[:, None])
+            fits &= thing_level(thing) >= level[:, None]
+            found += jnp.where(fits, number, 0).sum(axis=1, dtype=jnp.int32)
     return found

@@ -20,12 +20,15 @@ def check_tasks(tasks: TaskList, env: Any) -> None:
     for row, column in places_of(tasks.seizes).tolist():
         if not (low <= row <= high and low <= column <= high):
             raise ValueError(f"a task seizes row {row}, column {column}: both must be between {low} and {high}")
+    if tasks.needs_teams and not env.n_teams:
+        raise ValueError(f"task_set={env.task_set}: it has tasks of teams: set n_teams, such as 4")
     for number, leaves in enumerate(tasks.leaves):
-        named = [tasks.specs[number].subject or 1]
+        subject = tasks.specs[number].subject
+        named = [subject if isinstance(subject, int) else 1]
         for leaf in leaves:
             arguments = dict(leaf.arguments)
             for name in ("target", "target_protect", "target_destroy"):
                 value = arguments.get(name, ())
-                named += value if isinstance(value, tuple) else [value]
+                named += value if isinstance(value, tuple) else [value] if isinstance(value, int) else []
         if max(named) > env.n_players:
             raise ValueError(f"task {tasks.name(number)}: player {max(named)}: there are {env.n_players}")

@@ -20,6 +20,7 @@ from minimax_lib.registry import unknown_name
 
 Pay = Literal["Task", "OngoingTask", "HoldDurationTask"]
 MOST_TASKS = 100_000
+TEAM: Literal["team"] = "team"  # a subject
 STAGE_FAMILIES = (
     "TickGE",
     "EAT_FOOD",
@@ -54,8 +55,9 @@ class TaskSpec:
     """Multiplies what is paid."""
     weight: float = 1.0
     """How often it is drawn, relative to the others of the list."""
-    subject: int | None = None
-    """The player whose doings count, from 1 on; None: the player whose task it is, who is paid in any case."""
+    subject: int | Literal["team"] | None = None
+    """Whose doings count: a player's, from 1 on, or those of all players of the team. None: those of the player whose
+    task it is, who is paid in any case."""
     name: str = ""
     """What it is called in files; empty: by its goal."""
     kind: str = ""
@@ -64,7 +66,9 @@ class TaskSpec:
     def __post_init__(self) -> None:
         if self.pay not in get_args(Pay):
             raise unknown_name("pay", self.pay, get_args(Pay))
-        if self.subject is not None and self.subject < 1:
+        if isinstance(self.subject, str) and self.subject != TEAM:
+            raise unknown_name("subject", self.subject, [TEAM, "the number of a player"])
+        if isinstance(self.subject, int) and self.subject < 1:
             raise ValueError(f"subject={self.subject}: players are numbered from 1 on")
         if self.hold < 1:
             raise ValueError(f"hold={self.hold}: it must be at least 1")
@@ -124,6 +128,23 @@ def register_predicate(name: str, function: Any) -> None:
 
 def _survive(horizon: int, middle: int) -> list[TaskSpec]:
     return [TaskSpec(predicate("TickGE", num_tick=horizon))]
+
+
+def _team_battle(horizon: int, middle: int) -> list[TaskSpec]:
+    """The reference's Team Battle: be the last team, or live until the horizon."""
+    last = predicate("CheckAgentStatus", target="all_foes", status="dead")
+    return [TaskSpec(_ticks(horizon) | last, subject=TEAM, name="team_battle")]
+
+
+def _protect_the_king(horizon: int, middle: int) -> list[TaskSpec]:
+    """The reference's Protect the King: the team's leader lives until the horizon."""
+    guarded = predicate("ProtectLeader", target_protect="my_team_leader", target_destroy="all_foe_leaders")
+    return [TaskSpec(guarded, subject=TEAM, name="protect_the_king")]
+
+
+def _race_to_center(horizon: int, middle: int) -> list[TaskSpec]:
+    """The task of the reference's Race to the Center."""
+    return [TaskSpec(predicate("ProgressTowardCenter"), name="race_to_center")]
 
 
 def _stages(horizon: int, middle: int) -> list[TaskSpec]:
@@ -208,6 +229,9 @@ LISTS = {
     "competition": _competition,
     "train_part": lambda horizon, middle: _split(False, middle),
     "test_part": lambda horizon, middle: _split(True, middle),
+    "race_to_center": _race_to_center,
+    "team_battle": _team_battle,
+    "protect_the_king": _protect_the_king,
 } | {f"stage_{stage}": functools.partial(_stage, stage) for stage in range(1, len(STAGE_FACTORS) + 1)}
 
 

@@ -10,15 +10,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from minimax_lib.envs.nmmo.events import Happened
-from minimax_lib.envs.nmmo.goals import CONSTANT, LEAF, MOST_LEAVES, OWN, Goal, arguments_of
+from minimax_lib.envs.nmmo.goals import CONSTANT, LEAF, MOST_LEAVES, OWN, Goal, arguments_of, leader_of
 from minimax_lib.envs.nmmo.predicates import ITEM_EVENTS, PREDICATES, SEIZES, TILE_ROW, Numbers
 from minimax_lib.envs.nmmo.state import Score
 from minimax_lib.envs.nmmo.tables import EVENTS
 from minimax_lib.envs.nmmo.tally import matching
 from minimax_lib.envs.nmmo.task_specs import TaskSpec, specs_called
-from minimax_lib.envs.nmmo.view import Alone, Members, View
+from minimax_lib.envs.nmmo.teams import Teams
+from minimax_lib.envs.nmmo.view import Alone, Groups, Members, View
 
 N_PREDICATES = 34  # of the reference
+OWN_DOINGS, OF_TEAM = -1, -2  # subjects that are no player
 ONGOING, HOLDING = 1, 2  # how a task is paid that is not paid its progress
 # What divides the numbers of a leaf, so that agents are told of them within 0 and 1.
 N_KINDS = {"CountEvent": len(EVENTS)}
@@ -82,9 +84,9 @@ class TaskList:
         return found
 
     @functools.cached_property
-    def groups(self) -> list[list[tuple[int, ...]]] | None:
-        """[M][L] the players that each leaf means; None if none of them means any."""
-        found = [
+    def groups(self) -> list[list[Any]] | None:
+        """[M][L] the players that each leaf means, or the name that means them; None if none of them means any."""
+        found: list[list[Any]] = [
             [numbers_of(leaf, self.middle).get("group", ()) for leaf in leaves] + [()] * (self.n_leaves - len(leaves))
             for leaves in self.leaves
         ]
@@ -124,9 +126,27 @@ class TaskList:
 
     @functools.cached_property
     def subjects(self) -> np.ndarray | None:
-        """i32[M], the player whose doings count, -1: the task's own; None if that is so for all."""
-        subjects = np.array([-1 if spec.subject is None else spec.subject - 1 for spec in self.specs], np.int32)
-        return subjects if (subjects >= 0).any() else None
+        """i32[M], the player whose doings count, `OWN_DOINGS` or `OF_TEAM`; None if all count their player's own."""
+
+        def of(spec: TaskSpec) -> int:
+            if isinstance(spec.subject, int):
+                return spec.subject - 1
+            return OWN_DOINGS if spec.subject is None else OF_TEAM
+
+        subjects = np.array([of(spec) for spec in self.specs], np.int32)
+        return subjects if (subjects != OWN_DOINGS).any() else None
+
+    @functools.cached_property
+    def names(self) -> set[str]:
+        """The names by which tasks call players of teams."""
+        of_groups = {group for task in self.groups or [] for group in task if isinstance(group, str)}
+        targets = self.numbers["target"][self.numbers["target"] < 0].tolist()
+        return of_groups | {leader_of(target) for target in targets}
+
+    @property
+    def needs_teams(self) -> bool:
+        """Whether some task is about teams."""
+        return bool(self.names) or (self.subjects is not None and bool((self.subjects == OF_TEAM).any()))
 
     @functools.cached_property
     def seizes(self) -> np.ndarray:
@@ -150,9 +170,14 @@ class TaskList:
                     own.get("level", 0) / MOST_LEVEL,
                     own.get("amount", 0) / AMOUNTS.get(name, USUAL_AMOUNT),
                     own.get("share", 0) / USUAL_SHARE,
-                    own.get("target", 0) / 255,
+                    _told_target(own.get("target", 0)) / 255,
                 ]
         return np.clip(rows, 0, 1).astype(np.float32).reshape(len(self), -1)
+
+
+def _told_target(target: int) -> int:
+    """Leaders, which are below 0, come after all players."""
+    return target if target >= 0 else 256 + target
 
 
 def numbers_of(leaf: Goal, middle: int) -> dict[str, Any]:
@@ -190,27 +215,46 @@ def task_list(task_set: str, horizon: int, middle: int) -> TaskList:
 # ------------------------------------------------------------------------------------------------------------ values
 
 
-def members_of(tasks: TaskList, numbers: jax.Array) -> Alone:
+def members_of(tasks: TaskList, numbers: jax.Array, teams: Teams | None = None) -> Members:
     """Whose doings count for each player's task (i32[P])."""
     if tasks.subjects is None:
         return Alone()
-    subject = jnp.asarray(tasks.subjects)[numbers]
-    return Alone(jnp.where(subject >= 0, subject, jnp.arange(len(numbers), dtype=jnp.int32)))
+    subject, player = jnp.asarray(tasks.subjects)[numbers], jnp.arange(len(numbers), dtype=jnp.int32)
+    who = jnp.where(subject >= 0, subject, player)
+    if teams is None or not (tasks.subjects == OF_TEAM).any():
+        return Alone(who)
+    return Groups(jnp.where((subject == OF_TEAM)[:, None], teams.named("my_team"), who[:, None] == player[None, :]))
 
 
-def leaf_numbers(tasks: TaskList, numbers: jax.Array, place: int, n_players: int) -> tuple[jax.Array, Numbers]:
-    """(i32[n] the predicate, its numbers) of one leaf of each of these tasks (i32[n])."""
+def leaf_numbers(
+    tasks: TaskList, numbers: jax.Array, place: int, n_players: int, teams: Teams | None = None
+) -> tuple[jax.Array, Numbers]:
+    """(i32[n] the predicate, its numbers) of one leaf of each of these tasks (i32[n]; with teams, i32[P])."""
     table = {name: jnp.asarray(x[:, place])[numbers] for name, x in tasks.numbers.items()}
     mask = np.zeros((len(tasks), n_players) if tasks.groups else (1, n_players), bool)
-    for task, leaves in enumerate(tasks.groups or []):
-        mask[task, [player for player in leaves[place] if player < n_players]] = True
+    of_task = [leaves[place] for leaves in tasks.groups or []]
+    for task, players in enumerate(of_task):
+        if not isinstance(players, str):
+            mask[task, [player for player in players if player < n_players]] = True
     group = jnp.asarray(mask)[numbers if tasks.groups else jnp.zeros_like(numbers)]
+    for name in sorted({players for players in of_task if isinstance(players, str)}) if teams else ():
+        here = jnp.asarray([players == name for players in of_task])[numbers]
+        group = jnp.where(here[:, None], teams.named(name)[:, :n_players], group)  # type: ignore[union-attr]
+    for code in np.unique(tasks.numbers["target"][:, place]).tolist():
+        if code < 0 and teams:
+            leader = jnp.asarray(teams.named(leader_of(code)).argmax(axis=1).astype(np.int32))
+            table["target"] = jnp.where(table["target"] == code, leader, table["target"])
     predicate = table.pop("predicate")
     return predicate, Numbers(**table, group=group, counted=jnp.zeros_like(predicate))
 
 
 def values(
-    tasks: TaskList, numbers: jax.Array, view: View, members: Members, parts: jax.Array | None = None
+    tasks: TaskList,
+    numbers: jax.Array,
+    view: View,
+    members: Members,
+    parts: jax.Array | None = None,
+    teams: Teams | None = None,
 ) -> jax.Array:
     """f32[n] in [0, 1], how far the goals of these tasks (i32[n]) have come for their members.
 
@@ -218,7 +262,7 @@ def values(
     """
     leaves = []
     for place in range(tasks.n_leaves):
-        predicate, own = leaf_numbers(tasks, numbers, place, len(view.alive))
+        predicate, own = leaf_numbers(tasks, numbers, place, len(view.alive), teams)
         if parts is not None:
             own = own.replace(counted=parts[:, place])
         value = jnp.zeros(len(numbers), jnp.float32)
@@ -252,17 +296,18 @@ def combined(shape: Any, leaves: list[jax.Array], constants: list[jax.Array]) ->
     return value if op in ("AND", "OR") else jnp.clip(value, 0.0, 1.0)
 
 
-def parts_after(tasks: TaskList, numbers: jax.Array, parts: jax.Array, happened: Sequence[Happened]) -> jax.Array:
+def parts_after(
+    tasks: TaskList, numbers: jax.Array, parts: jax.Array, happened: Sequence[Happened], teams: Teams | None = None
+) -> jax.Array:
     """i32[P, L], the sums of item events of each leaf (`Tally.parts`) after the events of a tick."""
-    who = members_of(tasks, numbers).who
-    who = jnp.arange(len(numbers), dtype=jnp.int32) if who is None else who
+    members = members_of(tasks, numbers, teams)
     columns = []
     for place in range(tasks.n_leaves):
         predicate, own = leaf_numbers(tasks, numbers, place, 1)
         more = jnp.zeros_like(predicate)
         for name in tasks.predicates_at(place):
             if name in ITEM_EVENTS:
-                gained = matching(happened, ITEM_EVENTS[name], own.kind, own.level, who)
+                gained = matching(happened, ITEM_EVENTS[name], own.kind, own.level, members)
                 more = jnp.where(predicate == tasks.predicates.index(name), gained, more)
         columns.append(more)
     return parts + jnp.stack(columns, axis=1)

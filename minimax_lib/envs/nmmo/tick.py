@@ -11,6 +11,7 @@ from minimax_lib.envs.nmmo import battle
 from minimax_lib.envs.nmmo.combat import kills_of, resolve
 from minimax_lib.envs.nmmo.damage import nothing_worn
 from minimax_lib.envs.nmmo.events import Happened, counted, counts_of
+from minimax_lib.envs.nmmo.fog import Fog, damage_of, fogged
 from minimax_lib.envs.nmmo.gathering import gathered
 from minimax_lib.envs.nmmo.gifts import given, gold_given
 from minimax_lib.envs.nmmo.goods import emptied, levels_worn
@@ -41,6 +42,7 @@ class Rules:
     market: bool = False
     spawn_immunity: int = 20  # age in ticks from which a player can be attacked by players
     npc_level_max: int = 10
+    fog: Fog | None = None
 
 
 class Chances(struct.PyTreeNode):
@@ -97,13 +99,18 @@ def planned(bits: jax.Array, state: EnvState) -> Plans:
 
 
 def upkeep(bits: jax.Array, state: EnvState, rules: Rules) -> tuple[EnvState, list[Happened]]:
-    """The world after everybody's body and harvest. A player who dies of hunger in it still harvests.
+    """The world after everybody's body and harvest. A player who dies of hunger in it still harvests; one whom the fog
+    kills does not.
 
     `bits` is random, u32[P, 5].
     """
-    players = bodies(unhurt(state.players), rules.survival)
+    players = unhurt(state.players)
+    if rules.fog is not None:
+        players = fogged(players, damage_of(rules.fog, rules.square, players.position, state.tick))
+    awake = players.alive if rules.fog is None else standing(players)
+    players = bodies(players, rules.survival)
     ground, goods = state.ground, state.goods
-    taken = harvest(bits, state.level.terrain, ground.ready_at, state.tick, players.position, players.alive)
+    taken = harvest(bits, state.level.terrain, ground.ready_at, state.tick, players.position, awake)
     players = nourished(players, taken.eats, taken.drinks)
     experience, events = learnt(players.experience, players.events, experience_of(taken))
     happened: list[Happened] = []
