@@ -5,6 +5,9 @@ long a loop takes. If several steps share an iteration, they also share its cost
 into the arrays of all steps, and the copies of the loop's state. On a CPU, larger bodies were slower.
 """
 
+import contextlib
+import ctypes
+
 import jax
 import jaxlib
 
@@ -16,6 +19,12 @@ LEAST_EFFORT: dict[str, bool | int | str] = {"xla_backend_optimization_level": 0
 # Later versions always use the emitters, and refuse the option.
 if tuple(map(int, jaxlib.__version__.split(".")[:3])) <= (0, 11, 0):
     LEAST_EFFORT["xla_cpu_use_fusion_emitters"] = False
+
+
+def release_compiler_memory() -> None:
+    """Gives the memory back that compilations have needed. Else the process keeps it to its end, up to gigabytes."""
+    with contextlib.suppress(OSError, AttributeError):  # other C libraries than glibc have no such function
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def on_cpu() -> bool:

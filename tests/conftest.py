@@ -70,6 +70,8 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # the workers of xdist find i
 
 import jax  # noqa: E402
 
+from minimax_lib.loops import release_compiler_memory  # noqa: E402
+
 # Tracing makes many objects that stay. Python would look through them every 700, each time with a hook of Hypothesis.
 gc.set_threshold(50_000, 20, 50)
 jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
@@ -149,6 +151,7 @@ def forget_programs():
     yield
     if too_many_maps():
         jax.clear_caches()
+    release_compiler_memory()
 
 
 def too_many_maps() -> bool:

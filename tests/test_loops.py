@@ -1,5 +1,9 @@
 """Programs for accelerators differ (several steps share an iteration, for example), but their results do not."""
 
+import ctypes
+import resource
+from pathlib import Path
+
 import chex
 import jax
 import numpy as np
@@ -9,7 +13,7 @@ from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, PPOAgent
 from minimax_lib.curricula.registry import RUNNERS
 from minimax_lib.envs.maze.amaze import AMaze
-from minimax_lib.loops import on_cpu, steps_at_once
+from minimax_lib.loops import on_cpu, release_compiler_memory, steps_at_once
 from minimax_lib.models.registry import MODELS
 from minimax_lib.runners.build import trained_with
 from minimax_lib.runners.seeds import SeedRunner
@@ -17,6 +21,34 @@ from minimax_lib.runners.seeds import SeedRunner
 ENV = AMaze(height=5, width=5, n_walls=6, max_steps=7)
 SIZES = {"n_parallel": 4, "n_steps": 22}  # no multiple of the steps in an iteration, or between two restockings
 MODEL = {"conv_filters": 4, "head_width": 8, "memory_width": 8}
+
+
+def test_memory_that_is_free_inside_of_the_process_goes_back_to_the_machine():
+    """Blocks below the last one of the heap: without being asked, glibc keeps them."""
+    try:
+        libc = ctypes.CDLL("libc.so.6")
+        release_compiler_memory()  # so that blocks are not made of what is there already
+        before = resident()
+    except OSError:
+        pytest.skip("no glibc, or no /proc")
+    libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+    size, n = 100_000, 3_000
+    blocks = [libc.malloc(size) for _ in range(n)]
+    for block in blocks:
+        ctypes.memset(block, 1, size)
+    full = resident()
+    assert full - before > 0.9 * n * size
+    for block in blocks[:-1]:
+        libc.free(ctypes.c_void_p(block))
+    assert resident() > full - 0.1 * n * size
+    release_compiler_memory()
+    assert resident() < full - 0.8 * n * size
+    libc.free(ctypes.c_void_p(blocks[-1]))
+
+
+def resident() -> int:
+    """Bytes of this process that are in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def one_update(runner: str, model: str):

@@ -31,6 +31,7 @@ from minimax_lib.experiment.writers.wandb import WandbWriter, check_wandb
 from minimax_lib.extras import check_installed
 from minimax_lib.files import MOST_TABLE, read_bytes
 from minimax_lib.leaving import interrupted
+from minimax_lib.loops import release_compiler_memory
 from minimax_lib.messages import one_line, printable, shown
 from minimax_lib.runners import hosts
 from minimax_lib.runners.build import make_agent, make_program, mesh_of
@@ -232,6 +233,7 @@ class ExperimentRunner:
                     jobs.append(compilers.submit(self.held_out.compile, state.students.evaluated))
             for job in jobs:
                 job.result()
+            release_compiler_memory()
 
         return begun(work)
 
