@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 
 from minimax_lib.envs.nmmo.things import N_LEVELS, N_THINGS, NOTHING, RATION, WHETSTONE, stacks, thing_level
@@ -75,8 +76,11 @@ def has_stacks(goods: Goods) -> jax.Array:
     # The thirty kinds of ammunition are bits of one word.
     bit = jnp.where(stacks(goods.thing), jnp.left_shift(1, jnp.clip(goods.thing - first, 0, n - 1)), 0)
     words = jax.lax.reduce(bit.astype(jnp.int32), jnp.int32(0), jax.lax.bitwise_or, (1,))
-    there = (words[:, None] >> jnp.arange(n, dtype=jnp.int32)[None, :]) & 1
-    return jnp.pad(there == 1, ((0, 0), (first, N_THINGS - first - n)))
+    # Else XLA would join the bits of a pack again for each of the 160 things.
+    words = jax.lax.optimization_barrier(words)
+    place = np.arange(N_THINGS) - first
+    there = (words[:, None] >> np.clip(place, 0, n - 1).astype(np.int32)[None, :]) & 1
+    return (there == 1) & ((place >= 0) & (place < n))[None, :]
 
 
 def first_free(goods: Goods) -> jax.Array:
