@@ -199,8 +199,9 @@ def test_what_fits_no_team_is_refused_in_one_line(tmp_path):
     ):
         with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
             NMMO(preset="mini", **settings)
-    with pytest.raises(ValueError, match=r"^unknown subject 'teams': choose from team, the number of a player"):
-        TaskSpec(predicate("StayAlive"), subject="teams")
+    for subject in ("teams", 1.5, True, [1]):
+        with pytest.raises(ValueError, match=r"^subject=.*: it must be team, or the number of a player$"):
+            TaskSpec(predicate("StayAlive"), subject=subject)
     with pytest.raises(ValueError, match=r"^CheckAgentStatus: target='all_foe': unknown players 'all_foe': "):
         predicate("CheckAgentStatus", target="all_foe", status="dead")
     with pytest.raises(ValueError, match=r"unknown player 'all_foes': choose from my_team_leader, left_team_leader"):

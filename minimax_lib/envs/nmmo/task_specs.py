@@ -66,8 +66,8 @@ class TaskSpec:
     def __post_init__(self) -> None:
         if self.pay not in get_args(Pay):
             raise unknown_name("pay", self.pay, get_args(Pay))
-        if isinstance(self.subject, str) and self.subject != TEAM:
-            raise unknown_name("subject", self.subject, [TEAM, "the number of a player"])
+        if self.subject not in (None, TEAM) and (isinstance(self.subject, bool) or not isinstance(self.subject, int)):
+            raise ValueError(f"subject={shown(self.subject)}: it must be {TEAM}, or the number of a player")
         if isinstance(self.subject, int) and self.subject < 1:
             raise ValueError(f"subject={self.subject}: players are numbered from 1 on")
         if self.hold < 1:
