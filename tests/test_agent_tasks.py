@@ -92,12 +92,16 @@ def test_each_fault_of_an_environment_is_found(change, sentence):
         check_multi_agent(broken(), KEY, 2)
 
 
-@pytest.mark.parametrize("task_of", ["agent", pytest.param("world", marks=pytest.mark.deep)])
+@pytest.mark.parametrize("task_of", ["agent", pytest.param("world", marks=pytest.mark.deep), "level"])
 def test_each_agent_has_its_task_until_nobody_lives(task_of):
-    """The goal that an agent sees is its task, and its result is that of its life. All of a world may share a task."""
+    """The goal that an agent sees is its task, and its result is that of its life. All of a world may share a task.
+
+    Where levels are drawn, the task that is told is the level, and the goals are those that the list gives it.
+    """
     n_rows, n_steps = 3, 10
     runner = trained(FOUR, n_levels=5, task_of=task_of)
     state, step = jax.jit(runner.init)(KEY), jax.jit(lambda state: told_and_played(runner, state))
+    table, _ = listed_levels(FOUR, 5)
     alive, length = np.ones((n_rows, 4), bool), np.zeros((n_rows, 4), int)
     seen = set()
     for _ in range(4):
@@ -105,14 +109,16 @@ def test_each_agent_has_its_task_until_nobody_lives(task_of):
         place = np.zeros(n_rows, int)
         for t in range(n_steps):
             for b in range(n_rows):
-                tasks = queue.tasks[b, place[b]]
+                level = queue.numbers[b, place[b]]
+                goals = table[level][:, 1] if task_of == "level" else queue.tasks[b, place[b]]
+                tasks = np.full(4, level) if task_of == "level" else goals
                 seen.add(tuple(tasks))
                 for g in range(4):
                     row = 4 * b + g
                     assert results.task[t, row] == tasks[g]
                     assert steps.valid[t, 0, row] == alive[b, g]
                     if alive[b, g]:
-                        assert steps.obs[t, 0, row, 1] == tasks[g]
+                        assert steps.obs[t, 0, row, 1] == goals[g]
                         length[b, g] += 1
                     assert results.valid[t, row] == steps.done[t, 0, row]
                     if steps.done[t, 0, row]:
@@ -121,37 +127,10 @@ def test_each_agent_has_its_task_until_nobody_lives(task_of):
                 if not alive[b].any():
                     alive[b], length[b] = True, 0
                     place[b] += 1
-        now = queue.tasks[range(n_rows), place]
+        now = (queue.numbers[..., None] if task_of == "level" else queue.tasks)[range(n_rows), place]
         np.testing.assert_array_equal(state.curriculum.current, now.ravel() if task_of == "agent" else now[:, 0])
     # Agents that live together have different tasks, or all the same.
     assert any(len(set(tasks)) > 1 for tasks in seen) == (task_of == "agent")
-    assert len(seen) > 3
-
-
-def test_a_curriculum_of_levels_leaves_the_tasks_of_their_agents_alone():
-    """With `task_of` level, a world is one level of the list after another, with the goals that the list gives it."""
-    n_rows, n_steps = 3, 10
-    runner = trained(FOUR, n_levels=5, task_of="level")
-    table, _ = listed_levels(FOUR, 5)
-    step = jax.jit(lambda state: told_and_played(runner, state))
-    state, alive, seen = jax.jit(runner.init)(KEY), np.ones((n_rows, 4), bool), set()
-    for _ in range(3):
-        queue, steps, results, (state, _) = jax.device_get(step(state))
-        place = np.zeros(n_rows, int)
-        for t in range(n_steps):
-            for b in range(n_rows):
-                level = queue.numbers[b, place[b]]
-                seen.add(int(level))
-                rows = slice(4 * b, 4 * b + 4)
-                valid = steps.valid[t, 0, rows]
-                np.testing.assert_array_equal(valid, alive[b])
-                assert (steps.obs[t, 0, rows, 1] == table[level][:, 1])[valid].all()
-                assert (results.task[t, rows] == level)[valid].all()
-                alive[b] &= ~steps.done[t, 0, rows]
-                if not alive[b].any():
-                    alive[b] = True
-                    place[b] += 1
-        np.testing.assert_array_equal(state.curriculum.current, queue.numbers[range(n_rows), place])
     assert len(seen) > 3
 
 

@@ -234,26 +234,32 @@ def kind_of_edit(before: np.ndarray, after: np.ndarray) -> str:
     return "patch"
 
 
+def children_of(level, kept: list[list[int]], n: int) -> np.ndarray:
+    """u8[n, S, S], the maps of n children by one edit each."""
+    places = np.array(kept, np.int32).reshape(-1, 2)
+    one = jax.vmap(lambda key, level: mutate(SMALL, places, key, level, 1).terrain, (0, None))
+    return np.asarray(jax.jit(one)(jax.random.split(jax.random.key(1), n), level))
+
+
 def test_an_edit_of_a_map_is_one_of_three_kinds_equally_likely():
-    env = NMMO(preset="mini")
-    children = jax.jit(
-        lambda level: jax.vmap(lambda key: mutate(SMALL, np.array([[30, 30]]), key, level, 1).terrain)(
-            jax.random.split(jax.random.key(1), 3000)
-        )
-    )
-    level = jax.jit(env.sample_level)(jax.random.key(0))
-    level = level.replace(terrain=level.terrain.at[28:33, 28:33].set(GRASS).at[30, 30].set(HERB))
+    level = jax.jit(NMMO(preset="mini").sample_level)(jax.random.key(0))
     before = np.asarray(level.terrain)
-    after = np.asarray(children(level))
-    found = [kind_of_edit(before, child) for child in after]
-    # A patch may change one tile, as if something had come or gone; or none, on ground of its own kind.
+    found = [kind_of_edit(before, child) for child in children_of(level, [], 3000)]
+    # A patch may change one tile, as if something had come or gone; or none, on ground of its own kind. All twenty
+    # pairs of a map and a key that were tried lie within 920 and 1062, with 16 edits that change nothing at most.
     counts = {name: found.count(name) for name in ("comes", "goes", "patch", "nothing")}
-    assert 1000 - 100 < counts["goes"] < 1000 + 100  # three standard deviations are 77
-    assert 1000 - 100 < counts["comes"] < 1000 + 130
-    assert counts["patch"] > 750
-    np.testing.assert_array_equal(
-        np.asarray(children(level))[:, 28:33, 28:33], before[None, 28:33, 28:33].repeat(3000, 0)
-    )
+    for name in ("comes", "goes", "patch"):
+        assert 1000 - 100 < counts[name] < 1000 + 100, counts  # four standard deviations are 103
+    assert counts["nothing"] < 40
+
+
+def test_a_tile_that_is_to_be_seized_stays_with_the_grass_round_it():
+    level = jax.jit(NMMO(preset="mini").sample_level)(jax.random.key(0))
+    level = level.replace(terrain=level.terrain.at[28:33, 28:33].set(GRASS).at[30, 30].set(HERB))
+    patch = np.s_[28:33, 28:33]
+    after = children_of(level, [[30, 30]], 500)
+    assert (after[:, *patch] == np.asarray(level.terrain)[patch]).all()
+    assert (children_of(level, [], 500)[:, *patch] != np.asarray(level.terrain)[patch]).any()
 
 
 def test_many_edits_leave_a_map_that_the_game_could_have_drawn():
