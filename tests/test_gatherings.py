@@ -89,6 +89,24 @@ def test_every_seat_falls_to_every_player_by_its_part():
         assert chisquare(np.bincount(owner[:, seat], minlength=3), np.array(PARTS) * 100).pvalue > 1e-3 / N_SEATS
 
 
+@dataclasses.dataclass(frozen=True)
+class Teams(Paid):
+    """Three teams of two."""
+
+    n_agents: int = 6
+    team_size: int = 2
+
+
+def test_a_player_has_whole_teams():
+    levels = jax.vmap(Teams().sample_level)(jax.random.split(KEY, 60))
+    shared = SharedSeats((Fixed(),) * 2, team_size=2)
+    played, owner, _ = jax.device_get(lives(Teams(), shared, KEY, (1, 2), levels))
+    np.testing.assert_array_equal(played.returns, played.lengths * (owner + 1))
+    np.testing.assert_array_equal(owner[:, ::2], owner[:, 1::2])
+    assert (np.apply_along_axis(np.bincount, 1, owner) == (4, 2)).all()
+    assert len({tuple(row) for row in owner}) == 3
+
+
 def test_memories_stay_with_their_seats_and_bots_know_where_they_sit():
     shared = SharedSeats((Remembers(), Resident(ENV, by_seat)))
     played, owner, tasks = jax.device_get(lives(ENV, shared, KEY, ((), ()), levels_of(20)))
@@ -124,6 +142,13 @@ def test_means_and_errors_are_those_of_plain_loops():
         rows = [row for row in found.rows() if row["player"] == player]
         assert np.mean([row["return"] for row in rows]) == pytest.approx(mean)
         assert [(row["task"], row["worlds"], row["lives"]) for row in rows] == [(x, 10, 10 * (4, 3)[k]) for x in "ab"]
+    # Who has won a world of whom, by plain loops.
+    games, returns = found.games, found.by_world["return"]
+    assert games.won[0, 1].tolist() == [sum(returns[0, m] > returns[1, m]) for m in range(2)]
+    assert games.won[1, 0].tolist() == [sum(returns[0, m] < returns[1, m]) for m in range(2)]
+    assert games.n_games[0, 1].tolist() == games.n_games[1, 0].tolist() == [10, 10]
+    assert not games.n_games[0, 0].any()
+    assert games.steps[0, 1].tolist() == [found.measures["length"][m].max(axis=1).sum() for m in range(2)]
     # Even tasks are solved by all, odd ones by nobody: two kinds share 100 points, whoever plays.
     points = points_table(found, str, ENV.task_kind)
     assert [list(column.cells) for column in points.columns][1:] == [["50.0", "0.0", "50.0"]] * 2
@@ -152,8 +177,13 @@ def test_the_command_plays_worlds_prints_tables_and_keeps_a_file(runs, monkeypat
     assert run(words, monkeypatch, runs) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "4 players share the seats: 3 worlds on each held-out task" in said
-    (path,) = (runs / "a" / "evaluations" / "shared").glob("*.csv")
+    assert "a world is won by the higher mean return; a draw is not a win" in said
+    matrix, path = sorted((runs / "a" / "evaluations" / "shared").glob("*.csv"))
     assert path.name == "update4-against-b-random-bot.csv"
+    assert matrix.name == "update4-against-b-random-bot-matrix.csv"
+    meetings = list(csv.DictReader(matrix.open()))
+    assert len(meetings) == 4 * 3
+    assert {row["n_games"] for row in meetings} == {"3"}
     rows = list(csv.DictReader(path.open()))
     assert [row["player"] for row in rows] == ["a", "b", "random", "bot"]
     assert sum(int(row["lives"]) for row in rows) == 3 * 4
@@ -168,10 +198,27 @@ def test_the_command_plays_worlds_prints_tables_and_keeps_a_file(runs, monkeypat
     assert [row["player"] for row in csv.DictReader((runs / "shared.csv").open())] == ["A", "B", "random"]
 
 
+@pytest.mark.deep
+def test_copies_of_a_bank_share_the_seats_as_far_as_there_is_room(tmp_path, monkeypatch, capsys):
+    """Three copies, four seats, two other players: the oldest copy and the newest one play."""
+    env = {"name": "NMMO", "preset": "mini", "n_players": 4, "max_steps": 8}
+    runner = {"name": "selfplay", "n_parallel": 4, "n_steps": 4, "rollouts_per_batch": 2, "capacity": 3, "every": 1}
+    runner |= {"n_opponents": 2}
+    model = {"name": "nmmo", "size": "tiny"}
+    _, state = save_tiny_run(tmp_path / "a", env=env, model=model, runner=runner, n_updates=6)
+    words = ("--run", "a", "--opponents", "random", "bank", "--tasks", "HeldOutMaps", "--n-episodes", 2)
+    assert run(words, monkeypatch, tmp_path) == 0
+    assert "copies of the bank for which there is no room: 1" in capsys.readouterr().out
+    (path,) = set((tmp_path / "a" / "evaluations" / "shared").glob("*.csv")) - set(tmp_path.rglob("*-matrix.csv"))
+    copies = np.asarray(state.curriculum.bank.record.serial)
+    expected = ["a", "random", f"copy {copies.min()}", f"copy {copies.max()}"]
+    assert [row["player"] for row in csv.DictReader(path.open())] == expected
+
+
 @pytest.mark.parametrize(
     ("opponents", "sentence"),
     [
-        (("bank",), "opponents is bank: only runs of a game for 2 have one, and NMMO has 4 agents"),
+        (("bank",), "opponents is bank: a keeps no copies of its student, its runner is 'dr'"),
         (
             ("random", "bot", "b", "b/checkpoints/4"),
             "there are 5 players, and NMMO has 4 seats",

@@ -221,13 +221,13 @@ def test_without_held_out_tasks_a_random_player_is_met():
     np.testing.assert_array_equal(ended, np.ones((1, 200)))
 
 
-def test_a_duel_needs_two_agents_and_one_student():
+def test_a_duel_needs_a_seat_for_each_side_and_one_student():
     agent = agent_of()
-    with pytest.raises(ValueError, match=r"Islands has 4 agents: opponents need a game for 2"):
-        BatchDuel(BatchMultiEnv(Islands()), agent.agent)
+    with pytest.raises(ValueError, match=r"n_seats is 4: it must be between 1 and 3, since Islands has 4 agents"):
+        BatchDuel(BatchMultiEnv(Islands()), agent.agent, n_seats=4)
     with pytest.raises(ValueError, match="2 students"):
         BatchDuel(BatchMultiEnv(GAME, 2), agent.agent)
-    with pytest.raises(ValueError, match=r"Walk has 1 agent: opponents need a game for 2"):
+    with pytest.raises(ValueError, match=r"Walk has 1 agent: opponents need a game for 2 or more"):
         SelfPlayMethod().build(Walk(), agent, 8)
 
 

@@ -268,7 +268,8 @@ SHARED = MetricTable(
     "evaluations/shared/*.csv",
     "`minimax-evaluate --opponents` in a world of many agents writes a row for each player and held-out task. All\n"
     "players share the seats of each world. The columns of `evaluations/` are there too, as means over worlds of the\n"
-    "mean over a player's lives in each.",
+    "mean over a player's lives in each. With three players or more, a second file, whose name ends in `matrix`, says\n"
+    "who has won how many worlds of whom, with the columns of `evaluations/matches/`.",
     {
         "player": "the run, the method or the opponent that the row is of",
         "worlds": "worlds on the held-out task, with all seeds of a player together",

@@ -79,7 +79,9 @@ class Plan:
     scores: tuple[Score, ...] = ()
     """The scores that it asks its outcome for. What they need is checked before anything is compiled."""
     n_opponents: int = 0
-    """P, groups of rows that have their own opponent in a game for two. 0: all agents are the student."""
+    """P, groups of rows that have their own opponent. 0: all agents are the student."""
+    student_seats: int = 1
+    """With opponents: seats of each game that the student plays."""
     greedy_opponents: bool = False
     """Opponents take their most likely action. Otherwise they sample."""
 

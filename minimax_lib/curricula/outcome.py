@@ -55,7 +55,7 @@ class Outcome(Protocol):
         ...
 
     def games(self, duel: Duel) -> Games:
-        """The first games of all rows against the opponents of the batch, [T * R] in the order of their steps."""
+        """The first of the N games side by side against the opponents of the batch, [T * N] in the order of steps."""
         ...
 
 
@@ -127,21 +127,29 @@ class RolloutOutcome:
         return jnp.concatenate([self.runs.steps.first[1:], final.first[None]])
 
     def games(self, duel: Duel) -> Games:
-        """See `Outcome`."""
-        steps = jax.tree.map(lambda x: x[:, 0], self.runs.steps.replace(obs=(), action=()))
-        # The first game of each row. Of all that end in a rollout, too many would be short ones.
-        is_first = jnp.cumsum(steps.done, axis=0, dtype=jnp.int32) == 1
-        shape, n_groups = steps.reward.shape, len(duel.slots)
+        """See `Outcome`. The student's return is the mean over its seats, and so is the opponents'."""
+        steps = self.runs.steps
+        over = self._over()
+        assert over is not None  # rows of several agents always say whether theirs is alive
 
-        def of_rows(x: jax.Array) -> jax.Array:
-            return jnp.broadcast_to(jnp.repeat(x, shape[1] // n_groups), shape).reshape(-1)
+        def of_games(x: jax.Array) -> jax.Array:
+            """[T, N, S] of what belongs to the rows [T, 1, N * S]."""
+            return x.reshape(len(x), -1, self.layout.n_agents)
+
+        ends = of_games(over)[:, :, 0]
+        # The first game of each row. Of all that end in a rollout, too many would be short ones.
+        is_first = jnp.cumsum(ends, axis=0, dtype=jnp.int32) == 1
+        n_groups = len(duel.slots)
+
+        def of_slots(x: jax.Array) -> jax.Array:
+            return jnp.broadcast_to(jnp.repeat(x, ends.shape[1] // n_groups), ends.shape).reshape(-1)
 
         return Games(
-            slot=of_rows(duel.slots),
-            serial=of_rows(duel.serials),
-            student_return=steps.episode_return.reshape(-1),
-            opponent_return=steps.facts[OPPONENT_RETURN].reshape(-1),
-            valid=(steps.done & is_first).reshape(-1),
+            slot=of_slots(duel.slots),
+            serial=of_slots(duel.serials),
+            student_return=of_games(steps.episode_return).mean(axis=2).reshape(-1),
+            opponent_return=of_games(steps.facts[OPPONENT_RETURN])[:, :, 0].reshape(-1),
+            valid=(ends & is_first).reshape(-1),
         )
 
     def _experience(self, score: Score, best_return: jax.Array) -> Experience:

@@ -104,6 +104,8 @@ class MultiAgentEnvironment(BaseEnvironment):
     """Whose lives an evaluation counts. "all": return and solved are means over the agents, so solved is a share of
     them. "best": the highest return, and solved if any agent solved it, as in a game that one of many wins. A number:
     those of this agent. In a zero-sum game the mean return is always 0."""
+    team_size: int = 1
+    """Agents of a team. They have adjacent numbers. Where several policies share a world, each has whole teams."""
     relabelled: Ability = None
     """`relabelled(state, order)` is the state in which agent i is the one that was `order[i]` (i32[G]) before, where it
     does not matter which agent is which. A step with the same key and the actions in that order then gives the same, in
@@ -210,6 +212,13 @@ def over_agents(env: MultiAgentEnvironment, x: Any) -> Any:
     if env.counted == "all":
         return x.mean(axis=-1, dtype=jnp.float32)
     return (x.max(axis=-1) if env.counted == "best" else x[..., env.counted]).astype(jnp.float32)
+
+
+def seats_of_teams(teams: jax.Array, team_size: int) -> jax.Array:
+    """i32[..., K * team_size], the seats of K teams (i32[..., K]), in their order."""
+    place = jnp.arange(teams.shape[-1] * team_size, dtype=teams.dtype) % team_size
+    first = jnp.repeat(teams * team_size, team_size, axis=-1)
+    return first + jnp.broadcast_to(place, first.shape)
 
 
 def taken(tree: Any, seat: jax.Array) -> Any:

@@ -16,6 +16,7 @@ from rich.table import Table
 from minimax_lib.envs.base import Level
 from minimax_lib.envs.multi_agent import MultiAgentEnvironment
 from minimax_lib.evaluation.agent_tables import points
+from minimax_lib.evaluation.matches import CrossTable
 from minimax_lib.evaluation.tables import OTHERS, SOLVED, Scores, agent_scores, percent
 from minimax_lib.playing.crowds import Crowd
 from minimax_lib.playing.episodes import Played
@@ -46,6 +47,16 @@ class Standings:
         n = each.shape[1]
         error = each.std(axis=1, ddof=1) / np.sqrt(n) if n > 1 else np.full(len(each), np.nan)
         return each.mean(axis=1), error
+
+    @property
+    def games(self) -> CrossTable:
+        """Each two players: in a world, the one with the higher mean return has won."""
+        returns, worlds = self.by_world["return"], self.measures["length"].max(axis=-1).sum(axis=1)
+        n = len(self.players)
+        won, drawn = (f(returns[:, None], returns).sum(axis=-1) for f in (np.greater, np.equal))
+        drawn[np.diag_indices(n)] = 0
+        steps = np.broadcast_to(worlds, drawn.shape) * (1 - np.eye(n))[..., None]
+        return CrossTable(self.players, won, drawn, steps.astype(np.int64))
 
     def scores(self, player: int, name_of: Callable[[int], str]) -> Scores:
         """A player's lives by the tasks that its agents had; `name_of` names them."""
@@ -78,11 +89,11 @@ def gathered(
 ) -> Standings:
     """The lives in worlds on `levels` [M, E, ...]: for each of `params`, which has those of each player, all of them.
 
-    In every world, the seats are dealt out anew among all players, in equal parts.
+    In every world, the seats are dealt out anew among all players, in equal parts, and whole teams together.
     """
     shape = jax.tree.leaves(levels)[0].shape[:2]
     rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), levels)
-    shared = SharedSeats(tuple(players))
+    shared = SharedSeats(tuple(players), env.team_size)
     found = [lives(env, shared, jax.random.fold_in(key, i), own, rows) for i, own in enumerate(params)]
     played, owner, agents = jax.tree.map(
         lambda *xs: np.concatenate([np.asarray(x).reshape(*shape, -1) for x in xs], axis=1), *found

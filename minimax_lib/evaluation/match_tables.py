@@ -120,15 +120,18 @@ class Ranking:
         return cls(table, fixed, ratings(won, drawn, fixed), intervals, cyclic_share(won, drawn))
 
 
-def matrix_table(ranking: Ranking) -> Table:
-    """A row a player: its Elo with the interval, and what share of its games it won against each of the others."""
+def matrix_table(ranking: Ranking, wins: str = "") -> Table:
+    """A row a player: its Elo with the interval, and what share of its games it won against each of the others.
+
+    `wins` says who wins, where it needs to be said: a part of a sentence that ends in '; '.
+    """
     names = ranking.table.names
     table = Table(title="All against all: Elo, and the share of its games that the row won, in %", title_justify="left")
     table.caption_justify = "left"
     table.caption = (
-        f"a draw is not a win, and half a win in Elo; Elo of {names[ranking.fixed]} is 0; 95% intervals over games. "
-        f"Elo is one number for each player and hides cycles: they are {percent(ranking.cyclic)} of the log-odds here "
-        "(chance looks like a cycle too)"
+        f"{wins}a draw is not a win, and half a win in Elo; Elo of {names[ranking.fixed]} is 0; 95% intervals over "
+        "games. Elo is one number for each player and hides cycles: they are "
+        f"{percent(ranking.cyclic)} of the log-odds here (chance looks like a cycle too)"
     )
     table.padding = (0, 0, 0, 1)  # ten players should fit on a line
     table.add_column("player", no_wrap=True)

@@ -1,4 +1,4 @@
-"""Runs that share worlds of many agents with others: the worlds, tables, and the file that keeps the results."""
+"""Runs that share worlds of many agents with others: the worlds, tables, and the files that keep the results."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 from rich.console import Console
 
+from minimax_lib.config.evaluate import RANDOM
 from minimax_lib.envs.levels import task_name
 from minimax_lib.evaluation.gatherings import Standings, gathered, points_table, standings_table
+from minimax_lib.evaluation.match_tables import FEWEST_RATED, Ranking, matrix_rows, matrix_table
 from minimax_lib.experiment.hardware import say_hardware
-from minimax_lib.experiment.meeting_plan import Meeting
+from minimax_lib.experiment.meeting_plan import Meeting, rooms
 from minimax_lib.experiment.meetings import MATCH_SEED, file_name, notes
 from minimax_lib.experiment.members import Member, members_of
 from minimax_lib.store.evaluations import as_csv, protocol_columns, write_new
@@ -20,14 +23,18 @@ FOLDER = "shared"  # of the evaluations: apart from others, which have other col
 
 
 def gather(meeting: Meeting, console: Console) -> None:
-    """Plays the worlds, prints tables, and writes the file."""
+    """Plays the worlds, prints tables, and writes the files."""
     say = partial(console.print, highlight=False, markup=False, soft_wrap=True)
     settings, first = meeting.settings, meeting.first
     path = Path(settings.out) if settings.compares else first.results / FOLDER / "any.csv"
     path.parent.mkdir(parents=True, exist_ok=True)  # before the work: if this failed after it, results would be lost
     say_hardware(say, 1, first.config.model)
-    members = members_of(meeting, console)
-    groups = {name: [one for one in members if one.group == name] for name in dict.fromkeys(m.group for m in members)}
+    members, n_left_out = with_room(members_of(meeting, console), rooms(meeting.held_out.env))
+    groups: dict[str, list[Member]] = {}
+    for member in members:
+        groups.setdefault(member.group if member.copy is None else f"copy {member.copy}", []).append(member)
+    if n_left_out:
+        say(f"copies of the bank for which there is no room: {n_left_out}; those that play are of all ages")
     n_worlds = len(meeting.tasks) * settings.episodes
     say(f"{rounds_of(groups) * n_worlds:,} worlds, at most {meeting.env_steps(rounds_of(groups)):,} environment steps")
     found = played(meeting, groups)
@@ -40,10 +47,29 @@ def gather(meeting: Meeting, console: Console) -> None:
         console.print(points_table(found, partial(task_name, env), env.task_kind))
     for note in notes(meeting):
         say(f"note: {note}")
+    ranking = None
+    if len(groups) >= FEWEST_RATED:
+        ranking = Ranking.of(found.games, found.players.index(RANDOM) if RANDOM in found.players else 0)
+        console.print(matrix_table(ranking, "a world is won by the higher mean return; "))
     update = {name: mine[0].update for name, mine in groups.items()}
     rows = [row | {"update": update[row["player"]]} | protocol_columns(settings) for row in found.rows()]
-    stem = path.stem if settings.compares else file_name(meeting, members[0].update or 0)
+    stem = path.stem if settings.compares else file_name(meeting, next(iter(update.values())) or 0)
     say(f"written: {write_new(path.parent, stem, as_csv(rows))}")
+    if ranking is not None:
+        rows = [row | protocol_columns(settings) for row in matrix_rows(ranking, meeting.tasks)]
+        say(f"written: {write_new(path.parent, f'{stem}-matrix', as_csv(rows))}")
+
+
+def with_room(members: Sequence[Member], room: int) -> tuple[list[Member], int]:
+    """(the members without copies for which there is no room, how many copies are left out).
+
+    The newest copy and the oldest stay, and others between them at equal distances.
+    """
+    others = {member.group for member in members if member.copy is None}
+    numbers = sorted({member.copy for member in members if member.copy is not None})
+    n = min(len(numbers), room - len(others))
+    kept = {numbers[place] for place in np.linspace(len(numbers) - 1, 0, n).round().astype(int)} if n else set()
+    return [member for member in members if member.copy is None or member.copy in kept], len(numbers) - len(kept)
 
 
 def rounds_of(groups: Mapping[str, Sequence[Member]]) -> int:

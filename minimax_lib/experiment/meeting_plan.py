@@ -96,10 +96,20 @@ def check_seats(env: Any, methods: Mapping[str, Any], opponents: Mapping[str, An
     name, n = type(env).__name__, env.n_agents
     if not env.multi_agent or n < SEATS:
         raise ValueError(f"{name} has {n} agent: opponents need a game for 2 or more, such as LaserTag or NMMO")
-    if n > SEATS and BANK in opponents:
-        raise ValueError(f"opponents is {BANK}: only runs of a game for 2 have one, and {name} has {n} agents")
-    if n > SEATS and len(methods) + len(opponents) > n:
-        raise ValueError(f"there are {len(methods) + len(opponents)} players, and {name} has {n} seats: leave some out")
+    if n > SEATS:
+        if BANK in opponents and len(methods) > 1:
+            raise ValueError(
+                f"opponents is {BANK}: where all share the seats, as in {name}, it goes with one method, and there are "
+                f"{len(methods)}"
+            )
+        n_players, what = len(methods) + len(opponents), "seats" if env.team_size == 1 else "teams"
+        if n_players > rooms(env):
+            raise ValueError(f"there are {n_players} players, and {name} has {rooms(env)} {what}: leave some out")
+
+
+def rooms(env: Any) -> int:
+    """The most players that can share the seats of a world."""
+    return env.n_agents // env.team_size
 
 
 def label_of(runs: Sequence[Run]) -> str:

@@ -11,7 +11,7 @@ from flax import struct
 
 from minimax_lib.agents.base import Agent
 from minimax_lib.envs.against import Against, Bot, random_bot
-from minimax_lib.envs.multi_agent import MultiAgentEnvironment
+from minimax_lib.envs.multi_agent import MultiAgentEnvironment, seats_of_teams
 from minimax_lib.envs.spaces import sample_allowed
 
 if TYPE_CHECKING:
@@ -122,15 +122,17 @@ class Resident(Scripted):
 class SharedSeats:
     """Several players in the seats of one world, in equal parts. Who sits where is drawn when the world begins.
 
-    Its parameters are those of each player. If the seats cannot be divided evenly, the first players have one more.
+    Its parameters are those of each player. Teams stay together. If they cannot be divided evenly, the first players
+    have one more.
     """
 
     players: tuple[Player, ...]
+    team_size: int = 1
 
     def parts(self, n: int) -> list[int]:
         """How many of `n` seats each player has."""
-        k = len(self.players)
-        return [n // k + (place < n % k) for place in range(k)]
+        k, n_teams = len(self.players), n // self.team_size
+        return [(n_teams // k + (place < n_teams % k)) * self.team_size for place in range(k)]
 
     def init_carry(self, n: int) -> tuple[jax.Array, tuple[Any, ...]]:
         carries = tuple(player.init_carry(m) for player, m in zip(self.players, self.parts(n), strict=True))
@@ -144,8 +146,8 @@ class SharedSeats:
 
     def act(self, keys: jax.Array, params: Any, turn: Turn, carry: Any) -> tuple[Any, Any]:
         order, carries = carry
-        drawn = jax.random.permutation(jax.random.fold_in(keys[0], 1), len(keys)).astype(order.dtype)
-        order = jnp.where(turn.first[0], drawn, order)
+        teams = jax.random.permutation(jax.random.fold_in(keys[0], 1), len(keys) // self.team_size)
+        order = jnp.where(turn.first[0], seats_of_teams(teams.astype(order.dtype), self.team_size), order)
         ends = np.cumsum(self.parts(len(keys)))
         actions, memories = [], []
         for player, own, memory, seats in zip(

@@ -162,13 +162,16 @@ def go_on(
     )
 
 
-def joined_in_time(parts: Rollout) -> Rollout:
-    """One rollout of K * T steps from K consecutive rollouts: every leaf of `parts` has a leading axis K."""
+def joined_in_time(parts: Rollout, final: Start) -> Rollout:
+    """One rollout of K * T steps from K consecutive ones, the last of which ended in `final`.
+
+    Every leaf of `parts` has a leading axis K.
+    """
     return Rollout(
         steps=jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), parts.steps),
         carry=jax.tree.map(lambda x: x[0], parts.carry),
         last_value=parts.last_value[-1],
-        final=None,
+        final=final,
     )
 
 

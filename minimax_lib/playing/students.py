@@ -29,7 +29,7 @@ def batch_for(env: Any, agent: AgentPop, plan: Plan, n_evals: int = 1, levels_pe
     if not plan.n_opponents:
         return rows
     assert isinstance(rows, BatchMultiEnv)  # a curriculum that plans opponents has checked it
-    return BatchDuel(rows, agent.agent, plan.n_opponents, plan.greedy_opponents)
+    return BatchDuel(rows, agent.agent, plan.n_opponents, plan.greedy_opponents, plan.student_seats)
 
 
 def layout_of(rows: Rows, levels_per_row: int = 1) -> Layout:
@@ -73,7 +73,7 @@ class CurrentStudents:
     params: Any
     n_steps: int
     rescale: Callable[[Rollout], Rollout] = lambda runs: runs  # what the runner does to rewards before it learns
-    duel: Any = ()  # who sits in the other seat of `attempts`
+    duel: Any = ()  # who sits in the other seats of `attempts`
     levels_per_row: int = 1
 
     def facing(self, duel: Any) -> "CurrentStudents":

@@ -215,7 +215,7 @@ class Runner:
             return loop, self._outcome(params, runs, levels=levels), losses
         keys = jax.random.split(k_rollouts, self.n_rollouts), jax.random.split(k_updates, self.n_rollouts)
         loop, (parts, params, losses) = jax.lax.scan(one_of_several, loop, keys)
-        outcome = self._outcome(params, joined_in_time(parts), parts, levels)
+        outcome = self._outcome(params, joined_in_time(parts, loop[1]), parts, levels)
         return loop, outcome, jax.tree.map(lambda x: x.mean(axis=0), losses)
 
     def _outcome(self, params: Any, runs: Rollout, parts: Rollout | None = None, levels: Any = ()) -> RolloutOutcome:

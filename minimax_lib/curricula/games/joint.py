@@ -1,6 +1,7 @@
 """Curricula over levels and opponents at once: any curriculum of levels, and any of opponents, drawn independently."""
 
 import dataclasses
+import math
 from typing import Annotated, Any, ClassVar
 
 import jax
@@ -20,7 +21,7 @@ from minimax_lib.envs.restarts import QueuedLevels
 from minimax_lib.opponents import bank as banks
 from minimax_lib.opponents.bank import Bank, Games, Keep
 from minimax_lib.opponents.cores import Opponents, SelfPlay
-from minimax_lib.opponents.duel import Duel
+from minimax_lib.opponents.duel import Duel, check_seats
 from minimax_lib.opponents.settings import OPPONENTS, FictitiousSelfPlaySettings
 from minimax_lib.trees import tree_where
 
@@ -77,10 +78,16 @@ class Joint(Curriculum):
     joining: Joining
     n_opponents: int
     greedy: bool = False
+    seats: int = 1  # the student's, in each game
 
     @property
     def plan(self) -> Plan:
-        return dataclasses.replace(self.levels.plan, n_opponents=self.n_opponents, greedy_opponents=self.greedy)
+        return dataclasses.replace(
+            self.levels.plan,
+            n_opponents=self.n_opponents,
+            greedy_opponents=self.greedy,
+            student_seats=self.seats,
+        )
 
     def extra_env_steps(self, state: JointState) -> Count:
         return self.levels.extra_env_steps(state.levels)
@@ -177,6 +184,9 @@ class OpponentBank:
     the others stay roughly geometric; the first copy stays."""
     greedy_opponents: bool = False
     """Opponents take their most likely action. Otherwise they sample, as the student does."""
+    seats: int | None = None
+    """Seats of a game that the student plays; copies have the others. None: one of two, and of more seats seven of
+    eight, as in Meta MMO (112 of 128). Teams stay together."""
 
     def __post_init__(self) -> None:
         for name in ("n_opponents", "capacity", "every", "window"):
@@ -186,9 +196,16 @@ class OpponentBank:
 
     def joining(self, env: Environment, agent: AgentPop) -> Joining:
         """When the students of `agent` join the bank."""
-        check_game(env)
         params = jax.eval_shape(lambda key: first_params(key, env, agent), jax.random.key(0))
         return Joining(params, self.capacity, self.every, self.window, self.keep)
+
+    def seats_in(self, env: Any) -> int:
+        """The student's seats of a game; ValueError where there is none for an opponent."""
+        size = env.team_size if env.multi_agent else 1
+        n_teams = env.n_agents // size if env.multi_agent else 1
+        seats = (n_teams - math.ceil(n_teams / 8)) * size if self.seats is None else self.seats
+        check_seats(env, seats, "runner.seats")
+        return seats
 
     def check_rows(self, n_rows: int) -> None:
         """ValueError where `n_rows` rows cannot be divided among the opponents."""
@@ -207,18 +224,9 @@ def first_params(key: jax.Array, env: Any, agent: AgentPop) -> Any:
     return agent.agent.init(k_student, jax.tree.map(lambda x: x[0], ts.obs)).params
 
 
-def check_game(env: Any) -> None:
-    """ValueError where there is no other seat for an opponent."""
-    if not env.multi_agent or env.n_agents != 2:
-        n = env.n_agents
-        raise ValueError(
-            f"{type(env).__name__} has {n} agent{'s' * (n != 1)}: opponents need a game for 2, such as LaserTag"
-        )
-
-
 @dataclasses.dataclass(frozen=True)
 class SelfPlayMethod(RestartedRollouts, OpponentBank):
-    """A game for two: levels from one curriculum, opponents from a bank of the student's own copies."""
+    """Games of several agents: levels from one curriculum, opponents from a bank of the student's own copies."""
 
     levels_per_row: ClassVar[int] = 1  # type: ignore[misc]  # each row has an opponent, chosen together with its level
 
@@ -228,7 +236,7 @@ class SelfPlayMethod(RestartedRollouts, OpponentBank):
     """Which copies the student meets."""
 
     def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
-        check_game(env)
+        seats = self.seats_in(env)
         levels = self.levels.build(env, agent, n_rows)
         if isinstance(levels.plan.restart, QueuedLevels):
             raise ValueError(
@@ -239,4 +247,4 @@ class SelfPlayMethod(RestartedRollouts, OpponentBank):
         # Copies of the present student are all the same: one product for all rows.
         n = 1 if isinstance(opponents, SelfPlay) else self.n_opponents
         dataclasses.replace(self, n_opponents=n).check_rows(levels.plan.n_rows * self.n_evals)
-        return Joint(levels, opponents, self.joining(env, agent), n, self.greedy_opponents)
+        return Joint(levels, opponents, self.joining(env, agent), n, self.greedy_opponents, seats)

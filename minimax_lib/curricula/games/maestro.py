@@ -50,10 +50,11 @@ class Maestro(Curriculum):
     joining: Joining
     uniform: float
     greedy: bool = False
+    seats: int = 1  # the student's, in each game
 
     @property
     def plan(self) -> Plan:
-        return dataclasses.replace(self.plr.plan, n_opponents=1, greedy_opponents=self.greedy)
+        return dataclasses.replace(self.plr.plan, n_opponents=1, greedy_opponents=self.greedy, student_seats=self.seats)
 
     def extra_env_steps(self, state: MaestroState) -> Count:
         return self.plr.generator.extra_env_steps(state.generator)
@@ -130,7 +131,7 @@ def at(buffers: LevelBuffer, slot: jax.Array) -> LevelBuffer:
 
 @dataclasses.dataclass(frozen=True)
 class MaestroMethod(RestartedRollouts, OpponentBank):
-    """MAESTRO: in a game for two, each of the student's copies has its own level buffer."""
+    """MAESTRO: in games of several agents, each of the student's copies has its own level buffer."""
 
     levels_per_row: ClassVar[int] = 1  # type: ignore[misc]  # as in `SelfPlayMethod`
 
@@ -151,7 +152,7 @@ class MaestroMethod(RestartedRollouts, OpponentBank):
             raise ValueError("runner.plr.parallel is True: with maestro it must be False, as each batch is of one kind")
 
     def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
-        joining = self.joining(env, agent)
+        seats, joining = self.seats_in(env), self.joining(env, agent)
         plr = self.plr.plr(env, agent, n_rows)
         if plr.model is not None:
             raise ValueError(
@@ -159,4 +160,4 @@ class MaestroMethod(RestartedRollouts, OpponentBank):
                 "co-player has a buffer, choose another, such as positive_value_loss"
             )
         # The settings of replay, which may be those of a fixed list, are in the curriculum that they have built.
-        return Maestro(plr, joining, self.uniform, self.greedy_opponents)
+        return Maestro(plr, joining, self.uniform, self.greedy_opponents, seats)

@@ -173,6 +173,10 @@ class NMMO(MultiAgentEnvironment):
         return Teams(self.n_teams, self.n_players) if self.n_teams else None
 
     @property
+    def team_size(self) -> int:  # type: ignore[override]
+        return self.n_players // self.n_teams if self.n_teams else 1
+
+    @property
     def tasks(self) -> TaskList:
         """The tasks by number."""
         return task_list(self.task_set, self.max_steps, self.square.middle)
