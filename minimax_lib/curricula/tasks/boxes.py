@@ -11,12 +11,19 @@ from minimax_lib import axes
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.curricula.base import Curriculum, LevelBatch, Plan, Students, level_batch
 from minimax_lib.curricula.outcome import Outcome
-from minimax_lib.curricula.settings import QueuedRollouts, check_one_agent
+from minimax_lib.curricula.settings import QueuedRollouts
 from minimax_lib.curricula.tasks.listed import begun_by
 from minimax_lib.envs.base import Environment, Level
-from minimax_lib.envs.restarts import LevelQueue, QueuedLevels
+from minimax_lib.envs.restarts import LevelQueue, QueuedLevels, QueueInUse
 from minimax_lib.tasks import BoxCurriculum, Results, Unfinished, results_of
 from minimax_lib.tasks.box_registry import BOX_CURRICULA, Placing, UniformBoxSettings
+
+
+class Seed(struct.PyTreeNode):
+    """What a level is drawn from."""
+
+    key: jax.Array  # u32[K, 2]
+    point: jax.Array  # f32[K, D], of the box
 
 
 class Drawn(struct.PyTreeNode):
@@ -24,22 +31,39 @@ class Drawn(struct.PyTreeNode):
 
     task: jax.Array  # f32[K, E]
     point: jax.Array  # f32[K, D], of the box
-    level: Level  # [K, ...]
+    level: Any  # a level [K, ...]; a `Seed` where it is drawn when its episode begins
 
 
 class BoxTasksState(struct.PyTreeNode):
     """What is remembered from one rollout to the next. `core` is the same on all devices."""
 
     core: Any
-    current: Drawn  # [R], what each row is on
+    current: Drawn  # [R], what each environment is on
     unfinished: Unfinished
+
+
+@dataclasses.dataclass(frozen=True)
+class QueuedSeeds(QueuedLevels):
+    """`QueuedLevels` for environments that reset in groups, whose levels take long: an entry of a queue is a `Seed`."""
+
+    env: Any
+
+    def levels(self, stock: QueueInUse, rows: jax.Array | None = None) -> Level:
+        return self.grown(stock.levels(rows))
+
+    def grown(self, seeds: Any) -> Level:
+        """[K, ...], the levels of the seeds."""
+        return jax.vmap(self.env.level_at)(jax.random.wrap_key_data(seeds.key), seeds.point)
 
 
 @dataclasses.dataclass(frozen=True)
 class BoxTasks(Curriculum):
     """`core` decides which part of a box the levels come from. Episodes go on from rollout to rollout.
 
-    All levels of a rollout are drawn before it, one for each step and row. So no row can come to the end of its queue.
+    All points of a rollout are drawn before it, one for each step and row. So no row can come to the end of its queue.
+    So are the levels, unless the environment resets in groups.
+
+    Several agents of an environment have its level in common. The life of each of them is an attempt at it.
     """
 
     env: Any  # `Environment.level_at`
@@ -47,10 +71,16 @@ class BoxTasks(Curriculum):
     placing: Placing
     n_rows: int
     n_steps: int
+    n_agents: int = 1
 
     @property
     def plan(self) -> Plan:
-        return Plan(self.n_rows, restart=QueuedLevels())
+        return Plan(self.n_rows, restart=self._seeds or QueuedLevels())
+
+    @property
+    def _seeds(self) -> QueuedSeeds | None:
+        """None where levels are drawn before the rollout."""
+        return None if self.env.resets_at_once is None else QueuedSeeds(self.env)
 
     def init(self, key: jax.Array) -> BoxTasksState:
         k_core, k_rows = jax.random.split(key)
@@ -58,14 +88,17 @@ class BoxTasks(Curriculum):
         current = self._drawn(k_rows, core, self.n_rows)
         begun = axes.all_devices(current.task, 0)
         core = self.core.started(core, begun, jnp.ones(len(begun), bool))
-        return BoxTasksState(core=core, current=current, unfinished=Unfinished.none(self.n_rows))
+        return BoxTasksState(core=core, current=current, unfinished=Unfinished.none(self.n_rows * self.n_agents))
 
     def _drawn(self, key: jax.Array, core: Any, n: int) -> Drawn:
         """`n` draws."""
         k_tasks, k_points, k_levels = jax.random.split(key, 3)
         tasks = self.core.sample(k_tasks, core, n)
         points = jax.vmap(self.placing.point)(jax.random.split(k_points, n), tasks)
-        return Drawn(tasks, points, jax.vmap(self.env.level_at)(jax.random.split(k_levels, n), points))
+        keys = jax.random.split(k_levels, n)
+        if self._seeds is not None:
+            return Drawn(tasks, points, Seed(jax.random.key_data(keys), points))
+        return Drawn(tasks, points, jax.vmap(self.env.level_at)(keys, points))
 
     def propose(
         self, shared_key: jax.Array, key: jax.Array, clock: jax.Array, state: BoxTasksState, students: Students
@@ -75,7 +108,9 @@ class BoxTasks(Curriculum):
         numbers = jnp.arange(self.n_rows * (1 + self.n_steps), dtype=jnp.int32)
         first, rest = numbers[: self.n_rows, None], numbers[self.n_rows :].reshape(self.n_rows, -1)
         queue = LevelQueue(table=drawn.level, numbers=jnp.concatenate([first, rest], axis=1))
-        return state, level_batch(state.current.level).replace(queue=queue, context=drawn)
+        first = state.current.level
+        levels = first if self._seeds is None else self._seeds.grown(first)
+        return state, level_batch(levels).replace(queue=queue, context=drawn)
 
     def observe(
         self, key: jax.Array, clock: jax.Array, state: BoxTasksState, batch: LevelBatch, outcome: Outcome
@@ -83,17 +118,20 @@ class BoxTasks(Curriculum):
         drawn, steps = batch.context, outcome.steps(None)
         nothing = jnp.zeros_like(steps.quantity)  # scores are not read, and NaN would stay in what is remembered
         own, unfinished = results_of(steps.replace(quantity=nothing), state.unfinished, "stitch")
-        begun, last = begun_by(batch.queue.numbers, steps.done)
-        told = (drawn.task[begun], steps.done, own.replace(task=drawn.task[own.task]))
+        over = steps.done if steps.over is None else steps.over[:, :: self.n_agents]
+        begun, last = begun_by(batch.queue.numbers, over)
+        told = (drawn.task[begun], over, own.replace(task=drawn.task[own.task]))
         tasks, ended, results = axes.all_devices(told, 1)
         core = self.core.started(state.core, tasks.reshape(-1, tasks.shape[-1]), ended.reshape(-1))
         core = self.core.update(core, results.in_order())
         current = jax.tree.map(lambda x: x[last], drawn)
         after = BoxTasksState(core=core, current=current, unfinished=unfinished)
+        metrics = self._metrics(after, own)
+        if self._seeds is not None:
+            return after, metrics  # to describe levels, they would be drawn a second time
         # Of the levels on which episodes have begun.
         facts = jax.vmap(self.env.level_metrics)(drawn.level)
-        metrics = {f"level/new/{name}": axes.mean_where(steps.done, x[begun]) for name, x in facts.items()}
-        return after, metrics | self._metrics(after, own)
+        return after, {f"level/new/{name}": axes.mean_where(over, x[begun]) for name, x in facts.items()} | metrics
 
     def _metrics(self, state: BoxTasksState, results: Results) -> dict[str, jax.Array]:
         metrics = {"tasks/length": axes.mean_where(results.valid, results.length.astype(jnp.float32))}
@@ -106,7 +144,8 @@ class BoxTasks(Curriculum):
 class BoxMethod(QueuedRollouts):
     """Levels from a box of parameters, each for one episode; a curriculum decides which part of the box they come from.
 
-    For environments whose levels are points of a box: Pendulum, and Gymnax with env.vary.
+    For environments whose levels are points of a box: Pendulum, BipedalWalker, Gymnax with env.vary, and NMMO with
+    env.sharpness-low.
     """
 
     core: Annotated[Any, BOX_CURRICULA] = UniformBoxSettings()
@@ -116,8 +155,8 @@ class BoxMethod(QueuedRollouts):
         if not env.level_box:
             raise ValueError(
                 f"runner is box, and the levels of {type(env).__name__} are not points of a box: it must be an "
-                "environment with ranges of parameters, such as Pendulum, or Gymnax with --env.vary gravity=5:15"
+                "environment with ranges of parameters, such as Pendulum, Gymnax with --env.vary gravity=5:15, or NMMO "
+                "with --env.sharpness-low -2"
             )
-        check_one_agent("box", env)
         core, placing = self.core.build(env.level_box)
-        return BoxTasks(env, core, placing, n_rows, self.n_steps)
+        return BoxTasks(env, core, placing, n_rows, self.n_steps, env.n_agents)

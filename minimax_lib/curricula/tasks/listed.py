@@ -156,7 +156,7 @@ class Tasks(Curriculum):
     ) -> tuple[TasksState, dict[str, jax.Array]]:
         steps = outcome.steps(self.score)
         steps = steps.replace(task=steps.task - self._first())
-        own, unfinished = self.scoring.results(steps, state.unfinished)
+        own, unfinished = self._results(steps, state.unfinished)
         over = self._over(steps)
         begun, current = begun_by(self._drawn(batch.queue), over)
         tasks, ended, results = self._together((begun, over, own))
@@ -168,6 +168,14 @@ class Tasks(Curriculum):
         core = self.core.update(core, results.in_order())
         after = state.replace(core=core, current=current, unfinished=unfinished, best=best)
         return after, self._metrics(core, begun, over, own) | self._evaluation_metrics(clock, state)
+
+    def _results(self, steps: Steps, before: Unfinished) -> tuple[Results, Unfinished]:
+        """(the results of all attempts; those that go on)."""
+        if self.score is not None:
+            return self.scoring.results(steps, before)
+        # There is no quantity, it is NaN everywhere. That would stay in what is remembered.
+        results, after = self.scoring.results(steps.replace(quantity=jnp.zeros_like(steps.quantity)), before)
+        return results.replace(score=jnp.full_like(results.score, jnp.nan)), after
 
     def _over(self, steps: Steps) -> jax.Array:
         """bool[T, n_queues], the next task follows."""

@@ -15,13 +15,14 @@ from minimax_lib.curricula.scores import SCORES, Score
 from minimax_lib.curricula.settings import QueuedRollouts
 from minimax_lib.curricula.tasks.agents import AgentTasks
 from minimax_lib.curricula.tasks.evaluation import LifeEvaluation, TaskEvaluation
+from minimax_lib.curricula.tasks.levels_and_tasks import LevelsAndTasks
 from minimax_lib.curricula.tasks.listed import Tasks, listed_levels
 from minimax_lib.curricula.tasks.scoring import AttemptScoring
 from minimax_lib.envs.base import Environment
 from minimax_lib.envs.levels import task_name
 from minimax_lib.registry import unknown_name
 from minimax_lib.tasks.core import episodes_needed
-from minimax_lib.tasks.registry import TASK_CURRICULA, ListedPLRSettings, core_of
+from minimax_lib.tasks.registry import TASK_CURRICULA, ListedPLRSettings, UniformSettings, core_of
 
 EVERY = 25
 # Steps that are only played, for each step that is learnt from, so that they cost a fifth as much. With two epochs, a
@@ -74,53 +75,80 @@ class TasksMethod(QueuedRollouts, TaskSettings):
     task_of: Literal["agent", "world", "level"] = "agent"
     """Where agents have their own tasks: each agent is drawn one, all agents of a world are drawn the same one, or the
     level is drawn, and its agents have the tasks that it gives them."""
+    levels: Annotated[Any, TASK_CURRICULA] = UniformSettings()
+    """Where agents or worlds are drawn a task: what decides which level of the list a world is on."""
 
     @property
     def n_listed(self) -> int:  # type: ignore[override]
         """Levels of the list, of all devices together."""
         return self.n_levels
 
+    @property
+    def divided(self) -> tuple[str, ...]:
+        """See `TaskSettings.divided`. Where levels are chosen too, all devices have the whole list."""
+        return () if self._chooses_levels else super().divided
+
+    @property
+    def _chooses_levels(self) -> bool:
+        return self.levels != UniformSettings()
+
     def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
-        n_tasks = self._n_tasks(env)
-        name = str if self.task_of == "level" and env.with_tasks else functools.partial(task_name, env)
-        core = core_of(self.core, n_tasks, name)
         self._check_list(env)
-        tasks = Tasks(
+        if self._is_of_agents(env):
+            return self._of_agents(env, agent, n_rows)
+        if self.task_of == "world":
+            raise ValueError(f"runner.task_of is {self.task_of}: the agents of {type(env).__name__} have no own tasks")
+        if self._chooses_levels:
+            raise ValueError(
+                f"runner.levels is {TASK_CURRICULA.name_of(type(self.levels))}: it must be uniform, since levels are "
+                "what runner.core draws here"
+            )
+        # Where agents have tasks, levels have only numbers: the names are those of tasks.
+        name = str if env.with_tasks else functools.partial(task_name, env)
+        return self._tasks("core", self.n_levels, name, env, agent, n_rows)
+
+    def _tasks(self, setting: str, n_tasks: int, name: Any, env: Any, agent: AgentPop, n_rows: int) -> Tasks:
+        """What `setting` (core or levels) draws out of so many tasks."""
+        settings = getattr(self, setting)
+        core = core_of(settings, n_tasks, name)
+        n_needed, of_levels = episodes_needed(core), dataclasses.replace(self, task_of="level")
+        planner = of_levels if setting == "levels" else self
+        return Tasks(
             env,
             core,
             n_rows,
             self.n_steps,
-            score=scored_by("runner.core.score", self.core.score, env, agent) if core.reads_scores else None,
+            score=scored_by(f"runner.{setting}.score", settings.score, env, agent) if core.reads_scores else None,
             scoring=self.scoring,
             share=self.share,
-            divided=self.core.divides,
-            evaluation=self._evaluation(env, n_tasks, n_rows, episodes_needed(core)) if episodes_needed(core) else None,
+            divided=settings.divides,
+            evaluation=planner._evaluation(env, n_tasks, n_rows, n_needed) if n_needed else None,
             n_agents=env.n_agents,
         )
-        if self._is_of_agents(env):
-            return self._of_agents(tasks)
-        if self.task_of == "world":
-            raise ValueError(f"runner.task_of is {self.task_of}: the agents of {type(env).__name__} have no own tasks")
-        return tasks
 
     def _is_of_agents(self, env: Any) -> bool:
         """Whether the tasks that are drawn are those of agents. Else they are levels."""
         return bool(env.with_tasks) and self.task_of != "level"
 
-    def _n_tasks(self, env: Any) -> int:
-        return env.n_tasks if self._is_of_agents(env) else self.n_levels
-
-    def _of_agents(self, tasks: Tasks) -> AgentTasks:
-        """The same for agents with their own tasks; ValueError for a setting that means nothing there."""
+    def _of_agents(self, env: Any, agent: AgentPop, n_rows: int) -> AgentTasks | LevelsAndTasks:
+        """For agents with their own tasks; ValueError for a setting that means nothing there."""
         for name in ("share", "evaluate_where"):
             if getattr(self, name):
                 raise ValueError(
                     f"runner.{name} is {getattr(self, name)!r}: it must be empty, as the tasks of "
-                    f"{type(tasks.env).__name__} belong to its agents, and have no level metrics"
+                    f"{type(env).__name__} belong to its agents, and have no level metrics"
                 )
+        tasks = self._tasks("core", env.n_tasks, functools.partial(task_name, env), env, agent, n_rows)
         shared = {field.name: getattr(tasks, field.name) for field in dataclasses.fields(tasks)} | {"divided": False}
-        in_common = self.task_of == "world"
-        return AgentTasks(**shared, n_levels=self.n_levels, levels_divided=self.core.divides, in_common=in_common)
+        in_common, divided = self.task_of == "world", bool(self.divided)
+        of_agents = AgentTasks(**shared, n_levels=self.n_levels, levels_divided=divided, in_common=in_common)
+        if not self._chooses_levels:
+            return of_agents
+        try:
+            levels = self._tasks("levels", self.n_levels, str, env, agent, n_rows)
+        except ValueError as error:  # a core knows its settings as those of runner.core
+            raise ValueError(str(error).replace("runner.core.", "runner.levels.")) from error
+        return LevelsAndTasks(dataclasses.replace(levels, divided=False), of_agents)
 
     def _evaluation(self, env: Any, n_tasks: int, n_rows: int, n_needed: int) -> TaskEvaluation:
         if self.evaluate_episodes < n_needed:

@@ -210,9 +210,20 @@ class NMMO(MultiAgentEnvironment):
 
     def sample_level(self, key: jax.Array) -> Level:
         """A random map with random places to spawn and a random task for each agent. Slow: some 10^7 operations."""
-        k_sharp, k_terrain, k_place, k_spawn, k_tasks = jax.random.split(key, 5)
-        logarithm = jax.random.uniform(k_sharp, (), jnp.float32, self.sharpness_low, 0.0) if self.sharpness_low else 0.0
-        sharpness = jnp.asarray(10.0**logarithm, jnp.float32)
+        if not self.level_box:
+            return self.level_at(key, jnp.zeros(0, jnp.float32))
+        k_sharp, *_ = jax.random.split(key, 5)
+        return self.level_at(key, jax.random.uniform(k_sharp, (1,), jnp.float32, self.sharpness_low, 0.0))
+
+    @property
+    def level_box(self) -> dict[str, tuple[float, float]]:
+        """The base-10 logarithm of the sharpness, where it differs from map to map."""
+        return {"log_sharpness": (self.sharpness_low, 0.0)} if self.sharpness_low else {}
+
+    def level_at(self, key: jax.Array, point: jax.Array) -> Level:
+        """A random level of this sharpness; see `Environment.level_at`."""
+        _, k_terrain, k_place, k_spawn, k_tasks = jax.random.split(key, 5)
+        sharpness = 10.0 ** point[0] if self.level_box else jnp.float32(1)
         counts = Resources(self.clusters, self.single_resources, (self.centre // 6) ** 2)
         terrain = sample_terrain(k_terrain, self.square, sharpness)
         return Level(
