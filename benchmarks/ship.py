@@ -164,7 +164,9 @@ def evaluations_of(run: Run, seed: int, update: int) -> list[Row]:
 def evaluation(run: Run, rows: Sequence[Mapping[str, str]], how: Mapping[str, Any]) -> Row:
     """An evaluation: its suite, and the solved rate on all tasks together and on each; of the worst levels, on each."""
     by_task = {row["task"]: float(row["solved_rate"]) for row in rows}
-    what: Row = {"tasks": suite_of(run, set(by_task)), "solved_rate": round(float(np.mean(list(by_task.values()))), 4)}
+    # Where agents have tasks, there are rows for those too: HELD_OUT/TASK.
+    worlds = {task: rate for task, rate in by_task.items() if task.rpartition("/")[0] not in by_task}
+    what: Row = {"tasks": suite_of(run, set(worlds)), "solved_rate": round(float(np.mean(list(worlds.values()))), 4)}
     if LEVELS in how:  # shares of the levels overlap: a mean over them says nothing
         what = {"tasks": "random levels", "n_levels": int(how["n_levels"]), "solved_rate": None}
     protocol = {name: how.get(name) or None for name in ("actions", "protocol")}
