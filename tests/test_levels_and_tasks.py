@@ -11,10 +11,12 @@ from test_agent_tasks import FOUR, KEY, trained
 
 from minimax_lib.curricula.tasks.levels_and_tasks import LevelsAndTasks
 from minimax_lib.curricula.tasks.listed import listed_levels
+from minimax_lib.curricula.tasks.settings import TasksMethod
+from minimax_lib.playing.episodes import Played
 from minimax_lib.tasks.registry import LearningProgressSettings, ListedPLRSettings, TSCLSettings
 from minimax_lib.tasks.uniform import Uniform
 from minimax_lib.testing.curricula import check_curriculum
-from tests.islands import Islands
+from tests.islands import Islands, Walk
 
 N_ROWS, N_STEPS, N_LEVELS, N_AGENTS = 3, 10, 5, 4
 
@@ -122,6 +124,27 @@ def test_it_conforms_with_scores_and_evaluations_of_both(task_of):
         assert steps > 0
 
 
+@pytest.mark.parametrize("rate", ["solved", "best"])
+def test_a_level_is_rated_by_all_of_its_agents_or_by_the_best_one(rate):
+    """Two worlds on each of three levels, four agents: by plain loops."""
+    rng = np.random.default_rng(2)
+    progress = rng.choice([0.0, 0.3, 1.0], (1, 3, 2 * N_AGENTS), p=[0.6, 0.3, 0.1]).astype(np.float32)
+    none = np.zeros_like(progress)
+    core, settings = LearningProgressSettings(), {"task_of": "level", "level_rate": rate, "evaluate_episodes": 2}
+    evaluation = trained(FOUR, n_levels=3, core=core, **settings).curriculum.evaluation
+    found = evaluation._rates(Played(returns=none, lengths=none, progress=progress, facts={}))
+    for level in range(3):
+        worlds = [progress[0, level, i * N_AGENTS : (i + 1) * N_AGENTS].tolist() for i in range(2)]
+        each = [max(world) if rate == "best" else sum(p == 1 for p in world) / N_AGENTS for world in worlds]
+        assert float(found[level]) == pytest.approx(sum(each) / 2, abs=1e-6)
+
+
+@pytest.mark.parametrize(("env", "sentence"), [(FOUR, "no level is chosen here"), (Walk(), "Walk has one agent")])
+def test_a_best_agent_that_means_nothing_is_refused(env, sentence):
+    with pytest.raises(ValueError, match=f"runner.level_rate is best: it must be solved, since {sentence}"):
+        trained(env, n_levels=N_LEVELS, level_rate="best")
+
+
 def test_by_default_levels_have_the_same_chance_and_nothing_is_kept_of_them():
     assert not isinstance(trained(FOUR, n_levels=N_LEVELS).curriculum, LevelsAndTasks)
 
@@ -133,7 +156,5 @@ def test_where_levels_are_what_is_drawn_there_is_no_second_curriculum(env, task_
 
 
 def test_all_devices_have_the_whole_list_of_levels():
-    from minimax_lib.curricula.tasks.settings import TasksMethod
-
     assert TasksMethod(n_parallel=8, n_levels=8).per_device(4).n_levels == 2
     assert TasksMethod(n_parallel=8, n_levels=8, levels=TSCLSettings()).per_device(4).n_levels == 8

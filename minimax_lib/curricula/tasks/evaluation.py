@@ -12,6 +12,7 @@ from minimax_lib import axes
 from minimax_lib.counts import Count
 from minimax_lib.curricula.base import Students
 from minimax_lib.envs.base import Level
+from minimax_lib.playing.episodes import Played
 
 
 class EvaluationState(struct.PyTreeNode):
@@ -39,6 +40,8 @@ class TaskEvaluation:
     n_episodes: int
     measured: tuple[int, ...]  # task numbers
     n_at_once: int  # tasks that a device plays side by side
+    # The agents of a world, of whom the best one counts, by its progress; 1: each counts, if it solves the task.
+    best_of: int = dataclasses.field(default=1, kw_only=True)
 
     def is_due(self, clock: jax.Array) -> jax.Array:
         """bool[], the same on every seed and device."""
@@ -54,11 +57,18 @@ class TaskEvaluation:
         def played(keyed: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             key, numbers = keyed
             attempts = students.attempts(key, jax.tree.map(lambda x: x[numbers], table), self.n_episodes)
-            return attempts.episodes.solved.mean(axis=(0, 2), dtype=jnp.float32), attempts.env_steps
+            return self._rates(attempts.episodes), attempts.env_steps
 
         # One part is played after another. So memory does not grow with the number of tasks.
         rates, env_steps = jax.lax.map(played, (jax.random.split(key, n_chunks), tasks[axes.device_index()]))
         return axes.all_devices(rates.reshape(-1), 0)[: len(self.measured)], env_steps.sum(dtype=jnp.uint32)
+
+    def _rates(self, episodes: Played) -> jax.Array:
+        """f32[B], the rates of success of episodes [A, B, E]; the agents of a world stand side by side."""
+        if self.best_of == 1:
+            return episodes.solved.mean(axis=(0, 2), dtype=jnp.float32)
+        worlds = episodes.progress.reshape(*episodes.progress.shape[:2], -1, self.best_of)
+        return worlds.max(axis=3).mean(axis=(0, 2), dtype=jnp.float32)
 
     def everywhere(self, rates: jax.Array, n_tasks: int) -> tuple[jax.Array, jax.Array]:
         """(f32[n_tasks], bool[n_tasks]): the rates by task, 0 where it was not measured; whether it was."""

@@ -77,6 +77,9 @@ class TasksMethod(QueuedRollouts, TaskSettings):
     level is drawn, and its agents have the tasks that it gives them."""
     levels: Annotated[Any, TASK_CURRICULA] = UniformSettings()
     """Where agents or worlds are drawn a task: what decides which level of the list a world is on."""
+    level_rate: Literal["solved", "best"] = "solved"
+    """Where several agents play a level, and a core needs its rate of success. solved: the share of the agents that
+    solve it. best: the progress of the best agent of a world (as in Syllabus's experiments with Neural MMO)."""
 
     @property
     def n_listed(self) -> int:  # type: ignore[override]
@@ -94,7 +97,11 @@ class TasksMethod(QueuedRollouts, TaskSettings):
 
     def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
         self._check_list(env)
-        if self._is_of_agents(env):
+        of_agents = self._is_of_agents(env)
+        if self.level_rate == "best" and (not env.multi_agent or (of_agents and not self._chooses_levels)):
+            why = "no level is chosen here" if of_agents else f"{type(env).__name__} has one agent"
+            raise ValueError(f"runner.level_rate is best: it must be solved, since {why}")
+        if of_agents:
             return self._of_agents(env, agent, n_rows)
         if self.task_of == "world":
             raise ValueError(f"runner.task_of is {self.task_of}: the agents of {type(env).__name__} have no own tasks")
@@ -171,7 +178,8 @@ class TasksMethod(QueuedRollouts, TaskSettings):
         if of_agents:
             at_once = min(n_rows, -(-n_lives // env.n_agents))
             return LifeEvaluation(every, self.evaluate_episodes, measured, at_once, env)
-        return TaskEvaluation(every, self.evaluate_episodes, measured, min(n_rows, len(measured)))
+        best_of = env.n_agents if self.level_rate == "best" else 1
+        return TaskEvaluation(every, self.evaluate_episodes, measured, min(n_rows, len(measured)), best_of=best_of)
 
     def _check_list(self, env: Environment) -> None:
         level = jax.eval_shape(env.sample_level, jax.random.key(0))
