@@ -14,7 +14,7 @@ import numpy as np
 
 from minimax_lib.opponents.bank import LIVE, Record, filled, first_record, win_rates
 from minimax_lib.registry import unknown_name
-from minimax_lib.tasks.core import TaskCurriculum
+from minimax_lib.tasks.core import TaskCurriculum, able
 from minimax_lib.tasks.rates import check_share
 from minimax_lib.tasks.weighted import Weighted, reweighted
 
@@ -155,7 +155,7 @@ class Mixture(Weighted):
 
     def __post_init__(self) -> None:
         check_share("share", self.share)
-        if not isinstance(self.inner, Opponents):
+        if not able(self.inner, "live_share"):
             raise ValueError(f"inner is {type(self.inner).__name__}: it must be `Opponents`")
 
     @property

@@ -18,7 +18,6 @@ from minimax_lib.portable.attempts import AttemptLedger
 from minimax_lib.portable.encodings import as_arrays, n_rows, rows_of
 from minimax_lib.portable.evaluation import EvaluationHost
 from minimax_lib.portable.forks import refuse_copies
-from minimax_lib.portable.host_programs import ReadsMetrics
 from minimax_lib.portable.host_state import Saved, flat, sealed, settings, tasks_in
 from minimax_lib.portable.log import TaskLog, log_of
 from minimax_lib.portable.long_lists import at_work
@@ -29,7 +28,7 @@ from minimax_lib.portable.running import CompiledCore, RunningCore
 from minimax_lib.portable.scoring import PlayedSteps, Scoring
 from minimax_lib.portable.statistics import TaskStatistics, blank_statistics
 from minimax_lib.registry import unknown_name
-from minimax_lib.tasks.core import episodes_needed
+from minimax_lib.tasks.core import able, episodes_needed
 from minimax_lib.tasks.long_list import LongList
 from minimax_lib.tasks.spaces import TaskSpace
 
@@ -247,7 +246,7 @@ class Host:
     def report_metrics(self, numbers: Mapping[str, float]) -> None:
         """Numbers of the trainer that the core reads, by name."""
         core = self.core
-        if not isinstance(core, ReadsMetrics):
+        if not able(core, "measured"):
             raise ValueError(f"{type(core).__name__} reads no metrics, and was told {', '.join(numbers)}")
         for name in numbers:
             if name not in core.reads_metrics:
@@ -317,7 +316,7 @@ class Host:
             "results": (self.reads.results, "results (call report)"),
             "scores": (self.core.reads_scores, "scores (call report_rollout, report_scores, or report with `score`)"),
             "rates": (episodes_needed(self.core) > 0, "rates of success (call evaluated)"),
-            "metrics": (isinstance(self.core, ReadsMetrics), "metrics (call report_metrics)"),
+            "metrics": (able(self.core, "measured"), "metrics (call report_metrics)"),
         }
         never = [words for name, (needed, words) in reads.items() if needed and not self.n_told[name]]
         if not never:

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,17 +18,6 @@ from minimax_lib.tasks.registry import TASK_CURRICULA, core_of
 from minimax_lib.tasks.spaces import Discrete, TaskSpace
 
 TRIES = 32  # draws of a core in which a task that is not retired should come
-
-
-@runtime_checkable
-class ReadsMetrics(Protocol):
-    """A task curriculum that is also told numbers of the trainer."""
-
-    reads_metrics: tuple[str, ...]  # their names
-
-    def measured(self, state: Any, numbers: dict[str, jax.Array]) -> Any:
-        """The state after these numbers, f32[] each. There may be only some of the names."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True)

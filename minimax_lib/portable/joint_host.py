@@ -5,12 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from minimax_lib.opponents import OPPONENTS, Opponents
+from minimax_lib.opponents import OPPONENTS
 from minimax_lib.portable.encodings import n_rows
 from minimax_lib.portable.evaluation import EvaluationHost
 from minimax_lib.portable.host import Host
 from minimax_lib.portable.opponents import OpponentHost
 from minimax_lib.portable.scoring import Scoring
+from minimax_lib.tasks.core import able
 from minimax_lib.tasks.spaces import Product
 
 PARTS = ("task", "opponent")
@@ -137,6 +138,6 @@ def new_host(core: Any, space: Any, seed: int, scoring: Scoring) -> Host | Oppon
         if not isinstance(of_tasks, Host) or not isinstance(of_opponents, OpponentHost):
             raise ValueError("core is a tuple: its first is a curriculum of tasks, its second one of opponents")
         return JointHost(of_tasks, of_opponents)
-    if isinstance(core, Opponents) or (isinstance(core, str) and core in OPPONENTS.names()):
+    if able(core, "live_share") or (isinstance(core, str) and core in OPPONENTS.names()):
         return OpponentHost(core, space, seed=seed)
     return Host(core, space, seed, scoring)

@@ -10,7 +10,7 @@ from minimax_lib.portable import host_programs as programs
 from minimax_lib.portable.encodings import blank, copied, joined, n_rows, rows_of, write
 from minimax_lib.portable.host_programs import Reads
 from minimax_lib.portable.host_state import Saved, flat
-from minimax_lib.tasks.core import ScoresFirst, Settles
+from minimax_lib.tasks.core import able
 from minimax_lib.tasks.manual import Manual
 
 
@@ -81,7 +81,7 @@ class CompiledCore:
         # If no attempt that begins changes the state, no draw depends on those before it.
         self._together = together or not self.reads.starts
         # A block of draws is soon out of date, or each draw in it takes its time.
-        self._unsettled = self.reads.results and not isinstance(core, Settles)
+        self._unsettled = self.reads.results and not able(core, "quiet")
         self._draw_ahead = (16 if self._unsettled or self.reads.starts else 256) if draw_ahead is None else draw_ahead
         for name, value in (("draw_ahead", self._draw_ahead), ("flush", flush)):
             if value < 1:
@@ -150,7 +150,7 @@ class CompiledCore:
         self._active = without(self._active, self.core.n_tasks, tasks)
 
     def trains(self) -> np.ndarray | None:
-        if self.core.n_tasks is None or not isinstance(self.core, ScoresFirst):
+        if self.core.n_tasks is None or not able(self.core, "trains"):
             return None
         return np.asarray(programs.trains(self.core, self._now()))
 
@@ -214,7 +214,7 @@ class CompiledCore:
 
     def _n_quiet(self) -> int:
         """The number of results that may wait without a change to any draw."""
-        if not isinstance(self.core, Settles):
+        if not able(self.core, "quiet"):
             return 0
         if self._quiet is None:
             self._quiet = int(programs.quiet(self.core, self._state))

@@ -84,27 +84,20 @@ class Evaluated(TaskCurriculum, Protocol):
         ...
 
 
-@runtime_checkable
-class Settles(Protocol):
-    """A task curriculum whose draws change only now and then. A caller may collect results and report them together."""
+def able(core: Any, ability: str) -> bool:
+    """Whether a task curriculum has a method that only some have.
 
-    def quiet(self, state: Any) -> jax.Array:
-        """i32[], so many more attempts may end before any draw could change."""
-        ...
-
-
-@runtime_checkable
-class ScoresFirst(Protocol):
-    """A task curriculum some of whose tasks are only scored, and not learnt from."""
-
-    def trains(self, state: Any) -> jax.Array:
-        """bool[n_tasks], the tasks to learn from."""
-        ...
+    `quiet(state)` is i32[]: so many more attempts may end before any draw could change. A caller may collect results
+    and report them together. `trains(state)` is bool[n_tasks], the tasks to learn from; the others are only scored.
+    `measured(state, numbers)` is the state after numbers of the trainer (f32[] each), some of those that the tuple
+    `reads_metrics` names. `evaluated`: see `Evaluated`. `live_share`: see `opponents.cores.Opponents`.
+    """
+    return hasattr(core, ability)
 
 
 def episodes_needed(core: Any) -> int:
     """Episodes of each task that an evaluation for `core` needs at least. 0: it needs no evaluation."""
-    return core.min_episodes if isinstance(core, Evaluated) else 0
+    return core.min_episodes if able(core, "evaluated") else 0
 
 
 class BoxCurriculum(Protocol):

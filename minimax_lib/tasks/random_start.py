@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from minimax_lib.tasks.core import Results, ScoresFirst, episodes_needed
+from minimax_lib.tasks.core import Results, able, episodes_needed
 from minimax_lib.tasks.rates import check_at_least
 from minimax_lib.tasks.uniform import Uniform
 from minimax_lib.tasks.weighted import Around
@@ -64,7 +64,7 @@ class RandomStart(Around):
 
     def trains(self, state: RandomStartState) -> jax.Array:
         """bool[N], the tasks to learn from."""
-        return self.inner.trains(state.inner) if isinstance(self.inner, ScoresFirst) else jnp.ones(self.n_tasks, bool)
+        return self.inner.trains(state.inner) if able(self.inner, "trains") else jnp.ones(self.n_tasks, bool)
 
     def weights(self, state: RandomStartState) -> Any:
         found = self.inner.weights(state.inner)
