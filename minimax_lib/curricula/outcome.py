@@ -130,7 +130,9 @@ class RolloutOutcome:
         """See `Outcome`. The student's return is the mean over its seats, and so is the opponents'."""
         steps = self.runs.steps
         over = self._over()
-        assert over is not None  # rows of several agents always say whether theirs is alive
+        if over is None:  # it is not known where all agents begin again, so that each must be alone
+            assert self.layout.n_agents == 1
+            over = steps.done
 
         def of_games(x: jax.Array) -> jax.Array:
             """[T, N, S] of what belongs to the rows [T, 1, N * S]."""

@@ -162,7 +162,7 @@ def go_on(
     )
 
 
-def joined_in_time(parts: Rollout, final: Start) -> Rollout:
+def joined_in_time(parts: Rollout, final: Start | None = None) -> Rollout:
     """One rollout of K * T steps from K consecutive ones, the last of which ended in `final`.
 
     Every leaf of `parts` has a leading axis K.
