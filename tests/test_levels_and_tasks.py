@@ -145,6 +145,12 @@ def test_a_best_agent_that_means_nothing_is_refused(env, sentence):
         trained(env, n_levels=N_LEVELS, level_rate="best")
 
 
+@pytest.mark.parametrize("settings", [{"task_of": "level"}, {"levels": TSCLSettings()}])
+def test_a_best_agent_is_refused_where_no_rate_is_read(settings):
+    with pytest.raises(ValueError, match=r"runner.level_rate is best: .* since (plr|tscl) reads no rates of success"):
+        trained(FOUR, n_levels=N_LEVELS, level_rate="best", **settings)
+
+
 def test_by_default_levels_have_the_same_chance_and_nothing_is_kept_of_them():
     assert not isinstance(trained(FOUR, n_levels=N_LEVELS).curriculum, LevelsAndTasks)
 

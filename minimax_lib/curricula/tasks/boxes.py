@@ -19,7 +19,7 @@ from minimax_lib.tasks import BoxCurriculum, Results, Unfinished, results_of
 from minimax_lib.tasks.box_registry import BOX_CURRICULA, Placing, UniformBoxSettings
 
 
-class Seed(struct.PyTreeNode):
+class KeyedPoint(struct.PyTreeNode):
     """What a level is drawn from."""
 
     key: jax.Array  # u32[K, 2]
@@ -31,7 +31,7 @@ class Drawn(struct.PyTreeNode):
 
     task: jax.Array  # f32[K, E]
     point: jax.Array  # f32[K, D], of the box
-    level: Any  # a level [K, ...]; a `Seed` where it is drawn when its episode begins
+    level: Any  # a level [K, ...]; a `KeyedPoint` where it is drawn when its episode begins
 
 
 class BoxTasksState(struct.PyTreeNode):
@@ -43,17 +43,17 @@ class BoxTasksState(struct.PyTreeNode):
 
 
 @dataclasses.dataclass(frozen=True)
-class QueuedSeeds(QueuedLevels):
-    """`QueuedLevels` for environments that reset in groups, whose levels take long: an entry of a queue is a `Seed`."""
+class QueuedPoints(QueuedLevels):
+    """`QueuedLevels` for environments that reset in groups, since their levels take long: entries are `KeyedPoint`."""
 
     env: Any
 
     def levels(self, stock: QueueInUse, rows: jax.Array | None = None) -> Level:
-        return self.grown(stock.levels(rows))
+        return self.drawn(stock.levels(rows))
 
-    def grown(self, seeds: Any) -> Level:
-        """[K, ...], the levels of the seeds."""
-        return jax.vmap(self.env.level_at)(jax.random.wrap_key_data(seeds.key), seeds.point)
+    def drawn(self, keyed: Any) -> Level:
+        """[K, ...], the levels at these points."""
+        return jax.vmap(self.env.level_at)(jax.random.wrap_key_data(keyed.key), keyed.point)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,12 +75,12 @@ class BoxTasks(Curriculum):
 
     @property
     def plan(self) -> Plan:
-        return Plan(self.n_rows, restart=self._seeds or QueuedLevels())
+        return Plan(self.n_rows, restart=self._later or QueuedLevels())
 
     @property
-    def _seeds(self) -> QueuedSeeds | None:
+    def _later(self) -> QueuedPoints | None:
         """None where levels are drawn before the rollout."""
-        return None if self.env.resets_at_once is None else QueuedSeeds(self.env)
+        return None if self.env.resets_at_once is None else QueuedPoints(self.env)
 
     def init(self, key: jax.Array) -> BoxTasksState:
         k_core, k_rows = jax.random.split(key)
@@ -96,8 +96,8 @@ class BoxTasks(Curriculum):
         tasks = self.core.sample(k_tasks, core, n)
         points = jax.vmap(self.placing.point)(jax.random.split(k_points, n), tasks)
         keys = jax.random.split(k_levels, n)
-        if self._seeds is not None:
-            return Drawn(tasks, points, Seed(jax.random.key_data(keys), points))
+        if self._later is not None:
+            return Drawn(tasks, points, KeyedPoint(jax.random.key_data(keys), points))
         return Drawn(tasks, points, jax.vmap(self.env.level_at)(keys, points))
 
     def propose(
@@ -109,7 +109,7 @@ class BoxTasks(Curriculum):
         first, rest = numbers[: self.n_rows, None], numbers[self.n_rows :].reshape(self.n_rows, -1)
         queue = LevelQueue(table=drawn.level, numbers=jnp.concatenate([first, rest], axis=1))
         first = state.current.level
-        levels = first if self._seeds is None else self._seeds.grown(first)
+        levels = first if self._later is None else self._later.drawn(first)
         return state, level_batch(levels).replace(queue=queue, context=drawn)
 
     def observe(
@@ -127,7 +127,7 @@ class BoxTasks(Curriculum):
         current = jax.tree.map(lambda x: x[last], drawn)
         after = BoxTasksState(core=core, current=current, unfinished=unfinished)
         metrics = self._metrics(after, own)
-        if self._seeds is not None:
+        if self._later is not None:
             return after, metrics  # to describe levels, they would be drawn a second time
         # Of the levels on which episodes have begun.
         facts = jax.vmap(self.env.level_metrics)(drawn.level)

@@ -120,6 +120,9 @@ class TasksMethod(QueuedRollouts, TaskSettings):
         core = core_of(settings, n_tasks, name)
         n_needed, of_levels = episodes_needed(core), dataclasses.replace(self, task_of="level")
         planner = of_levels if setting == "levels" else self
+        if self.level_rate == "best" and not n_needed and not planner._is_of_agents(env):
+            name = TASK_CURRICULA.name_of(type(settings))
+            raise ValueError(f"runner.level_rate is best: it must be solved, since {name} reads no rates of success")
         return Tasks(
             env,
             core,
