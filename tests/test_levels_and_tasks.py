@@ -13,10 +13,13 @@ from minimax_lib.curricula.tasks.levels_and_tasks import LevelsAndTasks
 from minimax_lib.curricula.tasks.listed import listed_levels
 from minimax_lib.curricula.tasks.settings import TasksMethod
 from minimax_lib.playing.episodes import Played
+from minimax_lib.runners.build import trained_with
+from minimax_lib.runners.devices import DeviceMesh, DeviceRunner
 from minimax_lib.tasks.registry import LearningProgressSettings, ListedPLRSettings, TSCLSettings
 from minimax_lib.tasks.uniform import Uniform
 from minimax_lib.testing.curricula import check_curriculum
 from tests.islands import Islands, Walk
+from tests.still_agent import still_agent
 
 N_ROWS, N_STEPS, N_LEVELS, N_AGENTS = 3, 10, 5, 4
 
@@ -149,6 +152,20 @@ def test_a_best_agent_that_means_nothing_is_refused(env, sentence):
 def test_a_best_agent_is_refused_where_no_rate_is_read(settings):
     with pytest.raises(ValueError, match=r"runner.level_rate is best: .* since (plr|tscl) reads no rates of success"):
         trained(FOUR, n_levels=N_LEVELS, level_rate="best", **settings)
+
+
+@pytest.mark.deep
+def test_on_four_devices_all_know_the_results_of_all_levels():
+    settings = TasksMethod(n_parallel=8, n_steps=10, n_levels=8, levels=TSCLSettings()).per_device(4)
+    program = DeviceRunner(trained_with(FOUR, still_agent(FOUR), settings), 1, DeviceMesh(n_rows=4))
+    state, _ = program.run(program.init(0), 4)
+    both = state.curriculum
+    for leaf in jax.tree.leaves((both.levels.core, both.tasks.core)):
+        each = np.asarray(leaf)[0]
+        np.testing.assert_array_equal(each, np.broadcast_to(each[0], each.shape))
+    levels, tasks = (np.asarray(x.current)[0] for x in (both.levels, both.tasks))
+    assert len({tuple(own) for own in levels}) > 1  # each device has drawn its own levels and tasks
+    assert len({tuple(own) for own in tasks}) == 4
 
 
 def test_by_default_levels_have_the_same_chance_and_nothing_is_kept_of_them():
