@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from minimax_lib.curricula import level_buffer
-from minimax_lib.curricula.levels.cenie import CENIE, Standing, TwoRanks, with_rows
+from minimax_lib.curricula.levels.cenie import CENIE, SlotScores, TwoRanks, with_rows
 from minimax_lib.curricula.mixture import LEAST_VARIANCE, Novelty, em_step, log_likelihoods, opening
 from minimax_lib.curricula.score_models import Sight
 from minimax_lib.envs.spaces import Box, Discrete
@@ -97,7 +97,7 @@ def standing():
     rng = np.random.default_rng(0)
     filled = np.arange(8) < 6
     values = [np.where(filled, rng.integers(0, 5, 8), -np.inf).astype(np.float32) for _ in range(2)]
-    return Standing(*values), filled
+    return SlotScores(*values), filled
 
 
 def test_half_of_the_strength_goes_by_each_rank(standing):
@@ -126,7 +126,7 @@ def test_a_row_is_as_strong_as_if_it_came_alone(standing):
 
 def test_the_last_row_of_a_slot_counts():
     homes, scores = np.array([2, -1, 2, 0, 0], np.int32), np.float32([1, 2, 3, 4, -np.inf])
-    found = jax.jit(with_rows)(Standing.none(3), homes, scores, scores + 10)
+    found = jax.jit(with_rows)(SlotScores.none(3), homes, scores, scores + 10)
     assert found.scores.tolist() == [4, -np.inf, 3]
     assert found.novelty.tolist() == [14, -np.inf, 13]
 
@@ -138,7 +138,7 @@ def test_in_training_the_buffer_has_the_strengths_and_the_mixture_learns_from_ev
         state = step.after.curriculum
         buffer = state.inner.buffer
         for seed in range(2):
-            own = Standing(state.standing.scores[seed], state.standing.novelty[seed])
+            own = SlotScores(state.standing.scores[seed], state.standing.novelty[seed])
             expected = plain_strengths(own.scores, own.novelty, buffer.filled[seed], ranks.temperature)
             np.testing.assert_allclose(buffer.scores[seed], expected, rtol=1e-4, atol=1e-9)
             assert (np.isfinite(own.scores) == buffer.filled[seed]).all()

@@ -6,7 +6,7 @@ import pytest
 
 from minimax_lib.portable import sum_tree
 from minimax_lib.portable.host import Host
-from minimax_lib.portable.sum_tree import FAN, Ranking, SumTree
+from minimax_lib.portable.sum_tree import FAN, SortedScores, SumTree
 from minimax_lib.tasks import SFL, TSCL, Frontier, ListedPLR, LongList, Online, Preference, RobustPLR
 
 N = 40
@@ -39,7 +39,7 @@ def test_a_ranking_is_a_sorted_list(monkeypatch):
     monkeypatch.setattr(sum_tree, "MOST_CHANGES", 9)
     rng = np.random.default_rng(0)
     scores = np.full(N, np.nan, np.float32)
-    ranking = Ranking(np.zeros(0, np.int64), np.zeros(0, np.float32))
+    ranking = SortedScores(np.zeros(0, np.int64), np.zeros(0, np.float32))
     for _ in range(60):
         entries = np.unique(rng.integers(0, N, rng.integers(1, 6)))
         after = rng.choice([-2.5, -0.0, 0.0, 0.5, 3.0], len(entries)).astype(np.float32)

@@ -554,7 +554,7 @@ def test_a_reel_gives_every_frame_back():
         later[generator.integers(50), generator.integers(70)] = generator.integers(256, size=3)
         frames.append(later)
     frames.append(generator.integers(256, size=(30, 90, 3)).astype(np.uint8))  # of another size
-    tiles = report_episodes.Tiles()
+    tiles = report_episodes.TileSheet()
     reel = report_episodes.packed(report_episodes.reel_of(frames, tiles))
     assert (reel["n"], reel["width"], reel["height"]) == (8, 90, 50)
     changes = np.frombuffer(zlib.decompress(base64.b64decode(reel["changes"])), "<u4")

@@ -15,7 +15,7 @@ LEAST_VARIANCE = 1e-3  # added to every variance; most numbers of an observation
 TINY = 1e-6  # as many points as a component has at least, so that an empty one keeps finite numbers
 
 
-class Mixture(struct.PyTreeNode):
+class GaussianMixture(struct.PyTreeNode):
     """K Gaussians in F dimensions, without correlations."""
 
     log_weights: jax.Array  # f32[K]
@@ -23,7 +23,7 @@ class Mixture(struct.PyTreeNode):
     variances: jax.Array  # f32[K, F]
 
 
-def joint_log_densities(mixture: Mixture, points: jax.Array) -> jax.Array:
+def joint_log_densities(mixture: GaussianMixture, points: jax.Array) -> jax.Array:
     """f32[N, K]: the logarithm of weight times density of each component, at `points` [N, F]."""
     # (x - m)^2 as three products of matrices: [N, K, F] would take much more memory.
     precisions = 1.0 / mixture.variances
@@ -33,12 +33,12 @@ def joint_log_densities(mixture: Mixture, points: jax.Array) -> jax.Array:
     return mixture.log_weights[None] - 0.5 * (squares + norms[None])
 
 
-def log_likelihoods(mixture: Mixture, points: jax.Array) -> jax.Array:
+def log_likelihoods(mixture: GaussianMixture, points: jax.Array) -> jax.Array:
     """f32[N], of `points` [N, F]."""
     return jax.nn.logsumexp(joint_log_densities(mixture, points), axis=1)
 
 
-def em_step(mixture: Mixture, points: jax.Array, counts: jax.Array) -> Mixture:
+def em_step(mixture: GaussianMixture, points: jax.Array, counts: jax.Array) -> GaussianMixture:
     """One step of expectation maximisation on those of `points` [N, F] that count (bool[N])."""
     joint = joint_log_densities(mixture, points)
     shares = jax.nn.softmax(joint, axis=1) * counts[:, None]
@@ -46,13 +46,15 @@ def em_step(mixture: Mixture, points: jax.Array, counts: jax.Array) -> Mixture:
     means = shares.T @ points / n[:, None]
     # About the new means. The difference of the mean square and the squared mean would lose digits.
     deviations = jax.lax.map(lambda k: shares[:, k] @ (points - means[k][None]) ** 2, jnp.arange(len(n)))
-    return Mixture(log_weights=jnp.log(n / n.sum()), means=means, variances=deviations / n[:, None] + LEAST_VARIANCE)
+    return GaussianMixture(
+        log_weights=jnp.log(n / n.sum()), means=means, variances=deviations / n[:, None] + LEAST_VARIANCE
+    )
 
 
-def opening(points: jax.Array, n_components: int) -> Mixture:
+def opening(points: jax.Array, n_components: int) -> GaussianMixture:
     """A mixture to begin with: K of `points` [N, F], evenly spaced, as the means, and the variances of all points."""
     places = jnp.arange(n_components) * (len(points) // n_components)
-    return Mixture(
+    return GaussianMixture(
         log_weights=jnp.full(n_components, -jnp.log(float(n_components)), jnp.float32),
         means=points[places],
         variances=jnp.broadcast_to(points.var(axis=0) + LEAST_VARIANCE, (n_components, points.shape[1])),
@@ -62,7 +64,7 @@ def opening(points: jax.Array, n_components: int) -> Mixture:
 class NoveltyState(struct.PyTreeNode):
     """The mixture of earlier steps, and the M latest of those that it was fitted to."""
 
-    mixture: Mixture
+    mixture: GaussianMixture
     points: jax.Array  # f32[M, F]
     n_seen: jax.Array  # i32[], batches so far
 
@@ -104,7 +106,7 @@ class Novelty:
         first = opening(chosen, self.n_components)
         mixture = jax.tree.map(lambda new, old: jnp.where(state.n_seen > 0, old, new), first, state.mixture)
 
-        def step(_: int, mixture: Mixture) -> Mixture:
+        def step(_: int, mixture: GaussianMixture) -> GaussianMixture:
             return em_step(mixture, points, known)
 
         mixture = jax.lax.fori_loop(0, self.n_fits, step, mixture)

@@ -1,5 +1,6 @@
 """Initial weights."""
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,14 +21,20 @@ def orthogonal(gain: float = 1.0, n_blocks: int = 1) -> Initializer:
     """
 
     def init(key: jax.Array, shape: Sequence[int], dtype: Any = jnp.float32) -> jax.Array:
-        n_rows, n_columns = math.prod(shape[:-1]), shape[-1] // n_blocks
-        # Drawn with at least as many rows as columns, as `polar_factor` needs it, and then turned.
-        tall = (n_blocks, max(n_rows, n_columns), min(n_rows, n_columns))
-        blocks = polar_factor(jax.random.normal(key, tall, jnp.float32))
-        rows_first = (1, 0, 2) if n_rows >= n_columns else (2, 0, 1)
-        return (gain * blocks.transpose(rows_first)).reshape(shape).astype(dtype)
+        return _orthogonal(key, tuple(shape), dtype, gain, n_blocks)
 
     return init
+
+
+# Jitted, because flax traces the initial weights again wherever a network is applied.
+@functools.partial(jax.jit, static_argnums=(1, 2, 3, 4))
+def _orthogonal(key: jax.Array, shape: tuple[int, ...], dtype: Any, gain: float, n_blocks: int) -> jax.Array:
+    n_rows, n_columns = math.prod(shape[:-1]), shape[-1] // n_blocks
+    # Drawn with at least as many rows as columns, as `polar_factor` needs it, and then turned.
+    tall = (n_blocks, max(n_rows, n_columns), min(n_rows, n_columns))
+    blocks = polar_factor(jax.random.normal(key, tall, jnp.float32))
+    rows_first = (1, 0, 2) if n_rows >= n_columns else (2, 0, 1)
+    return (gain * blocks.transpose(rows_first)).reshape(shape).astype(dtype)
 
 
 def chrono(span: int, at: int, n_gates: int, against: int | None = None) -> Initializer:

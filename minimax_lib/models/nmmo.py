@@ -60,7 +60,7 @@ POINTERS: Mapping[str, str] = dict.fromkeys(("target", "give_to", "gold_to"), "e
 ARGUMENTS: Mapping[str, str] = {"style": "target", "give_to": "give", "gold": "gold_to", "price": "sell"}
 
 
-class Read(NamedTuple):
+class Features(NamedTuple):
     """What the parts of an observation say, [n, ...]."""
 
     features: jax.Array  # f32[n, F], side by side
@@ -136,7 +136,7 @@ class NMMONet(Network):
             logits = masked(self.action_space, logits, obs[ACTION_MASK])
         return logits, self.value_head(hidden, first), carry
 
-    def _read(self, obs: Mapping[str, jax.Array]) -> Read:
+    def _read(self, obs: Mapping[str, jax.Array]) -> Features:
         sizes = self.sizes
         own = nn.relu(self._dense("own", sizes.own)(obs["self"]))
         task = Task(sizes.task, name="task")(obs["task"])
@@ -150,7 +150,7 @@ class NMMONet(Network):
             features.append(summary)
         if "market" in obs:
             features.append(Market(sizes.item, name="market")(obs["market"]))
-        return Read(jnp.concatenate(features, axis=-1), task, slots)
+        return Features(jnp.concatenate(features, axis=-1), task, slots)
 
     def _heads(self, hidden: jax.Array, slots: Mapping[str, jax.Array]) -> jax.Array:
         """f32[n, sum of choices], the logits of all heads in their order."""

@@ -31,7 +31,7 @@ MOST_STEPS = 300  # of an episode that are shown
 Say = Callable[[str], None]
 
 
-class Tiles:
+class TileSheet:
     """All different tiles of some pictures. The first one is blank paper."""
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class Reel:
     changes: np.ndarray  # u32: for each moment how many, and then the place (row by row) and the tile of each
 
 
-def reel_of(frames: Iterable[np.ndarray], tiles: Tiles) -> Reel:
+def reel_of(frames: Iterable[np.ndarray], tiles: TileSheet) -> Reel:
     """The frames as changes. They may differ in size: paper fills up the smaller ones."""
     grids, width, height = [], 0, 0
     for frame in frames:
@@ -111,7 +111,7 @@ def episodes_part(
     groups: Sequence[Group], plugins: Sequence[str] | None, tasks: Sequence[str], greedy: bool, say: Say
 ) -> "Markup":
     """An episode on each held-out task of each group: of the newest checkpoint of its first run that has one."""
-    tiles, told = Tiles(), []
+    tiles, told = TileSheet(), []
     players: dict[str, list[Markup]] = {}
     for place, group in enumerate(groups):
         try:
@@ -151,7 +151,7 @@ def tasks_of(loaded: LoadedRun, tasks: Sequence[str]) -> tuple[str, ...]:
     return tasks_to_show(env, tasks, **({} if protocol is None else {"protocol": protocol}))
 
 
-def player(episode: AnyEpisode, loaded: LoadedRun, task: str, group: tuple[str, int], tiles: Tiles) -> "Markup":
+def player(episode: AnyEpisode, loaded: LoadedRun, task: str, group: tuple[str, int], tiles: TileSheet) -> "Markup":
     """An episode of a `group` (label, place) that can be stepped through."""
     label, place = group
     n = min(episode.length, MOST_STEPS) + 1

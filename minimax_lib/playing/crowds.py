@@ -31,7 +31,7 @@ class World(struct.PyTreeNode):
     lives: Played  # [G], the lives so far; a dead agent's stays as it was
 
 
-class Recorded(struct.PyTreeNode):
+class RecordedWorld(struct.PyTreeNode):
     """A world from its start on. T is the environment's `max_steps`."""
 
     key: jax.Array  # u32[...], the data of the key that fixes everything random in it
@@ -75,7 +75,7 @@ class Crowd:
         action, carry = self.player.act(keys, params, turn, world.carry)
         return within(self.env.action_space, action), carry
 
-    def record(self, key: jax.Array, params: Any, level: Level) -> Recorded:
+    def record(self, key: jax.Array, params: Any, level: Level) -> RecordedWorld:
         """A world on `level`, tick by tick."""
         slim = self.env.slim or (lambda state: state)
         start = self.start(key, level)
@@ -87,7 +87,7 @@ class Crowd:
         end, (states, running, actions) = jax.lax.scan(tick, start, None, self.env.max_steps)
         join = functools.partial(jax.tree.map, lambda x, xs: jnp.concatenate([x[None], xs]))
         data = jax.random.key_data(key)
-        return Recorded(data, join(slim(start.state), states), join(~start.over, running), actions, end.lives)
+        return RecordedWorld(data, join(slim(start.state), states), join(~start.over, running), actions, end.lives)
 
     def recording(self, key: jax.Array, params: Any, levels: Level) -> Recording:
         """A world on each of `levels` [R, ...]. Its progress is what the environment counts."""
@@ -137,7 +137,7 @@ def by_rule(env: Any) -> Crowd:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def record(crowd: Crowd, keys: jax.Array, params: Any, levels: Level) -> Recorded:
+def record(crowd: Crowd, keys: jax.Array, params: Any, levels: Level) -> RecordedWorld:
     """Worlds [R, ...] with `keys` [R] on `levels` [R, ...]."""
     return jax.vmap(crowd.record, (0, None, 0))(keys, params, levels)
 
@@ -224,7 +224,7 @@ def played(crowd: Crowd, key: jax.Array, params: Any, levels: Level) -> list[Cro
     return [crowd_episode(crowd.env, worlds, levels, row) for row in range(len(keys))]
 
 
-def crowd_episode(env: Any, recorded: Recorded, levels: Level, row: int) -> CrowdEpisode:
+def crowd_episode(env: Any, recorded: RecordedWorld, levels: Level, row: int) -> CrowdEpisode:
     """One of the worlds [R, ...] that were recorded."""
     one = jax.tree.map(lambda x: np.asarray(x)[row], recorded)
     length = int(one.running.sum()) - 1

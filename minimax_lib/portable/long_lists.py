@@ -9,7 +9,7 @@ import numpy as np
 from minimax_lib.portable import host_programs as programs
 from minimax_lib.portable.host_state import Saved, flat
 from minimax_lib.portable.running import CompiledCore, RunningCore, lengthened, without
-from minimax_lib.portable.sum_tree import Ranking, SumTree
+from minimax_lib.portable.sum_tree import SortedScores, SumTree
 from minimax_lib.priorities import rank_powers
 from minimax_lib.tasks.frontier import Frontier
 from minimax_lib.tasks.listed_plr import ListedPLR, RobustPLR
@@ -124,7 +124,7 @@ class LongPLR(InNumPy):
         super()._go_on(state)
         self._tree = SumTree(self._leaves(np.arange(self.core.n_tasks)))
         seen = np.flatnonzero(state["seen"])
-        self._ranking = Ranking(seen, state["scores"][seen])
+        self._ranking = SortedScores(seen, state["scores"][seen])
         preference = self.core.inner.preference
         self._powers = np.cumsum(rank_powers(self.core.n_tasks, preference.temperature))
 

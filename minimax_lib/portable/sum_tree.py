@@ -57,7 +57,7 @@ class SumTree:
         return node
 
 
-class Ranking:
+class SortedScores:
     """Entries in the order of their scores, the highest first; of equal ones, the lower number first.
 
     A sorted list, and beside it the few changes since it was made. So a change need not sort millions of scores.

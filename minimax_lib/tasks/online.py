@@ -15,7 +15,7 @@ from minimax_lib.tasks.weighted import Around, Weighted
 Count = Literal["attempts", "episodes"]
 
 
-class Tally(struct.PyTreeNode):
+class AttemptCounts(struct.PyTreeNode):
     """Attempts on N tasks since the last update of the rates."""
 
     successes: jax.Array  # f32[N]
@@ -24,7 +24,7 @@ class Tally(struct.PyTreeNode):
 
 class OnlineState(struct.PyTreeNode):
     inner: Any
-    tally: Tally
+    tally: AttemptCounts
     count: jax.Array  # i32[], attempts or episodes since the last update of the rates
 
 
@@ -57,7 +57,7 @@ class Online(Around):
 
     def init(self, key: jax.Array) -> OnlineState:
         zeros = jnp.zeros(self.n_tasks, jnp.float32)
-        return OnlineState(self.inner.init(key), Tally(zeros, zeros), jnp.zeros((), jnp.int32))
+        return OnlineState(self.inner.init(key), AttemptCounts(zeros, zeros), jnp.zeros((), jnp.int32))
 
     def update(self, state: OnlineState, results: Results) -> OnlineState:
         solved = successes(results, self.continuous)
@@ -66,20 +66,20 @@ class Online(Around):
         interval = (number - counts) // self.every  # which update each result comes before
         n_updates = number[-1] // self.every
 
-        def with_results(tally: Tally, i: jax.Array) -> Tally:
+        def with_results(tally: AttemptCounts, i: jax.Array) -> AttemptCounts:
             mine = (results.valid & (interval == i)).astype(jnp.float32)
-            return Tally(
+            return AttemptCounts(
                 tally.successes.at[results.task].add(mine * jnp.where(results.valid, solved, 0.0)),
                 tally.attempts.at[results.task].add(mine),
             )
 
-        def one(loop: tuple[jax.Array, Any, Tally]) -> tuple[jax.Array, Any, Tally]:
+        def one(loop: tuple[jax.Array, Any, AttemptCounts]) -> tuple[jax.Array, Any, AttemptCounts]:
             i, inner, tally = loop
             tally = with_results(tally, i)
             rates = tally.successes / jnp.maximum(tally.attempts, 1.0)
             inner = self.inner.evaluated(inner, rates, tally.attempts > 0)
             kept = 1.0 if self.save_last else 0.0
-            return i + 1, inner, Tally(kept * rates, jnp.full(self.n_tasks, kept, jnp.float32))
+            return i + 1, inner, AttemptCounts(kept * rates, jnp.full(self.n_tasks, kept, jnp.float32))
 
         # One iteration for each update, not for each result: mostly there is one at most.
         inner = self.inner.update(state.inner, results)

@@ -24,14 +24,14 @@ from minimax_lib.envs.base import Environment
 from minimax_lib.priorities import highest_first, rank_powers, ranks_of
 
 
-class Standing(struct.PyTreeNode):
+class SlotScores(struct.PyTreeNode):
     """What the levels in C slots scored when they were last played; -inf in empty slots."""
 
     scores: jax.Array  # f32[C]
     novelty: jax.Array  # f32[C]
 
     @classmethod
-    def none(cls, capacity: int) -> "Standing":
+    def none(cls, capacity: int) -> "SlotScores":
         return cls(*(jnp.full(capacity, -jnp.inf, jnp.float32) for _ in range(2)))
 
 
@@ -45,12 +45,12 @@ class TwoRanks:
     temperature: float
     share: float
 
-    def of_slots(self, standing: Standing, filled: jax.Array) -> jax.Array:
+    def of_slots(self, standing: SlotScores, filled: jax.Array) -> jax.Array:
         """f32[C], -inf where not `filled` (bool[C])."""
         first, second = (ranks_of(highest_first(values)) for values in (standing.scores, standing.novelty))
         return jnp.where(filled, self._mixed(first, second, filled), -jnp.inf)
 
-    def of_rows(self, standing: Standing, filled: jax.Array, scores: jax.Array, novelty: jax.Array) -> jax.Array:
+    def of_rows(self, standing: SlotScores, filled: jax.Array, scores: jax.Array, novelty: jax.Array) -> jax.Array:
         """f32[B], of levels with these scores (f32[B] each), if each of them came alone; -inf where one is."""
 
         def rank(values: jax.Array, own: jax.Array) -> jax.Array:
@@ -74,7 +74,7 @@ class CENIEState(struct.PyTreeNode):
     """A replay curriculum whose buffer has strengths in place of scores, what these are made of, and the mixture."""
 
     inner: PLRState
-    standing: Standing
+    standing: SlotScores
     model: Any
 
 
@@ -97,7 +97,9 @@ class CENIECurriculum(Curriculum):
     def init(self, key: jax.Array) -> CENIEState:
         k_inner, k_model = jax.random.split(key)
         inner = self.plr.init(k_inner)
-        return CENIEState(inner=inner, standing=Standing.none(len(inner.buffer.filled)), model=self.model.init(k_model))
+        return CENIEState(
+            inner=inner, standing=SlotScores.none(len(inner.buffer.filled)), model=self.model.init(k_model)
+        )
 
     def propose(
         self, shared_key: jax.Array, key: jax.Array, clock: jax.Array, state: CENIEState, students: Students
@@ -128,13 +130,13 @@ class CENIECurriculum(Curriculum):
         ), report
 
 
-def with_rows(standing: Standing, homes: jax.Array, scores: jax.Array, novelty: jax.Array) -> Standing:
+def with_rows(standing: SlotScores, homes: jax.Array, scores: jax.Array, novelty: jax.Array) -> SlotScores:
     """The standing after B rows, whose levels are in the slots `homes` (i32[B], -1: in none). The last row counts."""
     index, n_slots = jnp.arange(len(homes), dtype=jnp.int32), len(standing.scores)
     counts = (homes >= 0) & jnp.isfinite(scores) & jnp.isfinite(novelty)
     # A scatter promises no order where several rows write to one slot. A maximum needs none.
     last = jnp.full(n_slots, -1, jnp.int32).at[jnp.where(counts, homes, n_slots)].max(index, mode="drop")
-    return Standing(
+    return SlotScores(
         scores=jnp.where(last >= 0, scores[last], standing.scores),
         novelty=jnp.where(last >= 0, novelty[last], standing.novelty),
     )

@@ -70,7 +70,7 @@ def projected(values: jax.Array, floor: float) -> jax.Array:
 
 
 @dataclasses.dataclass(frozen=True)
-class Scoring:
+class EpisodeScoring:
     """How levels are scored: by whole episodes of the current students, `n_rows` levels at a time."""
 
     env: Environment
@@ -145,7 +145,7 @@ class NCCCurriculum(Curriculum):
     env: Environment
     n_rows: int
     capacity: int
-    scoring: Scoring
+    scoring: EpisodeScoring
     ascent: Ascent
     every: int
     n_scored: int
@@ -289,7 +289,7 @@ class NCCMethod(RestartedRollouts):
                 f"runner.score is 'exact_regret', which needs the method optimal_return, and {type(env).__name__} has "
                 "none: write it, or choose learnability"
             )
-        scoring = Scoring(env, self.score, n_rows, self.n_episodes, agent.gamma)
+        scoring = EpisodeScoring(env, self.score, n_rows, self.n_episodes, agent.gamma)
         ascent = Ascent(self.step_size, self.entropy_weight)
         n_steps = scoring.n_played(self.n_rescored + self.n_new) * self.n_episodes * env.max_steps
         every = self.every or -(-n_steps // self.steps_of_batch(env.max_steps))

@@ -10,7 +10,7 @@ from minigrid.minigrid_env import MiniGridEnv
 from minimax_lib.registry import unknown_name
 
 
-class OnLevels(MiniGridEnv):
+class MiniGridOnLevels(MiniGridEnv):
     """The base of MiniGrid on the levels of one of our worlds. A subclass lays out `level` in `_gen_grid`.
 
     `reset(options={"level": level})` says which level is played, from then on. In a vector environment, all rows get

@@ -18,7 +18,7 @@ from minimax_lib.registry import unknown_name
 NEVER = 2**30  # steps
 
 
-class World(struct.PyTreeNode):
+class CraftaxLevel(struct.PyTreeNode):
     """The level. Everything else at the start of a game is the same in every world."""
 
     map: jax.Array  # u8[map_size, map_size], a `BlockType` in each cell
@@ -27,7 +27,7 @@ class World(struct.PyTreeNode):
 class CraftaxState(struct.PyTreeNode):
     """A game. `level` is the level that `reset` was given, unchanged."""
 
-    level: World
+    level: CraftaxLevel
     theirs: Any  # Craftax's own state
 
 
@@ -69,12 +69,12 @@ class Craftax(Environment):
         _goal_of(self)  # ValueError for an unknown achievement, before anything is trained
         return Discrete(made(self.map_size).num_actions)
 
-    def sample_level(self, key: jax.Array) -> World:
+    def sample_level(self, key: jax.Array) -> CraftaxLevel:
         """A world as Craftax makes it. This takes milliseconds, about as long as 35 steps."""
         _, state = made(self.map_size).reset_env(key, self._params)
-        return World(map=state.map.astype(jnp.uint8))
+        return CraftaxLevel(map=state.map.astype(jnp.uint8))
 
-    def reset(self, key: jax.Array, level: World) -> tuple[CraftaxState, TimeStep]:
+    def reset(self, key: jax.Array, level: CraftaxLevel) -> tuple[CraftaxState, TimeStep]:
         """The start of a game on the map of `level`. Deterministic."""
         env = made(self.map_size)
         # The map of this reset is not used, so the compiler removes its making. The rest costs almost nothing.

@@ -7,7 +7,7 @@ from minigrid.core.mission import MissionSpace
 from minigrid.core.world_object import WorldObj
 
 from minimax_lib.envs.cells import codes
-from minimax_lib.envs.cells.real_minigrid import OnLevels
+from minimax_lib.envs.cells.real_minigrid import MiniGridOnLevels
 from minimax_lib.envs.grid import cells
 from minimax_lib.envs.grid.gridworld import GridWorld
 from minimax_lib.envs.grid.level import FETCH, OPEN, PICKUP, TASKS, Level
@@ -15,7 +15,7 @@ from minimax_lib.envs.grid.level import FETCH, OPEN, PICKUP, TASKS, Level
 TARGETS = [f"{colour} {kind}" for colour in codes.COLOURS for kind in ("door", "key", "ball", "box")]
 
 
-class RealMiniGrid(OnLevels):
+class RealMiniGrid(MiniGridOnLevels):
     """The real MiniGrid in `env`'s frame and with its view.
 
     `reset(options={"level": level})` says which level is played, from then on. In a vector environment, all rows get

@@ -7,12 +7,12 @@ from minigrid.core.grid import Grid
 from minigrid.core.mission import MissionSpace
 from minigrid.core.world_object import Goal, Wall
 
-from minimax_lib.envs.cells.real_minigrid import OnLevels
+from minimax_lib.envs.cells.real_minigrid import MiniGridOnLevels
 from minimax_lib.envs.maze.amaze import AMaze
 from minimax_lib.envs.maze.level import Level
 
 
-class RealMaze(OnLevels):
+class RealMaze(MiniGridOnLevels):
     """The real MiniGrid in the size of `env`, inside a border wall, with its view and its time limit.
 
     `reset(options={"level": level})` says which level is played, from then on. In a vector environment, all rows get

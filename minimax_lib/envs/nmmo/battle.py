@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from minimax_lib.envs.nmmo.combat import Fray, Outcome, fray_of, kills_of, looted, reaches
+from minimax_lib.envs.nmmo.combat import Blows, Fray, fray_of, kills_of, looted, reaches
 from minimax_lib.envs.nmmo.damage import Gear, Guard, guard_of, offence_of, trained
 from minimax_lib.envs.nmmo.events import Happened, counted
 from minimax_lib.envs.nmmo.npcs import Plans
@@ -41,7 +41,7 @@ def fray(
 
 
 def fought(
-    players: Players, npcs: Npcs, style: jax.Array, attacks: Fray, outcome: Outcome, tick: jax.Array
+    players: Players, npcs: Npcs, style: jax.Array, attacks: Fray, outcome: Blows, tick: jax.Array
 ) -> tuple[Players, Npcs, list[Happened]]:
     """Players and NPCs after the attacks of this tick, and the events, which are counted already.
 
@@ -72,7 +72,7 @@ def fought(
     return players, struck(npcs, rest, outcome.damage, tick), known
 
 
-def struck(entities: Entities, own: tuple[Outcome, jax.Array], damage: jax.Array, tick: jax.Array) -> Entities:
+def struck(entities: Entities, own: tuple[Blows, jax.Array], damage: jax.Array, tick: jax.Array) -> Entities:
     """Entities after the tick's hits. `own` is their part of the outcome and of the gold taken, `damage` i32[E]."""
     outcome, taken = own
     hit = outcome.attacker >= 0

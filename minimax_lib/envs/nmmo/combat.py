@@ -23,7 +23,7 @@ class Fray(struct.PyTreeNode):
     health: jax.Array  # i32[E], at the start
 
 
-class Outcome(struct.PyTreeNode):
+class Blows(struct.PyTreeNode):
     """What came of the attacks."""
 
     acts: jax.Array  # bool[E], the attack was carried out
@@ -64,7 +64,7 @@ def fray_of(
     return Fray(target=aim, valid=valid, before=against(guards[0]), after=against(guards[1]), health=health)
 
 
-def resolve(fray: Fray) -> Outcome:
+def resolve(fray: Fray) -> Blows:
     """The outcome of the attacks, in the order of the attackers' index."""
     n = len(fray.target)
     number = jnp.arange(n, dtype=jnp.int32)
@@ -92,16 +92,16 @@ def resolve(fray: Fray) -> Outcome:
     total = jnp.zeros(n, jnp.int32).at[fray.target].add(damage)
     attacker = jnp.full(n, -1, jnp.int32).at[fray.target].max(jnp.where(acts, number, -1))
     killed = (attacker >= 0) & (total >= fray.health)
-    return Outcome(acts=acts, damage=damage, total=total, attacker=attacker, killed=killed)
+    return Blows(acts=acts, damage=damage, total=total, attacker=attacker, killed=killed)
 
 
-def kills_of(fray: Fray, outcome: Outcome) -> jax.Array:
+def kills_of(fray: Fray, outcome: Blows) -> jax.Array:
     """bool[E], who killed its target: it was the last one to attack it."""
     number = jnp.arange(len(fray.target), dtype=jnp.int32)
     return outcome.acts & outcome.killed[fray.target] & (outcome.attacker[fray.target] == number)
 
 
-def looted(gold: jax.Array, fray: Fray, outcome: Outcome) -> jax.Array:
+def looted(gold: jax.Array, fray: Fray, outcome: Blows) -> jax.Array:
     """i32[E], the gold that each entity took from the one it killed.
 
     A killer that is killed later in the tick passes on what it took. So gold moves on for as long as a dead one has it.

@@ -83,7 +83,7 @@ class Ground(struct.PyTreeNode):
     windows: jax.Array  # u16[S, S], bit k: the tile k - 7 columns further in the row is passable; [0, 0] without NPCs
 
 
-class Score(struct.PyTreeNode):
+class TaskProgress(struct.PyTreeNode):
     """How far each player's task has come."""
 
     value: jax.Array  # f32[P], the value of its predicate that was paid last
@@ -102,7 +102,7 @@ class EnvState(struct.PyTreeNode):
     npcs: Npcs
     queue: Queue
     ground: Ground
-    score: Score
+    score: TaskProgress
     near: jax.Array  # i16[P, K], the entities that each player was told of last, which its actions mean; -1: none
     goods: Any = None  # `Goods`; None without items
     shelf: Any = None  # i32[2, 160], the listings that players were told of last (`market.shelf`)
@@ -163,8 +163,8 @@ def empty_queue(n: int) -> Queue:
     return Queue(dangers=jnp.zeros(n, jnp.float32), first=zero, size=zero)
 
 
-def unscored(n: int, timed: bool = False) -> Score:
+def unscored(n: int, timed: bool = False) -> TaskProgress:
     """Tasks of which nothing is done; with a timer if they are `timed`."""
     zero = jnp.zeros(n, jnp.float32)
     timer = jnp.zeros(n, jnp.int32) if timed else None
-    return Score(value=zero, best=zero, completed=jnp.zeros(n, bool), timer=timer)
+    return TaskProgress(value=zero, best=zero, completed=jnp.zeros(n, bool), timer=timer)

@@ -12,7 +12,7 @@ import numpy as np
 from minimax_lib.envs.nmmo.events import Happened
 from minimax_lib.envs.nmmo.goals import CONSTANT, LEAF, MOST_LEAVES, OWN, Goal, arguments_of, leader_of
 from minimax_lib.envs.nmmo.predicates import ITEM_EVENTS, PREDICATES, SEIZES, TILE_ROW, Numbers
-from minimax_lib.envs.nmmo.state import Score
+from minimax_lib.envs.nmmo.state import TaskProgress
 from minimax_lib.envs.nmmo.tables import EVENTS
 from minimax_lib.envs.nmmo.tally import matching
 from minimax_lib.envs.nmmo.task_specs import TaskSpec, specs_called
@@ -317,8 +317,8 @@ def parts_after(
 
 
 def scored(
-    score: Score, value: jax.Array, playing: jax.Array, pay: dict[str, jax.Array] | None = None
-) -> tuple[Score, jax.Array]:
+    score: TaskProgress, value: jax.Array, playing: jax.Array, pay: dict[str, jax.Array] | None = None
+) -> tuple[TaskProgress, jax.Array]:
     """(the score, f32[P] the reward) of those who played in this tick (bool[P]), whose goals are at `value`.
 
     A task pays its progress until it reaches 1. After that its value is not looked at again. `pay` says how others are
@@ -338,7 +338,7 @@ def scored(
     done = value >= 1
     counts |= playing & ongoing
     reward = jnp.where(ongoing, value, jnp.where(holding & done, 1.0, value - score.value))
-    return Score(
+    return TaskProgress(
         value=jnp.where(counts, value, score.value),
         best=jnp.where(counts, jnp.maximum(score.best, value), score.best),
         completed=score.completed | (counts & done),

@@ -49,7 +49,7 @@ def _placed(corners: np.ndarray, angle: float, place: np.ndarray) -> np.ndarray:
     return corners @ np.array([[c, s], [-s, c]]) + place
 
 
-class Canvas:
+class Drawing:
     """A picture of a part of the world, whose lower left corner is at `corner` (m)."""
 
     def __init__(self, size: tuple[int, int], corner: np.ndarray, scale: np.ndarray):
@@ -94,7 +94,7 @@ def draw_state(state: Any) -> np.ndarray:
     polygons = _shapes(one[1])[0]
     x, y = polygons[2].mean(axis=0)
     corner = np.array([x - 0.3 * WIDE / PER_METRE, y - 0.5 * HIGH / PER_METRE])
-    canvas = Canvas((WIDE, HIGH), corner, np.array([PER_METRE, PER_METRE]))
+    canvas = Drawing((WIDE, HIGH), corner, np.array([PER_METRE, PER_METRE]))
     canvas.terrain(terrain)
     canvas.walker(polygons)
     return canvas.done()
@@ -123,7 +123,7 @@ def _way(terrain: Terrain, bodies: Body) -> np.ndarray:
     across = WAY_WIDE / (N_POINTS * STEP)
     low, high = float(np.min(terrain.y)) - 1, float(np.max(terrain.y)) + 5
     up = min(across, WAY_HIGH / (high - low))
-    canvas = Canvas((WAY_WIDE, WAY_HIGH), np.array([0.0, low]), np.array([across, up]))
+    canvas = Drawing((WAY_WIDE, WAY_HIGH), np.array([0.0, low]), np.array([across, up]))
     canvas.terrain(terrain)
     walkers = _shapes(bodies)
     for i, polygons in enumerate(walkers):

@@ -38,7 +38,7 @@ class Terrain(struct.PyTreeNode):
     blocks: jax.Array  # f32[64, 5], from left to right: left and right edge, top, ground at its left and at its right
 
 
-class Walk(struct.PyTreeNode):
+class Draft(struct.PyTreeNode):
     """Where the drawing of a terrain has come to, before point i."""
 
     kind: jax.Array  # i32[], GRASS, STUMP, STAIRS or PIT
@@ -61,7 +61,7 @@ def draw_shares(seed: jax.Array) -> jax.Array:
 def make_terrain(level: Level, shares: jax.Array) -> Terrain:
     """The terrain of `level` for these random numbers (f32[200, 6], see BUMP and the others)."""
 
-    def one_point(walk: Walk, given: tuple[jax.Array, jax.Array]) -> tuple[Walk, Any]:
+    def one_point(walk: Draft, given: tuple[jax.Array, jax.Array]) -> tuple[Draft, Any]:
         return _next_point(level, walk, *given)
 
     _, (x, y, blocks) = jax.lax.scan(one_point, _start(), (jnp.arange(N_POINTS, dtype=jnp.int32), shares))
@@ -73,13 +73,13 @@ def make_terrain(level: Level, shares: jax.Array) -> Terrain:
     return Terrain(x, y, *_covered(x, y, left, right, top), blocks)
 
 
-def _start() -> Walk:
+def _start() -> Draft:
     whole, real = jnp.zeros((), jnp.int32), jnp.zeros((), jnp.float32)
     no = jnp.zeros((), bool)
-    return Walk(whole, no, real + HEIGHT, real, whole + PAD, whole, real, real, real, whole)
+    return Draft(whole, no, real + HEIGHT, real, whole + PAD, whole, real, real, real, whole)
 
 
-def _next_point(level: Level, walk: Walk, i: jax.Array, shares: jax.Array) -> tuple[Walk, Any]:
+def _next_point(level: Level, walk: Draft, i: jax.Array, shares: jax.Array) -> tuple[Draft, Any]:
     """(the walk after point `i`, (x, y, a block f32[3] that begins there: left, right, top))."""
     walk = _begun(level, walk, shares)
     roughness = jnp.where(level.hardcore, 1.0, level.numbers[0])
@@ -99,7 +99,7 @@ def _next_point(level: Level, walk: Walk, i: jax.Array, shares: jax.Array) -> tu
     return _after(level, walk.replace(y=y, velocity=velocity), shares), (point[0] * STEP, point[1], block)
 
 
-def _begun(level: Level, walk: Walk, shares: jax.Array) -> Walk:
+def _begun(level: Level, walk: Draft, shares: jax.Array) -> Draft:
     """The walk with what is drawn at the first point of an obstacle."""
     n, hard = level.numbers, level.hardcore
 
@@ -129,7 +129,7 @@ def _begun(level: Level, walk: Walk, shares: jax.Array) -> Walk:
     )
 
 
-def _stair(level: Level, walk: Walk) -> jax.Array:
+def _stair(level: Level, walk: Draft) -> jax.Array:
     """f32[], in steps: the height of the polyline on stairs, above where they began."""
     done = (WIDTH * walk.n_stairs - walk.counter).astype(jnp.float32)
     below = jnp.where(walk.slope < 0, walk.size, 0.0)  # under stairs that go down, the ground is one stair lower
@@ -139,7 +139,7 @@ def _stair(level: Level, walk: Walk) -> jax.Array:
     return jnp.where(level.hardcore, ramp, stairs)
 
 
-def _block_at(level: Level, walk: Walk, x: jax.Array) -> jax.Array:
+def _block_at(level: Level, walk: Draft, x: jax.Array) -> jax.Array:
     """f32[3], m: left and right edge and top of the block that begins between this point and the next."""
     since, stair = walk.since, walk.since // WIDTH
     second = since.astype(jnp.float32) == jnp.floor(walk.size)
@@ -154,7 +154,7 @@ def _block_at(level: Level, walk: Walk, x: jax.Array) -> jax.Array:
     return jnp.stack([left, right, jnp.where(there, walk.base + top * STEP, 0.0)])
 
 
-def _after(level: Level, walk: Walk, shares: jax.Array) -> Walk:
+def _after(level: Level, walk: Draft, shares: jax.Array) -> Draft:
     """The walk one point later."""
     n, hard = level.numbers, level.hardcore
     present = jnp.stack([hard | (n[4] >= LEAST_STUMP), hard | (n[6] >= LEAST_STAIR), hard | (n[2] >= LEAST_PIT)])

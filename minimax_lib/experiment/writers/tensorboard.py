@@ -26,7 +26,7 @@ class TensorBoardWriter:
     def __init__(self, folder: Path, say: Callable[[str], None] = print):
         self._folder, self._say = folder, say
         self._seeds: dict[int, Any] = {}
-        self._guards: list[Guard] = []
+        self._guards: list[GuardedWriter] = []
         self._lost = False
 
     def write(self, rows: Sequence[Row]) -> None:
@@ -74,13 +74,13 @@ class TensorBoardWriter:
             folder = self._folder / f"seed_{seed}"
             curves = SummaryWriter(str(folder), purge_step=update, flush_secs=FLUSH_SECONDS)
             thread = curves.file_writer.event_writer._worker
-            thread._record_writer = Guard(thread._record_writer)
+            thread._record_writer = GuardedWriter(thread._record_writer)
             self._guards.append(thread._record_writer)
             self._seeds[seed] = curves
         return self._seeds[seed]
 
 
-class Guard:
+class GuardedWriter:
     """What tensorboardX's thread writes to: an error is kept, and not raised there.
 
     The thread would end with a traceback, and whoever gives it more would wait for it for ever.
