@@ -15,7 +15,7 @@ from tiny_run import save_tiny_run
 from docs.make.metric_tables import RESULTS, SHARED
 from minimax_lib.commands import evaluate
 from minimax_lib.envs.spaces import Discrete
-from minimax_lib.evaluation.gatherings import gathered, lives, points_table, standings_table
+from minimax_lib.evaluation.gatherings import Standings, gathered, lives, points_table, standings_table
 from minimax_lib.playing import crowds
 from minimax_lib.playing.players import Resident, SharedSeats
 
@@ -105,6 +105,19 @@ def test_a_player_has_whole_teams():
     np.testing.assert_array_equal(owner[:, ::2], owner[:, 1::2])
     assert (np.apply_along_axis(np.bincount, 1, owner) == (4, 2)).all()
     assert len({tuple(row) for row in owner}) == 3
+
+
+def test_a_world_of_teams_is_won_by_the_owner_of_the_last_team():
+    """Six seats, three teams: the second, the third, none (a draw), and the third with a dead member."""
+    owner = np.array([[[0, 0, 1, 1, 2, 2], [2, 2, 1, 1, 0, 0], [0, 0, 1, 1, 2, 2], [1, 1, 2, 2, 0, 0]]])
+    last = np.array([[[0, 0, 1, 1, 0, 0], [0, 0, 0, 0, 1, 1], [0] * 6, [0, 0, 0, 0, 0, 1]]])
+    paid = np.where(owner == 2, 5.0, 1.0)  # the most goes to a player that never wins
+    found = Standings(tuple("abc"), ("x",), owner, {"return": paid, "length": paid, "facts/last_team": last})
+    np.testing.assert_array_equal(found.by_world["won"][:, 0], [[0, 1, 0, 1], [1, 0, 0, 0], [0, 0, 0, 0]])
+    np.testing.assert_array_equal(found.games.won[..., 0], [[0, 2, 2], [1, 0, 1], [0, 0, 0]])
+    np.testing.assert_array_equal(found.games.drawn[..., 0], [[0, 1, 2], [1, 0, 3], [2, 3, 0]])
+    assert found.rule.endswith("left last")
+    assert [row["won"] for row in found.rows()] == [0.5, 0.25, 0]
 
 
 def test_memories_stay_with_their_seats_and_bots_know_where_they_sit():

@@ -14,7 +14,7 @@ import numpy as np
 from rich.table import Table
 
 from minimax_lib.envs.base import Level
-from minimax_lib.envs.multi_agent import MultiAgentEnvironment
+from minimax_lib.envs.multi_agent import LAST_TEAM, MultiAgentEnvironment
 from minimax_lib.evaluation.agent_tables import points
 from minimax_lib.evaluation.matches import CrossTable
 from minimax_lib.evaluation.tables import OTHERS, SOLVED, Scores, agent_scores, percent
@@ -23,6 +23,7 @@ from minimax_lib.playing.episodes import Played
 from minimax_lib.playing.players import Player, SharedSeats
 
 LIVES = "lives"
+WON = "won"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,9 +38,16 @@ class Standings:
 
     @property
     def by_world(self) -> dict[str, np.ndarray]:
-        """f64[K, M, E] by measure, the mean over a player's lives in each world."""
+        """f64[K, M, E] by measure, the mean over a player's lives in each world, and `won` where the last team wins."""
         mine = np.stack([self.owner == k for k in range(len(self.players))])
-        return {name: (mine * x).sum(axis=-1) / mine.sum(axis=-1) for name, x in self.measures.items()}
+        found = {name: (mine * x).sum(axis=-1) / mine.sum(axis=-1) for name, x in self.measures.items()}
+        last = self.measures.get(f"facts/{LAST_TEAM}")
+        return found if last is None else found | {WON: (mine * last).max(axis=-1)}
+
+    @property
+    def rule(self) -> str:
+        """Who wins a world."""
+        return "the owner of the team that is left last" if WON in self.by_world else "the higher mean return"
 
     def mean(self, measure: str) -> tuple[np.ndarray, np.ndarray]:
         """(f64[K], f64[K]), the mean over all worlds, and its standard error; NaN for a single world."""
@@ -50,10 +58,10 @@ class Standings:
 
     @property
     def games(self) -> CrossTable:
-        """Each two players: in a world, the one with the higher mean return has won."""
-        returns, worlds = self.by_world["return"], self.measures["length"].max(axis=-1).sum(axis=1)
-        n = len(self.players)
-        won, drawn = (f(returns[:, None], returns).sum(axis=-1) for f in (np.greater, np.equal))
+        """Each two players: who has won a world says `rule`. If neither has, it is a draw."""
+        found, worlds = self.by_world, self.measures["length"].max(axis=-1).sum(axis=1)
+        decides, n = found.get(WON, found["return"]), len(self.players)
+        won, drawn = (f(decides[:, None], decides).sum(axis=-1) for f in (np.greater, np.equal))
         drawn[np.diag_indices(n)] = 0
         steps = np.broadcast_to(worlds, drawn.shape) * (1 - np.eye(n))[..., None]
         return CrossTable(self.players, won, drawn, steps.astype(np.int64))
@@ -120,7 +128,7 @@ def standings_table(title: str, found: Standings) -> Table:
     n = found.owner.shape[0] * found.owner.shape[1]
     caption = f"{n} worlds, whose seats are dealt out anew in each; ± is the standard error over worlds"
     table = Table("player", title=title, title_justify="left", caption=caption, caption_justify="left")
-    others = {name: heading for name, heading in OTHERS.items() if name in found.measures}
+    others = {name: heading for name, heading in ({WON: "worlds\nwon"} | OTHERS).items() if name in found.by_world}
     for heading in (SOLVED, *others.values()):
         table.add_column(heading, justify="right")
     means = {name: found.mean(name) for name in ("solved_rate", *others)}

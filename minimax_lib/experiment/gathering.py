@@ -50,7 +50,7 @@ def gather(meeting: Meeting, console: Console) -> None:
     ranking = None
     if len(groups) >= FEWEST_RATED:
         ranking = Ranking.of(found.games, found.players.index(RANDOM) if RANDOM in found.players else 0)
-        console.print(matrix_table(ranking, "a world is won by the higher mean return; "))
+        console.print(matrix_table(ranking, f"a world is won by {found.rule}; "))
     update = {name: mine[0].update for name, mine in groups.items()}
     rows = [row | {"update": update[row["player"]]} | protocol_columns(settings) for row in found.rows()]
     stem = path.stem if settings.compares else file_name(meeting, next(iter(update.values())) or 0)
