@@ -86,7 +86,7 @@ def test_every_metric_of_every_method_has_one_line_and_none_is_left_over():
     for name in shipped(TASK_CURRICULA) - {"stratified"}:  # this needs a file, and reports what is in it
         core = TASK_CURRICULA[name](**settings.get(name, {})).build(8)
         metrics |= set(jax.eval_shape(core.report, jax.eval_shape(core.init, jax.random.key(0))))
-    assert assert_documented(metrics, "AMaze") | boxes() | games() == lines("") | lines("AMaze")
+    assert assert_documented(metrics, "AMaze") | boxes() | games() | maps() == lines("") | lines("AMaze")
 
 
 def games() -> set[str]:
@@ -106,6 +106,13 @@ def boxes() -> set[str]:
         metrics |= reported(env={"name": "Pendulum"}, runner={"name": "box", "core": {"name": name} | core})
     lines_of_all = assert_documented(metrics, "Pendulum")
     return lines_of_all & {"tasks/point/<parameter>", "tasks/annealed", "tasks/range"}
+
+
+def maps() -> set[str]:
+    """The lines that need agents with tasks, for which levels are chosen too."""
+    runner = {"name": "tasks", "n_steps": 8, "n_levels": 4, "levels": {"name": "sfl"}}
+    metrics = reported(env=ENVIRONMENTS["NMMO"] | {"task_set": "stage_1"}, runner=runner)
+    return {line for line in assert_documented(metrics, "NMMO") if line.startswith("levels/")}
 
 
 @pytest.mark.deep

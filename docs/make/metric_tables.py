@@ -117,7 +117,9 @@ TRAINING: tuple[MetricTable, ...] = (
             "evaluation/steps": "environment steps of the evaluation, in a step of the runner; 0 where there was none",
             "tasks/share/<metric>_<i>": "weight of all tasks together whose level metric has this value "
             "(`--runner.share`)",
-            "levels/<metric>": "the same of the curriculum over levels, where agents have tasks (`--runner.levels`)",
+            "levels/tasks/<metric>": "the same of the curriculum over levels, where agents have tasks "
+            "(`--runner.levels`)",
+            "levels/evaluation/<metric>": "the same of its evaluations",
         },
     ),
     MetricTable(
