@@ -107,17 +107,20 @@ def test_a_player_has_whole_teams():
     assert len({tuple(row) for row in owner}) == 3
 
 
-def test_a_world_of_teams_is_won_by_the_owner_of_the_last_team():
-    """Six seats, three teams: the second, the third, none (a draw), and the third with a dead member."""
-    owner = np.array([[[0, 0, 1, 1, 2, 2], [2, 2, 1, 1, 0, 0], [0, 0, 1, 1, 2, 2], [1, 1, 2, 2, 0, 0]]])
-    last = np.array([[[0, 0, 1, 1, 0, 0], [0, 0, 0, 0, 1, 1], [0] * 6, [0, 0, 0, 0, 0, 1]]])
+def test_a_world_of_teams_is_won_by_whose_teams_alone_are_left():
+    """Left are a team, two teams of one player, teams of two players (a draw), nobody (a draw)."""
+    owner = np.repeat([[[0, 0, 1, 2], [2, 0, 1, 0], [0, 0, 1, 2], [1, 2, 0, 0]]], 2, axis=-1)  # four teams of two
+    left = np.array([[[0, 0, 0, 0, 1, 1, 0, 0], [0, 0, 1, 0, 0, 0, 0, 1], [0, 1, 0, 0, 1, 1, 0, 0], [0] * 8]])
     paid = np.where(owner == 2, 5.0, 1.0)  # the most goes to a player that never wins
-    found = Standings(tuple("abc"), ("x",), owner, {"return": paid, "length": paid, "facts/last_team": last})
-    np.testing.assert_array_equal(found.by_world["won"][:, 0], [[0, 1, 0, 1], [1, 0, 0, 0], [0, 0, 0, 0]])
-    np.testing.assert_array_equal(found.games.won[..., 0], [[0, 2, 2], [1, 0, 1], [0, 0, 0]])
-    np.testing.assert_array_equal(found.games.drawn[..., 0], [[0, 1, 2], [1, 0, 3], [2, 3, 0]])
-    assert found.rule.endswith("left last")
-    assert [row["won"] for row in found.rows()] == [0.5, 0.25, 0]
+    measures = {"return": paid, "length": paid, "solved_rate": left, "facts/survived": left}
+    found = Standings(tuple("abc"), ("x",), owner, measures)
+    np.testing.assert_array_equal(found.by_world["won"][:, 0], [[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0]])
+    np.testing.assert_array_equal(found.games.won[..., 0], [[0, 1, 1], [1, 0, 1], [0, 0, 0]])
+    np.testing.assert_array_equal(found.games.drawn[..., 0], [[0, 2, 3], [2, 0, 3], [3, 3, 0]])
+    assert [row["won"] for row in found.rows()] == [0.25, 0.25, 0]
+    table = standings_table("title", found)
+    assert [column.header for column in table.columns][:3] == ["player", "solved\nrate", "worlds\nwon"]
+    assert list(table.columns[2].cells) == ["0.0% ± 0.0", "25.0% ± 25.0", "25.0% ± 25.0"]
 
 
 def test_memories_stay_with_their_seats_and_bots_know_where_they_sit():

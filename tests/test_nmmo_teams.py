@@ -157,7 +157,7 @@ def test_a_world_ends_when_one_team_is_left():
         np.testing.assert_array_equal(ts.progress[alive] == 1, over)
         np.testing.assert_array_equal(ts.terminated, ~alive)
         np.testing.assert_array_equal(ts.truncated, alive & over)
-        np.testing.assert_array_equal(ts.facts["last_team"] == 1, alive & (n_left == 1))
+        np.testing.assert_array_equal(ts.facts["survived"], alive)
 
 
 def test_the_tasks_of_a_team_are_drawn_together():

@@ -16,7 +16,7 @@ from minimax_lib.trees import tree_where
 
 SAME_LEVEL = SameLevel()
 LIFETIME = "lifetime"  # the fact that says how many steps an agent has lived
-LAST_TEAM = "last_team"  # the fact that says whether only the agent's team is left: then its team has won
+SURVIVED = "survived"  # the fact, 1 or 0, that says whether an agent lives; of a life: whether it was alive at the end
 
 
 class AgentTimeStep(struct.PyTreeNode):
@@ -106,8 +106,8 @@ class MultiAgentEnvironment(BaseEnvironment):
     them. "best": the highest return, and solved if any agent solved it, as in a game that one of many wins. A number:
     those of this agent. In a zero-sum game the mean return is always 0."""
     team_size: int = 1
-    """Agents of a team. They have adjacent numbers. Where several policies share a world, each has whole teams. A
-    fact `last_team`, 1 for the living of a team that is left alone, says who of them has won."""
+    """Agents of a team. They have adjacent numbers. Where several policies share a world, each has whole teams. If
+    there is a fact `survived`, the one whose agents alone live at the end has won."""
     relabelled: Ability = None
     """`relabelled(state, order)` is the state in which agent i is the one that was `order[i]` (i32[G]) before, where it
     does not matter which agent is which. A step with the same key and the actions in that order then gives the same, in

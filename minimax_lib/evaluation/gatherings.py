@@ -14,7 +14,7 @@ import numpy as np
 from rich.table import Table
 
 from minimax_lib.envs.base import Level
-from minimax_lib.envs.multi_agent import LAST_TEAM, MultiAgentEnvironment
+from minimax_lib.envs.multi_agent import SURVIVED, MultiAgentEnvironment
 from minimax_lib.evaluation.agent_tables import points
 from minimax_lib.evaluation.matches import CrossTable
 from minimax_lib.evaluation.tables import OTHERS, SOLVED, Scores, agent_scores, percent
@@ -38,16 +38,18 @@ class Standings:
 
     @property
     def by_world(self) -> dict[str, np.ndarray]:
-        """f64[K, M, E] by measure, the mean over a player's lives in each world, and `won` where the last team wins."""
+        """f64[K, M, E] by measure, the mean over a player's lives in each world; with teams, also whether it `won`."""
         mine = np.stack([self.owner == k for k in range(len(self.players))])
         found = {name: (mine * x).sum(axis=-1) / mine.sum(axis=-1) for name, x in self.measures.items()}
-        last = self.measures.get(f"facts/{LAST_TEAM}")
-        return found if last is None else found | {WON: (mine * last).max(axis=-1)}
+        if f"facts/{SURVIVED}" in found:
+            lives = found[f"facts/{SURVIVED}"] > 0
+            found[WON] = (lives & (lives.sum(axis=0) == 1)).astype(np.float64)
+        return found
 
     @property
     def rule(self) -> str:
         """Who wins a world."""
-        return "the owner of the team that is left last" if WON in self.by_world else "the higher mean return"
+        return "the player whose teams alone are left" if WON in self.by_world else "the higher mean return"
 
     def mean(self, measure: str) -> tuple[np.ndarray, np.ndarray]:
         """(f64[K], f64[K]), the mean over all worlds, and its standard error; NaN for a single world."""
@@ -128,14 +130,16 @@ def standings_table(title: str, found: Standings) -> Table:
     n = found.owner.shape[0] * found.owner.shape[1]
     caption = f"{n} worlds, whose seats are dealt out anew in each; ± is the standard error over worlds"
     table = Table("player", title=title, title_justify="left", caption=caption, caption_justify="left")
-    others = {name: heading for name, heading in ({WON: "worlds\nwon"} | OTHERS).items() if name in found.by_world}
-    for heading in (SOLVED, *others.values()):
-        table.add_column(heading, justify="right")
-    means = {name: found.mean(name) for name in ("solved_rate", *others)}
+    headings = {"solved_rate": SOLVED, WON: "worlds\nwon"} | OTHERS
+    means = {name: found.mean(name) for name in headings if name in found.by_world}
+    for name in means:
+        table.add_column(headings[name], justify="right")
     for k in np.argsort(-means["return"][0], kind="stable"):
-        solved, error = (x[k] for x in means["solved_rate"])
-        cells = [with_error(mean[k], deviation[k]) for mean, deviation in (means[name] for name in others)]
-        table.add_row(found.players[k], f"{percent(solved)} ± {100 * error:.1f}", *cells)
+        cells = []
+        for name, (mean, error) in means.items():
+            in_percent = name in ("solved_rate", WON)
+            cells.append(f"{percent(mean[k])} ± {100 * error[k]:.1f}" if in_percent else with_error(mean[k], error[k]))
+        table.add_row(found.players[k], *cells)
     return table
 
 

@@ -3,12 +3,11 @@
 import jax
 import jax.numpy as jnp
 
-from minimax_lib.envs.multi_agent import LAST_TEAM
+from minimax_lib.envs.multi_agent import SURVIVED
 from minimax_lib.envs.nmmo.ground import passable
 from minimax_lib.envs.nmmo.square import Square
 from minimax_lib.envs.nmmo.state import BY_NPC, BY_PLAYER, FOG, HUNGER, THIRST, Level, Players
 from minimax_lib.envs.nmmo.tables import FOLIAGE, WATER, event
-from minimax_lib.envs.nmmo.teams import Teams
 from minimax_lib.envs.nmmo.tick import Rules
 
 COUNTS = {"meals": "EAT_FOOD", "drinks": "DRINK_WATER", "harvests": "HARVEST_ITEM", "levels_gained": "LEVEL_UP"}
@@ -17,8 +16,8 @@ TRADES = {"bought": "BUY_ITEM", "sold": "EARN_GOLD"}
 FIGHTS = {"hits": "SCORE_HIT", "kills": "PLAYER_KILL"}
 
 
-def facts_of(players: Players, rules: Rules, teams: Teams | None) -> dict[str, jax.Array]:
-    """f32[P] by name, of each life so far: what it did, what it died of, and whether only its team is left."""
+def facts_of(players: Players, rules: Rules, in_teams: bool) -> dict[str, jax.Array]:
+    """f32[P] by name, of each life so far: what it did, what it died of, and in teams whether it has survived."""
     counted = COUNTS | (FIGHTS if rules.combat else {}) | (GOODS if rules.items else {})
     counted |= TRADES if rules.market else {}
     facts = {name: players.events[:, event(what)] for name, what in counted.items()}
@@ -27,8 +26,8 @@ def facts_of(players: Players, rules: Rules, teams: Teams | None) -> dict[str, j
     causes |= {"died_in_fog": FOG} if rules.fog else {}
     facts |= {name: players.cause == cause for name, cause in causes.items()}
     facts["explored"] = players.farthest
-    if teams is not None:
-        facts[LAST_TEAM] = players.alive & (teams.n_left(players.alive) == 1)
+    if in_teams:
+        facts[SURVIVED] = players.alive
     return {name: fact.astype(jnp.float32) for name, fact in facts.items()}
 
 

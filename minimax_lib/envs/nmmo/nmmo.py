@@ -292,7 +292,7 @@ class NMMO(MultiAgentEnvironment):
             bits = jax.random.bits(k_npcs, (CANDIDATES, N_BITS), jnp.uint32)
             state = with_npcs(bits, state, self.rules)
         state = self._looked_round(state)
-        facts = facts_of(state.players, self.rules, self.teams)
+        facts = facts_of(state.players, self.rules, self.n_teams > 0)
         return state, agents_opening(self.observe(state), progress=state.score.best, facts=facts)
 
     def step(self, key: jax.Array, state: EnvState, action: Mapping[str, jax.Array]) -> tuple[EnvState, AgentTimeStep]:
@@ -328,7 +328,7 @@ class NMMO(MultiAgentEnvironment):
             truncated=alive & over,
             over=over,
             progress=jnp.where(score.completed, 1.0, score.best),
-            facts=facts_of(state.players, self.rules, self.teams),
+            facts=facts_of(state.players, self.rules, self.n_teams > 0),
         )
 
     def _looked_round(self, state: EnvState) -> EnvState:
