@@ -31,10 +31,12 @@ from common import environment_facts, keep
 from minimax_lib.envs.multi_agent import BatchMultiEnv
 from minimax_lib.envs.nmmo import NMMO, observation, tick
 from minimax_lib.envs.nmmo.heads import masks_of, orders_of
+from minimax_lib.envs.nmmo.looking import view_of
 from minimax_lib.envs.nmmo.market import shelf
 from minimax_lib.envs.nmmo.neighbours import neighbours
 from minimax_lib.envs.nmmo.suite import HELD_OUT, N_MAPS, NMMOSuite
 from minimax_lib.envs.nmmo.tables import FULL
+from minimax_lib.envs.nmmo.tasks import members_of, values
 from minimax_lib.envs.spaces import sample_allowed
 from minimax_lib.loops import on_cpu
 from minimax_lib.playing import crowds
@@ -50,17 +52,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--ticks", type=int, default=128)
     parser.add_argument("--whole", action="store_true", help="the speed of the whole alone")
     parser.add_argument("--lives", action="store_true", help="play the held-out maps, and leave the speed out")
-    parser.add_argument("--task-set", default="survive", help="the list of tasks, for --lives")
+    parser.add_argument("--task-set", default="survive", help="the list of tasks")
     parser.add_argument("--horizon", type=int, default=512, help="of --lives")
     parser.add_argument("--run", nargs="*", default=[], help="runs, or trained agents by name, for --lives")
     parser.add_argument("--out", type=Path, help="file of results (JSON)")
     args = parser.parse_args(argv)
-    env = NMMO(preset=args.preset)
+    env = NMMO(preset=args.preset, task_set=args.task_set)
     result: Row = {"facts": environment_facts(), "preset": args.preset}
     if args.lives:
-        result["lives"] = lives_table(
-            dataclasses.replace(env, max_steps=args.horizon, task_set=args.task_set), args.run
-        )
+        result["lives"] = lives_table(dataclasses.replace(env, max_steps=args.horizon), args.run)
     else:
         result |= speeds(env, args.worlds, args.ticks, args.whole)
         if not args.whole:
@@ -157,6 +157,11 @@ def systems(env: NMMO, states: Any, keys: jax.Array, actions: Any, obs: Any) -> 
     def orders(state: Any, action: Any) -> Any:
         return orders_of(state, action, rules)
 
+    def paid(state: Any) -> Any:
+        numbers, view = state.level.tasks, view_of(state, env.square, env.tasks.seizes)
+        parts = None if state.tally is None else state.tally.parts
+        return values(env.tasks, numbers, view, members_of(env.tasks, numbers, env.teams), parts, env.teams)
+
     parts: dict[str, Callable[[jax.Array, Any, Any], Any]] = {
         "chance": lambda key, state, action: chances(key),
         "survival and harvest": lambda key, state, action: tick.upkeep(chances(key).harvest, state, rules),
@@ -165,6 +170,7 @@ def systems(env: NMMO, states: Any, keys: jax.Array, actions: Any, obs: Any) -> 
         "neighbours": lambda key, state, action: near(state),
         "masks": lambda key, state, action: masks_of(state, seen(state), rules, env.may_hold_fire),
         "observation": lambda key, state, action: env.observe(state),
+        "tasks": lambda key, state, action: paid(state),
         "the whole": env.step,
     }
     if env.n_npcs:
