@@ -31,12 +31,10 @@ from common import environment_facts, keep
 from minimax_lib.envs.multi_agent import BatchMultiEnv
 from minimax_lib.envs.nmmo import NMMO, observation, tick
 from minimax_lib.envs.nmmo.heads import masks_of, orders_of
-from minimax_lib.envs.nmmo.looking import view_of
 from minimax_lib.envs.nmmo.market import shelf
 from minimax_lib.envs.nmmo.neighbours import neighbours
 from minimax_lib.envs.nmmo.suite import HELD_OUT, N_MAPS, NMMOSuite
 from minimax_lib.envs.nmmo.tables import FULL
-from minimax_lib.envs.nmmo.tasks import members_of, values
 from minimax_lib.envs.spaces import sample_allowed
 from minimax_lib.loops import on_cpu
 from minimax_lib.playing import crowds
@@ -127,7 +125,18 @@ def random_actions(env: NMMO, key: jax.Array, obs: Any) -> Any:
 
 def systems(env: NMMO, states: Any, keys: jax.Array, actions: Any, obs: Any) -> dict[str, float]:
     """Microseconds a world of each system, on the same worlds."""
-    rules, n = env.rules, len(keys)
+    found, n = {}, len(keys)
+    for name, part in parts_of(env).items():
+        run = jax.jit(jax.vmap(part))
+        found[name] = round(1e6 * seconds_of(lambda run=run: run(keys, states, actions), 20) / n, 1)
+    at_random = jax.jit(lambda key, obs: random_actions(env, key, obs))
+    found["random actions"] = round(1e6 * seconds_of(lambda: at_random(keys[0], obs), 20) / n, 1)
+    return found
+
+
+def parts_of(env: NMMO) -> dict[str, Callable[[jax.Array, Any, Any], Any]]:
+    """The systems by name, each a function of (key, state, action) of one world."""
+    rules = env.rules
 
     def chances(key: jax.Array) -> tick.Chances:
         return tick.chances_of(key, env.n_players, env.n_npcs, env.items)
@@ -157,11 +166,6 @@ def systems(env: NMMO, states: Any, keys: jax.Array, actions: Any, obs: Any) -> 
     def orders(state: Any, action: Any) -> Any:
         return orders_of(state, action, rules)
 
-    def paid(state: Any) -> Any:
-        numbers, view = state.level.tasks, view_of(state, env.square, env.tasks.seizes)
-        parts = None if state.tally is None else state.tally.parts
-        return values(env.tasks, numbers, view, members_of(env.tasks, numbers, env.teams), parts, env.teams)
-
     parts: dict[str, Callable[[jax.Array, Any, Any], Any]] = {
         "chance": lambda key, state, action: chances(key),
         "survival and harvest": lambda key, state, action: tick.upkeep(chances(key).harvest, state, rules),
@@ -170,7 +174,7 @@ def systems(env: NMMO, states: Any, keys: jax.Array, actions: Any, obs: Any) -> 
         "neighbours": lambda key, state, action: near(state),
         "masks": lambda key, state, action: masks_of(state, seen(state), rules, env.may_hold_fire),
         "observation": lambda key, state, action: env.observe(state),
-        "tasks": lambda key, state, action: paid(state),
+        "tasks": lambda key, state, action: env.task_values(state),
         "the whole": env.step,
     }
     if env.n_npcs:
@@ -184,13 +188,7 @@ def systems(env: NMMO, states: Any, keys: jax.Array, actions: Any, obs: Any) -> 
     if env.market:
         parts["offers"] = lambda key, state, action: tick.offer(state, orders(state, action))
         parts["cheapest offers"] = lambda key, state, action: shelf(state.goods)
-    found = {}
-    for name, part in parts.items():
-        run = jax.jit(jax.vmap(part))
-        found[name] = round(1e6 * seconds_of(lambda run=run: run(keys, states, actions), 20) / n, 1)
-    at_random = jax.jit(lambda key, obs: random_actions(env, key, obs))
-    found["random actions"] = round(1e6 * seconds_of(lambda: at_random(keys[0], obs), 20) / n, 1)
-    return found
+    return parts
 
 
 def speed_of(env: NMMO, levels: Any, n_ticks: int, immortal: bool) -> Row:

@@ -277,7 +277,7 @@ SHARED = MetricTable(
         "player": "the run, the method or the opponent that the row is of",
         "worlds": "worlds on the held-out task, with all seeds of a player together",
         "lives": "the player's lives in them",
-        "won": "share of the worlds in which the player's teams alone were left, where there are teams",
+        "won": "share of the worlds at whose end only teams of the player lived, where there are teams",
         "progress": "mean of the progress at the end of a life, where agents have their own tasks",
     },
 )

@@ -107,7 +107,7 @@ class MultiAgentEnvironment(BaseEnvironment):
     those of this agent. In a zero-sum game the mean return is always 0."""
     team_size: int = 1
     """Agents of a team. They have adjacent numbers. Where several policies share a world, each has whole teams. If
-    there is a fact `survived`, the one whose agents alone live at the end has won."""
+    there is a fact `survived`, a policy has won when only its agents live at the end."""
     relabelled: Ability = None
     """`relabelled(state, order)` is the state in which agent i is the one that was `order[i]` (i32[G]) before, where it
     does not matter which agent is which. A step with the same key and the actions in that order then gives the same, in

@@ -49,7 +49,7 @@ class Standings:
     @property
     def rule(self) -> str:
         """Who wins a world."""
-        return "the player whose teams alone are left" if WON in self.by_world else "the higher mean return"
+        return "the last player with a living team" if WON in self.by_world else "the higher mean return"
 
     def mean(self, measure: str) -> tuple[np.ndarray, np.ndarray]:
         """(f64[K], f64[K]), the mean over all worlds, and its standard error; NaN for a single world."""

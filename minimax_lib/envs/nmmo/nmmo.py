@@ -129,7 +129,6 @@ class NMMO(MultiAgentEnvironment):
     """A world ends when at most so many agents live. Dead agents cost as much as living ones."""
     horizon_jitter: float = 0.0
     """A world's horizon is random: at least (1 - this) of `max_steps`. So worlds do not all have the same age."""
-
     keep_log: bool = False
     """The state keeps the events of the last tick, to look into a game (`minimax_lib.envs.nmmo.log`)."""
 
@@ -302,12 +301,9 @@ class NMMO(MultiAgentEnvironment):
         state = remembered(state, self.tasks, happened, self.teams)
         if self.keep_log:
             state = state.replace(log=log_of(before, state.players, happened))
-        numbers, view = state.level.tasks, view_of(state, self.square, self.tasks.seizes)
-        parts = None if state.tally is None else state.tally.parts
-        members = members_of(self.tasks, numbers, self.teams)
-        value = values(self.tasks, numbers, view, members, parts, self.teams)
+        numbers = state.level.tasks
         pay = {name: jnp.asarray(x)[numbers] for name, x in self.tasks.pay.items()} if self.tasks.pay else None
-        score, reward = scored(state.score, value, playing, pay)
+        score, reward = scored(state.score, self.task_values(state), playing, pay)
         # The fields of dead players do not change.
         if self.health_reward:
             reward += self.health_reward / FULL * (state.players.health - before.health)
@@ -330,6 +326,12 @@ class NMMO(MultiAgentEnvironment):
             progress=jnp.where(score.completed, 1.0, score.best),
             facts=facts_of(state.players, self.rules, self.n_teams > 0),
         )
+
+    def task_values(self, state: EnvState) -> jax.Array:
+        """f32[P], how far the goal of each agent's task is reached in `state`."""
+        tasks, numbers, view = self.tasks, state.level.tasks, view_of(state, self.square, self.tasks.seizes)
+        parts = None if state.tally is None else state.tally.parts
+        return values(tasks, numbers, view, members_of(tasks, numbers, self.teams), parts, self.teams)
 
     def _looked_round(self, state: EnvState) -> EnvState:
         """The state with what everybody is told of now."""

@@ -61,8 +61,8 @@ def draw_shares(seed: jax.Array) -> jax.Array:
 def make_terrain(level: Level, shares: jax.Array) -> Terrain:
     """The terrain of `level` for these random numbers (f32[200, 6], see BUMP and the others)."""
 
-    def one_point(walk: Draft, given: tuple[jax.Array, jax.Array]) -> tuple[Draft, Any]:
-        return _next_point(level, walk, *given)
+    def one_point(draft: Draft, given: tuple[jax.Array, jax.Array]) -> tuple[Draft, Any]:
+        return _next_point(level, draft, *given)
 
     _, (x, y, blocks) = jax.lax.scan(one_point, _start(), (jnp.arange(N_POINTS, dtype=jnp.int32), shares))
     blocks = _compact(blocks)
@@ -79,28 +79,28 @@ def _start() -> Draft:
     return Draft(whole, no, real + HEIGHT, real, whole + PAD, whole, real, real, real, whole)
 
 
-def _next_point(level: Level, walk: Draft, i: jax.Array, shares: jax.Array) -> tuple[Draft, Any]:
-    """(the walk after point `i`, (x, y, a block f32[3] that begins there: left, right, top))."""
-    walk = _begun(level, walk, shares)
+def _next_point(level: Level, draft: Draft, i: jax.Array, shares: jax.Array) -> tuple[Draft, Any]:
+    """(the draft after point `i`, (x, y, a block f32[3] that begins there: left, right, top))."""
+    draft = _begun(level, draft, shares)
     roughness = jnp.where(level.hardcore, 1.0, level.numbers[0])
-    on_grass = (walk.kind == GRASS) & ~walk.begins
+    on_grass = (draft.kind == GRASS) & ~draft.begins
     bump = jnp.where(i > PAD, (2 * shares[BUMP] - 1) / SCALE, 0.0)
-    velocity = 0.8 * walk.velocity + 0.01 * jnp.sign(HEIGHT - walk.y) + bump
-    velocity = jnp.where(on_grass, velocity, walk.velocity)
-    pit = walk.base - jnp.where(walk.counter > 1, DEPTH * STEP, 0.0)
-    later = ~walk.begins
-    y = jnp.where(on_grass, walk.y + roughness * velocity, walk.y)
-    y = jnp.where((walk.kind == PIT) & later, pit, y)
-    y = jnp.where((walk.kind == STAIRS) & later, walk.base + _stair(level, walk) * STEP, y)
+    velocity = 0.8 * draft.velocity + 0.01 * jnp.sign(HEIGHT - draft.y) + bump
+    velocity = jnp.where(on_grass, velocity, draft.velocity)
+    pit = draft.base - jnp.where(draft.counter > 1, DEPTH * STEP, 0.0)
+    later = ~draft.begins
+    y = jnp.where(on_grass, draft.y + roughness * velocity, draft.y)
+    y = jnp.where((draft.kind == PIT) & later, pit, y)
+    y = jnp.where((draft.kind == STAIRS) & later, draft.base + _stair(level, draft) * STEP, y)
     x = i.astype(jnp.float32)
-    ends_pit = (walk.kind == PIT) & later & (walk.counter == 1)
-    point = x - jnp.where(ends_pit, jnp.ceil(walk.size) - walk.size, 0.0), y
-    block = _block_at(level, walk, x)
-    return _after(level, walk.replace(y=y, velocity=velocity), shares), (point[0] * STEP, point[1], block)
+    ends_pit = (draft.kind == PIT) & later & (draft.counter == 1)
+    point = x - jnp.where(ends_pit, jnp.ceil(draft.size) - draft.size, 0.0), y
+    block = _block_at(level, draft, x)
+    return _after(level, draft.replace(y=y, velocity=velocity), shares), (point[0] * STEP, point[1], block)
 
 
-def _begun(level: Level, walk: Draft, shares: jax.Array) -> Draft:
-    """The walk with what is drawn at the first point of an obstacle."""
+def _begun(level: Level, draft: Draft, shares: jax.Array) -> Draft:
+    """The draft with what is drawn at the first point of an obstacle."""
     n, hard = level.numbers, level.hardcore
 
     def between(low: jax.Array, high: jax.Array) -> jax.Array:
@@ -114,62 +114,62 @@ def _begun(level: Level, walk: Draft, shares: jax.Array) -> Draft:
     stump = jnp.where(hard, either(1), between(n[3], n[4]))
     stair = jnp.where(hard, 1.0, between(n[5], n[6]))
     n_stairs = jnp.where(hard, either(3), jnp.floor(shares[COUNT] * n[7])).astype(jnp.int32)
-    for_stairs = jnp.where(hard | (stair > FLATTEST), WIDTH * n_stairs + ~hard, walk.counter)
-    for_stump = jnp.where(hard, stump.astype(jnp.int32), walk.counter)
-    kinds = [walk.kind == kind for kind in (PIT, STUMP, STAIRS)]
-    counter = jnp.select(kinds, [jnp.ceil(gap).astype(jnp.int32) + 2, for_stump, for_stairs], walk.counter)
-    begins = walk.begins & (walk.kind != GRASS)
-    return walk.replace(
-        counter=jnp.where(begins, counter, walk.counter),
-        since=jnp.where(begins, 0, walk.since),
-        base=jnp.where(begins, walk.y, walk.base),
-        size=jnp.where(begins, jnp.select(kinds, [gap, stump, stair], walk.size), walk.size),
-        slope=jnp.where(begins, jnp.where(shares[SLOPE] > 0.5, 1.0, -1.0), walk.slope),
-        n_stairs=jnp.where(begins, n_stairs, walk.n_stairs),
+    for_stairs = jnp.where(hard | (stair > FLATTEST), WIDTH * n_stairs + ~hard, draft.counter)
+    for_stump = jnp.where(hard, stump.astype(jnp.int32), draft.counter)
+    kinds = [draft.kind == kind for kind in (PIT, STUMP, STAIRS)]
+    counter = jnp.select(kinds, [jnp.ceil(gap).astype(jnp.int32) + 2, for_stump, for_stairs], draft.counter)
+    begins = draft.begins & (draft.kind != GRASS)
+    return draft.replace(
+        counter=jnp.where(begins, counter, draft.counter),
+        since=jnp.where(begins, 0, draft.since),
+        base=jnp.where(begins, draft.y, draft.base),
+        size=jnp.where(begins, jnp.select(kinds, [gap, stump, stair], draft.size), draft.size),
+        slope=jnp.where(begins, jnp.where(shares[SLOPE] > 0.5, 1.0, -1.0), draft.slope),
+        n_stairs=jnp.where(begins, n_stairs, draft.n_stairs),
     )
 
 
-def _stair(level: Level, walk: Draft) -> jax.Array:
+def _stair(level: Level, draft: Draft) -> jax.Array:
     """f32[], in steps: the height of the polyline on stairs, above where they began."""
-    done = (WIDTH * walk.n_stairs - walk.counter).astype(jnp.float32)
-    below = jnp.where(walk.slope < 0, walk.size, 0.0)  # under stairs that go down, the ground is one stair lower
-    stairs = jnp.floor(done / WIDTH) * walk.size * walk.slope - below
+    done = (WIDTH * draft.n_stairs - draft.counter).astype(jnp.float32)
+    below = jnp.where(draft.slope < 0, draft.size, 0.0)  # under stairs that go down, the ground is one stair lower
+    stairs = jnp.floor(done / WIDTH) * draft.size * draft.slope - below
     # Gymnasium divides without rounding: its stairs have a ramp inside.
-    ramp = (done - walk.slope) / WIDTH * walk.slope
+    ramp = (done - draft.slope) / WIDTH * draft.slope
     return jnp.where(level.hardcore, ramp, stairs)
 
 
-def _block_at(level: Level, walk: Draft, x: jax.Array) -> jax.Array:
+def _block_at(level: Level, draft: Draft, x: jax.Array) -> jax.Array:
     """f32[3], m: left and right edge and top of the block that begins between this point and the next."""
-    since, stair = walk.since, walk.since // WIDTH
-    second = since.astype(jnp.float32) == jnp.floor(walk.size)
-    pit = jnp.stack([x - since + jnp.where(second, walk.size, 0.0), jnp.ones(()), jnp.zeros(())])
-    stump = jnp.stack([x, jnp.where(level.hardcore, walk.size, 1.0), walk.size])
-    stairs = jnp.stack([x, jnp.full((), float(WIDTH)), stair * walk.size * walk.slope])
-    is_stair = (since % WIDTH == 0) & (stair < walk.n_stairs) & (level.hardcore | (walk.size > FLATTEST))
-    kinds = [walk.kind == kind for kind in (PIT, STUMP, STAIRS)]
-    there = jnp.select(kinds, [walk.begins | (~walk.begins & second), walk.begins, is_stair], False)
+    since, stair = draft.since, draft.since // WIDTH
+    second = since.astype(jnp.float32) == jnp.floor(draft.size)
+    pit = jnp.stack([x - since + jnp.where(second, draft.size, 0.0), jnp.ones(()), jnp.zeros(())])
+    stump = jnp.stack([x, jnp.where(level.hardcore, draft.size, 1.0), draft.size])
+    stairs = jnp.stack([x, jnp.full((), float(WIDTH)), stair * draft.size * draft.slope])
+    is_stair = (since % WIDTH == 0) & (stair < draft.n_stairs) & (level.hardcore | (draft.size > FLATTEST))
+    kinds = [draft.kind == kind for kind in (PIT, STUMP, STAIRS)]
+    there = jnp.select(kinds, [draft.begins | (~draft.begins & second), draft.begins, is_stair], False)
     left, width, top = jnp.select(kinds, [pit, stump, stairs], jnp.zeros(3))
     left, right = jnp.where(there, left * STEP, FAR), jnp.where(there, (left + width) * STEP, FAR)
-    return jnp.stack([left, right, jnp.where(there, walk.base + top * STEP, 0.0)])
+    return jnp.stack([left, right, jnp.where(there, draft.base + top * STEP, 0.0)])
 
 
-def _after(level: Level, walk: Draft, shares: jax.Array) -> Draft:
-    """The walk one point later."""
+def _after(level: Level, draft: Draft, shares: jax.Array) -> Draft:
+    """The draft one point later."""
     n, hard = level.numbers, level.hardcore
     present = jnp.stack([hard | (n[4] >= LEAST_STUMP), hard | (n[6] >= LEAST_STAIR), hard | (n[2] >= LEAST_PIT)])
     n_kinds = present.sum()
     # Of the obstacles that there are, the drawn one: kinds are numbered STUMP, STAIRS, PIT.
     drawn = jnp.floor(shares[KIND] * n_kinds).astype(jnp.int32)
     kind = 1 + jnp.argmax(present & (jnp.cumsum(present) == drawn + 1)).astype(jnp.int32)
-    over = walk.counter == 1
-    goes = jnp.where((walk.kind == GRASS) & (n_kinds > 0), kind, GRASS)
+    over = draft.counter == 1
+    goes = jnp.where((draft.kind == GRASS) & (n_kinds > 0), kind, GRASS)
     length = 5 + jnp.floor(5 * shares[LENGTH]).astype(jnp.int32)
-    return walk.replace(
-        kind=jnp.where(over, goes, walk.kind),
+    return draft.replace(
+        kind=jnp.where(over, goes, draft.kind),
         begins=over,
-        counter=jnp.where(over, length, walk.counter - 1),
-        since=walk.since + 1,
+        counter=jnp.where(over, length, draft.counter - 1),
+        since=draft.since + 1,
     )
 
 
