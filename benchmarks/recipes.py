@@ -149,8 +149,10 @@ def print_table(path: Path, baseline: str) -> None:
         print(f"\n**{suite}**, solved rate\n")
         print(f"| method | seeds | mean | interquartile mean | optimality gap | better than {baseline} |")
         print("|---|---|---|---|---|---|")
+        # Older rows have fewer tasks: only those that all runs have can be compared.
+        shared = sorted(set.intersection(*(set(tasks) for seeds in methods.values() for tasks in seeds.values())))
         tables = {
-            method: np.array([[tasks[task] for task in sorted(tasks)] for tasks in seeds.values()])
+            method: np.array([[tasks[task] for task in shared] for tasks in seeds.values()])
             for method, seeds in methods.items()
         }
         known = tables.get(baseline)
