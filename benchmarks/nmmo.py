@@ -96,7 +96,8 @@ def speeds(env: NMMO, n_worlds: int, n_ticks: int, whole_alone: bool = False) ->
     states, ts = jax.jit(jax.vmap(env.reset))(keys, levels)
     bytes_of_state = sum(x.nbytes for x in jax.tree.leaves(states) if hasattr(x, "nbytes")) / n_worlds
     step = jax.jit(jax.vmap(env.step))
-    actions = jax.jit(lambda: random_actions(env, jax.random.key(2), ts.obs))()
+    # Everything is an argument: what a program closes over is a constant, and the compiler works on it for a minute.
+    actions = jax.jit(lambda key, obs: random_actions(env, key, obs))(jax.random.key(2), ts.obs)
     begun = time.process_time()
     compiled = step.lower(keys, states, actions).compile()
     compile_seconds = time.process_time() - begun
@@ -197,7 +198,7 @@ def speed_of(env: NMMO, levels: Any, n_ticks: int, immortal: bool) -> Row:
     n_worlds = len(levels.terrain)
 
     @jax.jit
-    def play(key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def play(key: jax.Array, levels: Any) -> tuple[jax.Array, jax.Array]:
         k_reset, k_ticks = jax.random.split(key)
         state, ts = batch.reset(k_reset, levels)
 
@@ -218,8 +219,8 @@ def speed_of(env: NMMO, levels: Any, n_ticks: int, immortal: bool) -> Row:
         (_, _, checksum), living = jax.lax.scan(one_tick, loop, jax.random.split(k_ticks, n_ticks))
         return checksum, living.sum()
 
-    living = int(play(jax.random.key(0))[1])
-    seconds = seconds_of(lambda: play(jax.random.key(0)), 3)
+    living = int(play(jax.random.key(0), levels)[1])
+    seconds = seconds_of(lambda: play(jax.random.key(0), levels), 3)
     rows = n_worlds * env.n_agents * n_ticks
     return {"all": round(rows / seconds), "living": round(living / seconds), "alive": round(living / rows, 3)}
 
