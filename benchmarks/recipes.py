@@ -146,11 +146,12 @@ def print_table(path: Path, baseline: str) -> None:
         seeds = suites[row["suite"]][row["method"]]
         seeds.setdefault((row["config"], row["seed"]), {})[row["task"]] = float(row["solved_rate"])
     for suite, methods in suites.items():
-        print(f"\n**{suite}**, solved rate\n")
+        runs = [set(tasks) for seeds in methods.values() for tasks in seeds.values()]
+        shared, rest = sorted(set.intersection(*runs)), sorted(set.union(*runs) - set.intersection(*runs))
+        left_out = f" (left out, since older rows lack it: {', '.join(rest)})" if rest else ""
+        print(f"\n**{suite}**, solved rate{left_out}\n")
         print(f"| method | seeds | mean | interquartile mean | optimality gap | better than {baseline} |")
         print("|---|---|---|---|---|---|")
-        # Older rows have fewer tasks: only those that all runs have can be compared.
-        shared = sorted(set.intersection(*(set(tasks) for seeds in methods.values() for tasks in seeds.values())))
         tables = {
             method: np.array([[tasks[task] for task in shared] for tasks in seeds.values()])
             for method, seeds in methods.items()
