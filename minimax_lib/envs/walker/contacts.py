@@ -73,17 +73,21 @@ def find_contacts(near: Near, body: Body) -> Contacts:
     found = [_corners_on_ground(near, angle, corners), _corners_on_blocks(near, angle, corners)]
     found.append(_points_on_parts(near, angle, centre))
     gap, point, normal, name = (jnp.concatenate(parts, axis=1) for parts in zip(*found, strict=True))
-    kept = []
+    left, places = gap, []
     for _ in range(N_KEPT):
-        least = jnp.argmin(gap, axis=1)[:, None] == np.arange(gap.shape[1])[None]
+        places.append(jnp.argmin(left, axis=1))
+        left = jnp.where(places[-1][:, None] == np.arange(gap.shape[1])[None], jnp.inf, left)
+    kept = jnp.stack(places, axis=1)
 
-        def chosen(values: jax.Array, least: jax.Array = least) -> jax.Array:
-            picks = least.reshape(*least.shape, *(1,) * (values.ndim - 2))
-            return jnp.sum(jnp.where(picks, values, 0), axis=1, dtype=values.dtype)
+    def chosen(values: jax.Array) -> jax.Array:
+        return jnp.take_along_axis(values, kept.reshape(*kept.shape, *(1,) * (values.ndim - 2)), axis=1)
 
-        kept.append(Contacts(chosen(gap), chosen(point), chosen(normal), chosen(name)))
-        gap = jnp.where(least, NONE, gap)
-    return jax.tree.map(lambda *x: jnp.stack(x, axis=1), *kept)
+    return Contacts(chosen(gap), chosen(point), chosen(normal), chosen(name))
+
+
+def _dot(a: jax.Array, b: jax.Array) -> jax.Array:
+    """The product of vectors [..., 2]. On a CPU, a sum over the last axis would take several times as long."""
+    return a[..., 0] * b[..., 0] + a[..., 1] * b[..., 1]
 
 
 def _corners(angle: jax.Array, centre: jax.Array, boxes: np.ndarray) -> jax.Array:
@@ -101,7 +105,8 @@ def _allowed(angle: jax.Array, normal: jax.Array) -> jax.Array:
     """bool[4, 4, ...]: whether the four corners of the boxes can be pushed along `normal` f32[4, 4, ..., 2]."""
     angle = angle.reshape(-1, *(1,) * (normal.ndim - 2))
     signs = jnp.asarray(_SIGNS).reshape(1, 4, *(1,) * (normal.ndim - 3), 2)
-    return jnp.all(signs * turned(-angle, normal) <= TILT, axis=-1)
+    free = signs * turned(-angle, normal) <= TILT
+    return free[..., 0] & free[..., 1]
 
 
 def _above(near: Near, points: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -110,14 +115,14 @@ def _above(near: Near, points: jax.Array) -> tuple[jax.Array, jax.Array]:
     dx, dy = jnp.diff(x), jnp.diff(y)
     length = jnp.sqrt(dx**2 + dy**2)
     normals = jnp.stack([-dy, dx], axis=-1) / jnp.maximum(length, 1e-6)[:, None]
-    offsets = jnp.sum(normals * jnp.stack([x[:-1], y[:-1]], axis=-1), axis=-1)
+    offsets = normals[:, 0] * x[:-1] + normals[:, 1] * y[:-1]
     ones = (1,) * (points.ndim - 1)
     at, from_x, to_x, hidden = points[..., None, 0], x[:-1], x[1:], near.hidden[: N_LEG_POINTS - 1]
     from_x, to_x, hidden, offsets = (v.reshape(*ones, -1) for v in (from_x, to_x, hidden, offsets))
     over = (from_x <= at) & (at < to_x) & ~hidden
     normal = jnp.sum(jnp.where(over[..., None], normals.reshape(*ones, -1, 2), 0.0), axis=-2)
     origin = jnp.sum(jnp.where(over, offsets, 0.0), axis=-1)
-    gap = jnp.sum(normal * points, axis=-1) - origin
+    gap = _dot(normal, points) - origin
     return jnp.where(jnp.any(over, axis=-1), gap, NONE), normal
 
 
@@ -157,7 +162,7 @@ def _upward_corners(near: Near) -> tuple[jax.Array, jax.Array, jax.Array, jax.Ar
     n = N_LEG_POINTS
     line = jnp.stack([near.x[:n], near.y[:n]], axis=-1)
     to_right = jnp.diff(line, axis=0)
-    to_right = to_right / jnp.maximum(jnp.sqrt(jnp.sum(to_right**2, axis=-1, keepdims=True)), 1e-6)
+    to_right = to_right / jnp.maximum(jnp.sqrt(_dot(to_right, to_right)), 1e-6)[:, None]
     ends = jnp.zeros((1, 2), jnp.float32)
     peaks = near.peak[:n] & (np.arange(n) > 0) & (np.arange(n) < n - 1)
     left, right, top, before, behind = (near.blocks[:N_LEG_BLOCKS, i] for i in range(5))
@@ -183,7 +188,7 @@ def _points_on_parts(near: Near, angle: jax.Array, centre: jax.Array) -> tuple[j
     inside = there[None, :, None] & (beyond[..., ::-1] <= 0) & (into <= TILT)
     gaps = jnp.where(inside, beyond, -NONE)
     by_x = gaps[..., 0] >= gaps[..., 1]
-    gap = jnp.where(jnp.any(inside, axis=-1), jnp.max(gaps, axis=-1), NONE)
+    gap = jnp.where(inside[..., 0] | inside[..., 1], jnp.maximum(gaps[..., 0], gaps[..., 1]), NONE)
     normal = -sign * jnp.stack([by_x, ~by_x], axis=-1)
     shape = (4, *points.shape)
     names = jnp.broadcast_to(names[None], gap.shape)
@@ -202,15 +207,16 @@ def lower_legs_on(near: Near, body: Body) -> jax.Array:
     left, right, top = _blocks(near, 2)[:3]
     x, y = corners[..., None, 0], corners[..., None, 1]
     way = jnp.diff(line, axis=0)
-    up = jnp.stack([-way[:, 1], way[:, 0]], -1) / jnp.maximum(jnp.sqrt(jnp.sum(way**2, -1, keepdims=True)), 1e-6)
-    above = jnp.sum((corners[:, :, None] - line[None, None, :-1]) * up[None, None], axis=-1)
+    up = jnp.stack([-way[:, 1], way[:, 0]], -1) / jnp.maximum(jnp.sqrt(_dot(way, way)), 1e-6)[:, None]
+    above = _dot(corners[:, :, None] - line[None, None, :-1], up[None, None])
     ends_x = line[None, None, :, 0]
     on_edges = jnp.any((ends_x[..., :-1] <= x) & (x < ends_x[..., 1:]) & (above <= SKIN), axis=1)
     in_blocks = jnp.any(jnp.maximum(jnp.maximum(left - x, x - right), y - top) <= SKIN, axis=1)
 
     def at_leg(points: jax.Array) -> jax.Array:
         local = turned(-angle[:, None], points - centre[:, None])
-        return jnp.max(jnp.abs(local) - jnp.asarray(_HALF[1])[None, None], axis=-1) <= SKIN
+        beyond = jnp.abs(local) - jnp.asarray(_HALF[1])[None, None]
+        return jnp.maximum(beyond[..., 0], beyond[..., 1]) <= SKIN
 
     ends = at_leg(line[None])
     on_edges = on_edges | ends[:, :-1] | ends[:, 1:]
@@ -234,6 +240,6 @@ def hull_gap(near: Near, body: Body) -> jax.Array:
     in_blocks = jnp.maximum(jnp.maximum(left - x, x - right), y - top)
     points, there, *_ = _upward_corners(near)
     local = turned(-angle, points - position[None])
-    faces = jnp.sum((local[:, None] - HULL[None].astype(np.float32)) * _OUTWARD[None].astype(np.float32), axis=-1)
+    faces = _dot(local[:, None] - HULL[None].astype(np.float32), jnp.asarray(_OUTWARD, jnp.float32)[None])
     in_hull = jnp.where(there, faces.max(axis=-1), NONE)
     return jnp.minimum(jnp.minimum(over.min(), jnp.where(is_beside, in_blocks, NONE).min()), in_hull.min())
