@@ -196,9 +196,10 @@ def test_a_fixed_list_is_divided_among_the_devices():
     assert state.curriculum.buffer.scores.shape == (1, 4, 3)
 
 
-def test_counts_are_those_of_all_devices():
+@pytest.mark.parametrize("runner", ["plr", pytest.param("accel", marks=pytest.mark.deep)])
+def test_counts_are_those_of_all_devices(runner):
     """Episodes last as long as the rollout at most: 8 rows give at least 8, whichever device has them."""
-    several = program("accel")
+    several = program(runner)
     _, report = several.run(several.init(0), 1)
     assert float(report.metrics["episodes"][0]) >= 8
     state, _ = several.run(several.init(0), 3)
