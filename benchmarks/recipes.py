@@ -5,8 +5,8 @@
 Each argument is METHOD=FOLDER or METHOD=PATTERN, in quotes where the shell would expand it. The protocol is that of
 docs/results.md: the last checkpoint, 100 episodes a task, sampled actions. A run that has such an evaluation is not
 evaluated again, and its rows in the file are replaced by the same ones. Then a table of the file is printed: mean,
-interquartile mean and optimality gap of each method with 95% intervals, and the probability of improvement over DR
-(--baseline).
+interquartile mean and optimality gap of each method with 95% intervals, the probability of improvement over DR
+(--baseline), and the difference from it.
 """
 
 import argparse
@@ -20,13 +20,14 @@ from typing import Any
 
 import jax
 import numpy as np
+from scipy.stats import ttest_ind
 
 from minimax_lib.commands.evaluate import main as evaluate
 from minimax_lib.config.evaluate import EvaluateSettings
 from minimax_lib.envs.registry import make_held_out
 from minimax_lib.evaluation.held_out import evaluation_keys
 from minimax_lib.evaluation.robustness import RobustEvaluator, level_key
-from minimax_lib.evaluation.statistics import MIN_SEEDS, SHARES, bootstrap_interval, interquartile_mean
+from minimax_lib.evaluation.statistics import CONFIDENCE, MIN_SEEDS, SHARES, bootstrap_interval, interquartile_mean
 from minimax_lib.evaluation.tables import Scores, level_scores
 from minimax_lib.pictures.held_out import improvement_probability
 from minimax_lib.store.evaluations import as_csv, existing, share_names
@@ -38,6 +39,7 @@ from minimax_lib.store.tables import read_table
 SUITES = ("benchmark", "hard", "validation", "TrainingDistribution")
 RESULTS = Path(__file__).parent / "results"
 KEYS = ("method", "config", "seed", "updates", "suite", "task", "episodes")  # a row with the same ones is replaced
+MEASURES = {"solved_rate": "solved rate", "mean_return": "return"}
 Row = dict[str, Any]
 COMMON_LEVELS = {"n_walls": 60, "replace_walls": True, "sample_n_walls": False, "only_solvable": False}
 
@@ -50,6 +52,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--robust", action="store_true", help="the worst of 10,000 levels in place of the suites")
     parser.add_argument("--n-levels", type=int, default=10_000)
     parser.add_argument("--baseline", default="dr", help="the method that the others are compared with")
+    parser.add_argument("--measure", choices=MEASURES, default="solved_rate", help="what the table compares")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args(argv)
     out = args.out or RESULTS / ("recipes_robust.csv" if args.robust else "recipes.csv")
@@ -61,7 +64,7 @@ def main(argv: list[str] | None = None) -> int:
         for folder in folders:
             run = find_run(Path(folder), "latest")
             keep(out, list(levels_of(run, method, args) if args.robust else tasks_of(run, method, args)))
-    print_table(out, args.baseline)
+    print_table(out, args.baseline, args.measure)
     return 0
 
 
@@ -139,32 +142,46 @@ def read(path: Path) -> list[Row]:
         return list(csv.DictReader(file))
 
 
-def print_table(path: Path, baseline: str) -> None:
+def print_table(path: Path, baseline: str, measure: str = "solved_rate") -> None:
     """A Markdown table for each suite in the file: the baseline comes first, then the best mean."""
     suites: dict[str, dict[str, dict[tuple[str, str], dict[str, float]]]] = defaultdict(lambda: defaultdict(dict))
     for row in read(path):
         seeds = suites[row["suite"]][row["method"]]
-        seeds.setdefault((row["config"], row["seed"]), {})[row["task"]] = float(row["solved_rate"])
+        seeds.setdefault((row["config"], row["seed"]), {})[row["task"]] = float(row[measure])
     for suite, methods in suites.items():
         runs = [set(tasks) for seeds in methods.values() for tasks in seeds.values()]
         shared, rest = sorted(set.intersection(*runs)), sorted(set.union(*runs) - set.intersection(*runs))
         left_out = f" (left out, since older rows lack it: {', '.join(rest)})" if rest else ""
-        print(f"\n**{suite}**, solved rate{left_out}\n")
-        print(f"| method | seeds | mean | interquartile mean | optimality gap | better than {baseline} |")
-        print("|---|---|---|---|---|---|")
+        print(f"\n**{suite}**, {MEASURES[measure]}{left_out}\n")
+        columns = f"better than {baseline} | difference of the means | p"
+        print(f"| method | seeds | mean | interquartile mean | optimality gap | {columns} |")
+        print("|---|---|---|---|---|---|---|---|")
         tables = {
             method: np.array([[tasks[task] for task in shared] for tasks in seeds.values()])
             for method, seeds in methods.items()
         }
         known = tables.get(baseline)
         for method, scores in sorted(tables.items(), key=lambda item: (item[0] != baseline, -item[1].mean())):
-            better = "" if known is None or scores is known else f"{float(improvement_probability(scores, known)):.2f}"
+            compared = ["", "", ""] if known is None or scores is known else beside(scores, known)
             cells = [
                 with_interval(scores, np.mean),
                 with_interval(scores, interquartile_mean),
-                with_interval(scores, optimality_gap),
+                with_interval(scores, optimality_gap) if measure == "solved_rate" else "",
             ]
-            print(f"| {method} | {len(scores)} | " + " | ".join([*cells, better]) + " |")
+            print(f"| {method} | {len(scores)} | " + " | ".join([*cells, *compared]) + " |")
+
+
+def beside(scores: np.ndarray, known: np.ndarray) -> list[str]:
+    """The cells that compare a method with the baseline. Scores are [S, M].
+
+    The difference is that of the means of seeds, with the 95% interval and the p of Welch's t test.
+    """
+    better = f"{float(improvement_probability(scores, known)):.2f}"
+    if min(len(scores), len(known)) < 2:
+        return [better, "", ""]
+    test = ttest_ind(scores.mean(axis=1), known.mean(axis=1), equal_var=False)
+    low, high = test.confidence_interval(CONFIDENCE)
+    return [better, f"{scores.mean() - known.mean():+.3f} [{low:+.3f}, {high:+.3f}]", f"{test.pvalue:.2g}"]
 
 
 def optimality_gap(scores: np.ndarray, axis: int | None = None) -> np.ndarray:

@@ -15,6 +15,8 @@ COMPILE_FAST = (
     "--xla_backend_optimization_level=0",
     # Both copy loops within loops again and again, and take longer than all other passes together.
     "--xla_disable_hlo_passes=while-loop-invariant-code-motion,simplify-while-loops",
+    # Dividing a program among threads costs time. The other core has a worker of its own.
+    "--xla_cpu_parallel_codegen_split_count=1",
 )
 # Without the fusion emitters, compiling takes about a quarter of the time. But one computation may differ in its last
 # bit from program to program. Tests that compare the bits of two programs turn the emitters on again (`exact.py`). Many
