@@ -72,7 +72,7 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # the workers of xdist find i
 
 import jax  # noqa: E402
 
-from minimax_lib.loops import release_compiler_memory  # noqa: E402
+from minimax_lib.loops import RUN_ONCE, release_compiler_memory  # noqa: E402
 
 # Tracing makes many objects that stay. Python would look through them every 700, each time with a hook of Hypothesis.
 gc.set_threshold(50_000, 20, 50)
@@ -80,6 +80,7 @@ jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 jax.config.update("jax_numpy_rank_promotion", "raise")
+RUN_ONCE["xla_backend_optimization_level"] = 0  # as everything here; the package asks for more
 
 import pytest  # noqa: E402
 from xdist.scheduler import LoadFileScheduling  # noqa: E402
@@ -148,9 +149,23 @@ def pytest_terminal_summary(terminalreporter):
 
 
 @pytest.fixture(autouse=True, scope="module")
+def leaves_jax_as_it_was():
+    """A file that turned the cache off once had every later file of its worker compiled anew, in each run."""
+    before = dict(jax.config.values)
+    yield
+    changed = [name for name, value in jax.config.values.items() if value != before[name]]
+    for name in changed:
+        jax.config.update(name, before[name])
+    if changed:
+        pytest.fail(f"the file leaves settings of JAX changed: {', '.join(changed)}", pytrace=False)
+
+
+@pytest.fixture(autouse=True, scope="module")
 def forget_programs():
     """Compiled programs are mapped into memory piece by piece, and the kernel allows a process 65,530 pieces."""
+    gc.freeze()  # whoever looks for garbage does not look through what earlier files have left: seconds each time
     yield
+    gc.unfreeze()
     if not 0 < n_maps() <= MAPS_AFTER_FILE:
         jax.clear_caches()
     release_compiler_memory()

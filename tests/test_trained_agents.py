@@ -186,7 +186,7 @@ def played(self: WholeEpisodes, key: jax.Array, params, levels) -> Played:
 def test_an_agent_is_evaluated_and_nothing_is_written_into_the_package(run, agents, monkeypatch, capsys):
     monkeypatch.setattr(WholeEpisodes, "play", played)
     before = contents(agents)
-    words = ["--tasks", "MiniMaze", "--n-episodes", "3", "--compilation-cache", "none"]
+    words = ["--tasks", "MiniMaze", "--n-episodes", "3"]
     assert evaluate.main(["--run", "maze/toy", *words]) == 0
     file = Path("evaluations/maze/toy/update4-MiniMaze.csv")
     assert capsys.readouterr().out.endswith(f"written: {file}\n")
