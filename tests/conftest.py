@@ -150,7 +150,7 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.fixture(autouse=True, scope="module")
 def leaves_jax_as_it_was():
-    """A file that turned the cache off once had every later file of its worker compiled anew, in each run."""
+    """Once a file turned the cache off, and every later file of its worker was compiled anew in each run."""
     before = dict(jax.config.values)
     yield
     changed = [name for name, value in jax.config.values.items() if value != before[name]]
@@ -163,7 +163,7 @@ def leaves_jax_as_it_was():
 @pytest.fixture(autouse=True, scope="module")
 def forget_programs():
     """Compiled programs are mapped into memory piece by piece, and the kernel allows a process 65,530 pieces."""
-    gc.freeze()  # whoever looks for garbage does not look through what earlier files have left: seconds each time
+    gc.freeze()  # a search for garbage passes over what earlier files have left, which takes seconds each time
     yield
     gc.unfreeze()
     if not 0 < n_maps() <= MAPS_AFTER_FILE:
