@@ -92,7 +92,9 @@ def test_each_fault_of_an_environment_is_found(change, sentence):
         check_multi_agent(broken(), KEY, 2)
 
 
-@pytest.mark.parametrize("task_of", ["agent", pytest.param("world", marks=pytest.mark.deep), "level"])
+@pytest.mark.parametrize(
+    "task_of", ["agent", *(pytest.param(name, marks=pytest.mark.deep) for name in ("world", "level"))]
+)
 def test_each_agent_has_its_task_until_nobody_lives(task_of):
     """The goal that an agent sees is its task, and its result is that of its life. All of a world may share a task.
 

@@ -752,6 +752,7 @@ def test_an_environment_without_pictures_is_passed_over(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.deep
 def test_the_report_at_the_end_of_training(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("minimax_lib.evaluation.report.REPORTED", TASKS)
     monkeypatch.setattr("minimax_lib.evaluation.report.REPORTED_EPISODES", 25)

@@ -64,6 +64,7 @@ def places(picture, tile):
     return [(y, x) for y, x in found if np.array_equal(picture[y : y + len(tile), x : x + tile.shape[1]], tile)]
 
 
+@pytest.mark.deep
 def test_the_best_levels_are_drawn_in_the_order_of_their_scores(accel):
     run = load_run(accel)
     kept = run.level_buffer

@@ -145,6 +145,7 @@ def test_retired_tasks_are_not_drawn_and_the_others_as_often_in_proportion(core)
     host.draw(1)
 
 
+@pytest.mark.deep
 def test_the_first_stretch_is_random_and_the_curriculum_learns_from_it():
     core = RandomStart(ListedPLR(N), n_first=60)
     host, alone = Host(core, flush=2), Host(ListedPLR(N))

@@ -150,6 +150,7 @@ print(np.asarray(hosts.readable({"rows": rows})["rows"]).tolist())
 """
 
 
+@pytest.mark.deep
 def test_two_processes_agree_on_what_only_one_of_them_knows():
     """Which of them is first, the largest number, an error in one of them, and the rows of an array."""
     command = [sys.executable, "-c", AGREEING]

@@ -332,6 +332,7 @@ def test_tasks_that_differ_in_the_bot_are_one(tmp_path, monkeypatch):
     assert evaluate(tmp_path, monkeypatch, "--run", "blind", "--opponents", "bot") == 2
 
 
+@pytest.mark.deep
 def test_a_copy_is_an_agent_of_its_own(runs, tmp_path):
     """It acts, plays and is exported with its own parameters, which are those in its slot of its seed's bank."""
     root, made = runs

@@ -104,7 +104,7 @@ def small(**settings):
     return method.build(ENV, small_agent(ENV), 4)
 
 
-@pytest.mark.parametrize("score", ["learnability", "exact_regret"])
+@pytest.mark.parametrize("score", [pytest.param("learnability", marks=pytest.mark.deep), "exact_regret"])
 def test_a_scoring_scores_some_slots_and_new_levels_and_counts_its_steps(score):
     curriculum = small(score=score, score_share=0.5, every=2)
     state = jax.jit(curriculum.init)(jax.random.key(0))

@@ -580,6 +580,7 @@ def check_world(seed: int) -> collections.Counter:
 TRADED = ("EQUIP_ITEM", "GIVE_ITEM", "GIVE_GOLD", "LIST_ITEM", "BUY_ITEM", "EARN_GOLD", "DESTROY_ITEM", "CONSUME_ITEM")
 
 
+@pytest.mark.deep
 def test_nothing_has_two_owners_in_random_play():
     counts = check_world(0)
     for name in (*TRADED, "HARVEST_ITEM"):

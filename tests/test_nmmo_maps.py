@@ -142,6 +142,7 @@ def check_statistics(square: Square, n: int, low: float, name: str):
         assert abs(values.mean() - law["mean"]) <= max(error, share * law["mean"]), (key, values.mean(), law)
 
 
+@pytest.mark.deep
 def test_small_maps_have_the_statistics_of_the_reference():
     check_statistics(SMALL, 64, 0, "small_64_maps")
 
@@ -241,6 +242,7 @@ def children_of(level, kept: list[list[int]], n: int) -> np.ndarray:
     return np.asarray(jax.jit(one)(jax.random.split(jax.random.key(1), n), level))
 
 
+@pytest.mark.deep
 def test_an_edit_of_a_map_is_one_of_three_kinds_equally_likely():
     level = jax.jit(NMMO(preset="mini").sample_level)(jax.random.key(0))
     before = np.asarray(level.terrain)

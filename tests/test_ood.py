@@ -437,6 +437,7 @@ def test_episodes_end_at_their_own_limit_and_pay_by_it():
     assert steps.terminated[2, 14]
 
 
+@pytest.mark.deep
 def test_dcd_protocol_casts_shadows_in_rooms_and_crossings_and_faces_east_in_perfect_mazes():
     names = ("FourRooms", "SimpleCrossingS9N1", "SixteenRooms", "PerfectMaze")
     suite = make_held_out(ENV, names, protocol="dcd")

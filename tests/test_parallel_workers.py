@@ -121,7 +121,7 @@ def same(one, other):
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[pytest.mark.deep] if i == 1 else []) for i, kind in enumerate(KINDS)]
+    "kind", [pytest.param(kind, marks=[pytest.mark.deep] if i % 2 else []) for i, kind in enumerate(KINDS)]
 )
 def test_processes_play_what_one_process_plays(kind):
     host, told, per_agent = hosts(kind)

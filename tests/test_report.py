@@ -427,6 +427,7 @@ def gallery(replaying):
     return report_levels.gallery_of(read_run(replaying), None, 4, 12)
 
 
+@pytest.mark.deep
 def test_a_gallery_shows_the_best_levels_of_each_checkpoint(replaying, gallery):
     assert [shelf.update for shelf in gallery.shelves] == [2, 4, 6]
     assert gallery.seed == 5

@@ -471,6 +471,7 @@ def test_a_command_that_cannot_start_is_a_failed_trial(monkeypatch):
     assert failure == f"--config {TOY}/trials/{name}.yaml --resume --plugins mine --compilation-cache none"
 
 
+@pytest.mark.deep
 def test_tpe_looks_where_the_scores_are_high_and_goes_on_when_more_trials_are_asked_for(capsys):
     assert sweep("--dry-run", **TPE) == 0
     assert capsys.readouterr().out.count("its values are chosen when it begins  not started") == 16
@@ -537,6 +538,7 @@ def test_hyperband_never_ends_the_best_trial_and_ends_most_bad_ones():
     assert sweep("--name", "short", vary={"ppo.lr": [0.5]}, pruner="hyperband", settings=shorter) == 0
 
 
+@pytest.mark.deep
 def test_a_sweep_that_is_killed_goes_on_where_it_was(capsys):
     """`kill -9` leaves its trials running: they are passed over until they end, and then resumed with their values."""
     behave(lr_any="hang")
@@ -614,6 +616,7 @@ def test_without_optuna_one_line_says_what_to_install(capsys, monkeypatch):
         assert flag in done.stdout
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity on this system")
 def test_jobs_run_side_by_side_each_on_its_cores(monkeypatch):
     behave(lr_any="slow")

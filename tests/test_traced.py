@@ -157,6 +157,7 @@ def played(key):
     return transitions(jnp.where(is_noisy, noise, 0.5), action, done)
 
 
+@pytest.mark.deep
 def test_noise_attracts_the_transition_error():
     """newest.md's probe: after 500 steps of the model, the term of the noisy level is ten times that of the other."""
 
