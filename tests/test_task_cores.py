@@ -466,6 +466,7 @@ CONDITIONS = {
     "tasks=4||return > -.5 && total_steps>1e1": lambda c: (
         c["tasks"] == 4 or (c["episode_return"] > -0.5 and c["total_steps"] > 10)
     ),
+    "progress > .25 & steps < 12": lambda c: c["progress"] > 0.25 and c["steps"] < 12,
     "episodes = 2.5 | steps < -3 | episode_return <= -1": lambda c: c["episode_return"] <= -1,
 }
 RANGES = {"steps": 15, "total_steps": 15, "episodes": 5, "tasks": 6}
@@ -476,7 +477,8 @@ def test_conditions_mean_what_they_say(text):
     rng, cases = np.random.default_rng(0), []
     for _ in range(40):
         counters = {name: int(rng.integers(0, top)) for name, top in RANGES.items()}
-        cases.append(counters | {"total_episodes": 3, "total_tasks": 3, "episode_return": np.float32(rng.normal())})
+        means = {"episode_return": np.float32(rng.normal()), "progress": np.float32(rng.random())}
+        cases.append(counters | {"total_episodes": 3, "total_tasks": 3} | means)
     numbers = {name: np.array([case[name] for case in cases]) for name in cases[0]}
     numbers = {name: x.astype(np.int32) if x.dtype == int else x for name, x in numbers.items()}
     found = jax.jit(jax.vmap(parse_condition(text)))(Counters(**numbers)).tolist()
@@ -497,6 +499,7 @@ def test_conditions_mean_what_they_say(text):
         ("steps>1 tasks>2", r"character 9, 'tasks': expected & or \| or the end"),
         ("steps>1 & ", r"the end: expected a metric"),
         ("steps>1e400", r"expected a number up to 2147483647"),
+        ("progres>.5", r"unknown metric 'progres'.*did you mean 'progress'"),
         ("steps>3000000000", r"expected a number up to 2147483647"),
         (100, r"the condition is 100: it must be text"),
     ],
@@ -567,6 +570,44 @@ def test_the_window_of_returns_stays_as_long_as_it_is(window):
     told = jax.jit(lambda key, given: core.update(core.init(key), given).progress.counters().episode_return)
     found = told(KEY, results([0] * 1201, episode_return=np.arange(1201)))
     assert found == pytest.approx(np.arange(1201 - window, 1201).mean())
+
+
+def test_a_stage_may_end_by_the_progress_of_its_last_attempts():
+    """Against a plain list, with attempts that end no episode, invalid entries, and two rollouts."""
+    window, least, ended = 20, 0.6, (5, 60)
+    core = Sequential(3, (0, 1, 2), [f"progress >= {least} & episodes >= {n}" for n in ended], window=window)
+    rng, shape = np.random.default_rng(3), (2, 150)
+    progress = rng.random(shape).astype(np.float32) + np.linspace(-0.3, 0.4, 150, dtype=np.float32)
+    episode, valid = rng.random(shape) < 0.5, rng.random(shape) < 0.8
+
+    @jax.jit
+    def trial(state, given):
+        state = core.update(state, given)
+        return state, state.progress.stage, state.progress.counters().progress
+
+    state, last, n, stage, reached = core.init(KEY), [], 0, 0, []
+    for r in range(2):
+        given = results([0] * 150, progress=progress[r], episode=episode[r], episode_return=-1.0, valid=valid[r])
+        state, *found = trial(state, given)
+        for i in np.flatnonzero(valid[r]):
+            last, n = [*last, progress[r, i]][-window:], n + episode[r, i]
+            if episode[r, i] and stage < 2 and n >= ended[stage] and np.mean(last) >= least:
+                last, n, stage = [], 0, stage + 1
+                reached.append((r, int(i)))
+        assert found[0] == stage
+        assert found[1] == pytest.approx(np.mean(last), abs=1e-5)
+    assert [r for r, _ in reached] == [0, 1]  # one in each rollout, neither at its beginning
+    assert all(20 < i < 149 for _, i in reached)
+
+
+def test_progress_is_remembered_only_where_a_condition_reads_it():
+    """So what was saved before this metric came is read as it was."""
+    asked = (
+        core.init(KEY).progress.progresses for core in (CORES["sequential"], Sequential(2, (0, 1), ("progress>1",)))
+    )
+    without, with_it = asked
+    assert without == ()
+    assert with_it.shape == (1000,)
 
 
 def test_the_score_of_an_attempt_may_be_mixed_with_its_maximum():

@@ -4,7 +4,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Callable, Iterator
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,8 @@ from flax import struct
 from minimax_lib.registry import unknown_name
 
 Comparison = Literal["<=", ">=", "=", "<", ">"]
-METRICS = ("steps", "total_steps", "episodes", "total_episodes", "tasks", "total_tasks", "episode_return")
+COUNTS = ("steps", "total_steps", "episodes", "total_episodes", "tasks", "total_tasks")
+METRICS = (*COUNTS, "episode_return", "progress")
 LONG_NAMES = {"return": "episode_return"}
 JOINTS = {"&": "&", "&&": "&", "|": "|", "||": "|"}
 MOST = 2**31 - 1  # that an i32 counter can reach
@@ -34,6 +35,7 @@ class Counters(struct.PyTreeNode):
     tasks: jax.Array  # i32[], attempts that have begun
     total_tasks: jax.Array
     episode_return: jax.Array  # f32[], the mean of the last returns of the stage; 0 if there is none
+    progress: Any = None  # f32[], the mean of the last attempts of the stage; only where a condition in words reads it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +49,7 @@ class Clause:
     def holds(self, counters: Counters) -> jax.Array:
         """bool[]"""
         value = getattr(counters, self.metric)
-        if self.metric == "episode_return":
+        if self.metric not in COUNTS:
             return COMPARE[self.comparison](value, jnp.float32(self.number))
         # Counters are whole numbers. As float32 they would be rounded from 2**24 on, so the number is made whole.
         if self.comparison == "=":
@@ -109,7 +111,7 @@ def _clause(reader: "_Reader") -> Clause:
         raise reader.wrong(comparison, "expected <=, >=, =, < or >")
     token = reader.expect("number", "expected a number")
     number = float(token.group())
-    if not np.isfinite(number) or (name != "episode_return" and abs(number) > MOST):
+    if not np.isfinite(number) or (name in COUNTS and abs(number) > MOST):
         raise reader.wrong(token, f"expected a number up to {MOST}")
     return Clause(name, cast(Comparison, comparison.group()), number)
 

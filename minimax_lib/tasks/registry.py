@@ -156,12 +156,12 @@ class SequentialSettings:
     """The task numbers of each stage, such as 0-9 10-19 5,20-29."""
     conditions: tuple[str, ...] = ()
     """What ends each stage but the last, such as "steps >= 100000 | episode_return > 0.9 & episodes >= 100". Metrics:
-    steps, episodes, tasks (attempts begun), episode_return (see window), all of the stage; total_steps, total_episodes,
-    total_tasks."""
+    steps, episodes, tasks (attempts begun), episode_return and progress (see window), all of the stage; total_steps,
+    total_episodes, total_tasks."""
     loop: bool = False
     """The first stage follows the last one. Then the last one needs a condition too."""
     window: int = 1000
-    """episode_return is the mean over so many of the last episodes of the stage."""
+    """episode_return is the mean over so many of the last episodes of the stage, progress over so many attempts."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.window <= 1_000_000:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from minimax_lib.tasks.conditions import METRICS, MOST, Condition, Counters, parse_condition
+from minimax_lib.tasks.conditions import COUNTS, MOST, Condition, Counters, parse_condition
 from minimax_lib.tasks.core import Results, TaskCurriculum, episodes_needed
 from minimax_lib.tasks.ordered import in_order
 from minimax_lib.tasks.rates import check_at_least
@@ -38,13 +38,15 @@ class StageProgress(struct.PyTreeNode):
     tasks: jax.Array
     total_tasks: jax.Array
     returns: jax.Array  # f32[window], the last of the stage; number i stands at place i mod window
+    progresses: Any = ()  # f32[window], of the last attempts of the stage, NaN before; () where no condition reads it
 
     def counters(self) -> Counters:
         window = len(self.returns)
         n = jnp.minimum(self.episodes, window)
         total = jnp.where(jnp.arange(window, dtype=jnp.int32) < n, self.returns, 0.0).sum()
-        known = {name: getattr(self, name) for name in METRICS if name != "episode_return"}
-        return Counters(**known, episode_return=total / jnp.maximum(n, 1).astype(jnp.float32))
+        counts = {name: getattr(self, name) for name in COUNTS}
+        progress = None if isinstance(self.progresses, tuple) else _mean_of_known(self.progresses)
+        return Counters(**counts, episode_return=total / jnp.maximum(n, 1).astype(jnp.float32), progress=progress)
 
 
 class SequentialState(struct.PyTreeNode):
@@ -61,7 +63,8 @@ class Sequential:
     text ("steps >= 1000", see `conditions.py`) or a compilable function of `Counters`. It is checked after attempts
     have begun (those of one call at once), and after each episode; at most one stage ends at a check. Attempts count in
     the stage that is current when they end, and evaluations likewise. `episode_return` is the mean over the last
-    `window` episodes of the stage.
+    `window` episodes of the stage, and `progress` over its last `window` attempts. A function is told `progress` only
+    where another condition reads it.
     """
 
     n_tasks: int
@@ -109,7 +112,8 @@ class Sequential:
     def init(self, key: jax.Array) -> SequentialState:
         keys = jax.random.split(key, len(self.stages))
         zero = jnp.zeros((), jnp.int32)
-        progress = StageProgress(zero, zero, zero, zero, zero, zero, zero, jnp.zeros(self.window, jnp.float32))
+        returns, progresses = jnp.zeros(self.window, jnp.float32), self._no_progress()
+        progress = StageProgress(zero, zero, zero, zero, zero, zero, zero, returns, progresses)
         states = tuple(stage.core.init(k) for stage, k in zip(self.stages, keys, strict=True))
         return SequentialState(states, progress, zero)
 
@@ -183,8 +187,15 @@ class Sequential:
         ends = is_checked & jnp.stack(met)[progress.stage]
         following = (progress.stage + 1) % len(self.stages)
         zero = jnp.zeros((), jnp.int32)
-        begun = progress.replace(stage=following, steps=zero, episodes=zero, tasks=zero)
+        none = self._no_progress()
+        begun = progress.replace(stage=following, steps=zero, episodes=zero, tasks=zero, progresses=none)
         return jax.tree.map(lambda new, old: jnp.where(ends, new, old), begun, progress)
+
+    def _no_progress(self) -> Any:
+        """`StageProgress.progresses` at the beginning of a stage."""
+        in_words = [parse_condition(condition) for condition in self.conditions if not callable(condition)]
+        is_read = any("progress" in condition.metrics for condition in in_words)
+        return jnp.full(self.window, jnp.nan, jnp.float32) if is_read else ()
 
     def _condition(self, condition: Any) -> Condition | Callable[[Counters], jax.Array]:
         return condition if callable(condition) else parse_condition(condition)
@@ -195,13 +206,23 @@ def _with(progress: StageProgress, results: Results, i: jax.Array) -> StageProgr
     steps, ended = results.length[i], results.episode[i].astype(jnp.int32)
     place = progress.episodes % len(progress.returns)
     latest = jnp.where(results.episode[i], results.episode_return[i], progress.returns[place])
+    progresses = progress.progresses
+    if not isinstance(progresses, tuple):  # the oldest goes
+        progresses = jnp.append(progresses[1:], results.progress[i])
     return progress.replace(
         steps=_plus(progress.steps, steps),
         total_steps=_plus(progress.total_steps, steps),
         episodes=_plus(progress.episodes, ended),
         total_episodes=_plus(progress.total_episodes, ended),
         returns=progress.returns.at[place].set(latest),
+        progresses=progresses,
     )
+
+
+def _mean_of_known(values: jax.Array) -> jax.Array:
+    """f32[], the mean of what is not NaN; 0 if there is nothing."""
+    known = ~jnp.isnan(values)
+    return jnp.where(known, values, 0.0).sum() / jnp.maximum(known.sum(), 1).astype(jnp.float32)
 
 
 def _plus(count: jax.Array, more: jax.Array) -> jax.Array:
