@@ -583,7 +583,7 @@ def test_a_stage_may_end_by_the_progress_of_its_last_attempts():
     @jax.jit
     def trial(state, given):
         state = core.update(state, given)
-        return state, state.progress.stage, state.progress.counters().progress
+        return state, state.progress.stage, core.report(state)["sequential/progress"]
 
     state, last, n, stage, reached = core.init(KEY), [], 0, 0, []
     for r in range(2):

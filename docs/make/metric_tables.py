@@ -113,6 +113,7 @@ TRAINING: tuple[MetricTable, ...] = (
             "tasks/range": "share of the dimension that the range has reached (`expanding_box`)",
             "sequential/stage": "number of the current stage, from 0",
             "sequential/late": "attempts so far that ended when the stage did not have their task any more",
+            "sequential/progress": "mean progress of the stage's last attempts, where a condition reads it",
             "evaluation/rate": "mean rate of success of the tasks in the last evaluation of a core that needs them",
             "evaluation/steps": "environment steps of the evaluation, in a step of the runner; 0 where there was none",
             "tasks/share/<metric>_<i>": "weight of all tasks together whose level metric has this value "

@@ -167,10 +167,11 @@ class Sequential:
         return self._of_stage(state, lambda stage, inner: nothing.at[_tasks(stage)].add(stage.core.weights(inner)))
 
     def report(self, state: SequentialState) -> dict[str, jax.Array]:
+        progress = state.progress.counters().progress
         return {
             "sequential/stage": state.progress.stage.astype(jnp.float32),
             "sequential/late": state.late.astype(jnp.float32),
-        }
+        } | ({} if progress is None else {"sequential/progress": progress})
 
     def _of_stage(self, state: SequentialState, read: Callable[[Stage, Any], jax.Array]) -> jax.Array:
         """The result of `read` for the current stage."""
