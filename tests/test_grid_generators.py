@@ -263,7 +263,7 @@ def test_levels_have_the_law_of_minigrids(name):
 # --------------------------------------------------------------------------------------------- a few of every family
 
 N_FEW = 16
-# Between them they have every object, and every way to place it. Each costs seconds to compile.
+# Between them they have every object. Chains of rooms have tests of their own. Each costs seconds to compile.
 FEW = ("1Dlhb", "Unlock", "DoorKey-5", "LavaGap", "Fetch-5")
 MORE = (
     "MultiRoom-N2-S4",

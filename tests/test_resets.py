@@ -146,7 +146,7 @@ def test_groups_change_nothing_but_the_cost(restart, env, grouped):
     assert len(np.unique(ended)) > 2
 
 
-@pytest.mark.parametrize(("restart", "env", "grouped"), [deep(*CASES[1]), deep(*CASES[2])])
+@pytest.mark.parametrize(("restart", "env", "grouped"), [deep(*case) for case in CASES[1:3]])
 def test_seeds_of_a_vmap_that_end_different_numbers_of_rows(restart, env, grouped):
     """In one seed no row ever ends, in one every row ends in every step."""
     one, other = (BatchEnv(e, restart=restart_of(restart, env)) for e in (env, grouped))
