@@ -16,10 +16,13 @@ The most telling stages come first:
 4. `gaps_short`: how much of such an update the device computes, and how much it waits.
 5. `one_seed`: 30,000 updates of DR; then its solved rates on the benchmark mazes.
 6. The rest of the speed: the environment up to a million copies; every method and model, with parts; many seeds; large
-   batches; memory; the rates of the card (`floor`); more gaps; DR with fewer and with more CUDA graphs.
+   batches; memory; the rates of the card (`floor`); more gaps; Neural MMO alone and in training; a few updates of
+   GridWorld, LaserTag and BipedalWalker; DR with fewer and with more CUDA graphs.
 7. `<method>`: the published 60-block configurations with `--seeds` seeds, each with its solved rates on the benchmark.
    `table.md` puts them beside the published ones (Jiang et al. 2023).
-8. `batch_size`: updates and steps to a fixed solved rate, for 32 to 2,048 rows.
+8. The walker's published ACCEL and DR with three seeds, and MultiRoom's PLR and uniform sampling with ten, each with
+   its evaluation.
+9. `batch_size`: updates and steps to a fixed solved rate, for 32 to 2,048 rows.
 
 `--only` chooses stages, and `--list` shows them. The folder holds everything, the compiled programs (`cache`) and the
 checkpoints (`runs`) included. So it can be copied to another machine between two calls.

@@ -15,6 +15,13 @@ METHODS = ("dr", "robust_plr", "parallel_plr", "accel", "parallel_accel", "paire
 LONGEST = 8.0  # minutes of a stage that does not resume: it must fit in a call of nine
 LEAST = 1.5  # minutes that are worth the start of a training
 SEVERAL_SEEDS_SAVE = 100.0  # seconds: an interval of PAIRED with ten seeds must end first
+# Trainings of other worlds: configuration, updates, seeds, and the suite that their last checkpoint is evaluated on.
+RESULTS = {
+    "walker_accel": ("walker/accel", 20_000, 3, "benchmark"),
+    "walker_dr": ("walker/dr", 20_000, 3, "benchmark"),
+    "multi_room_plr": ("grid/multi_room_plr", 6_100, 10, "multi_room"),
+    "multi_room_uniform": ("grid/multi_room_uniform", 6_100, 10, "multi_room"),
+}
 GRAPHS = {  # what XLA puts into CUDA graphs: nothing, or more than by default
     "none": "",
     "loops": "FUSION,CUBLAS,CUBLASLT,CUDNN,CUSTOM_CALL,DYNAMIC_SLICE_FUSION,CONDITIONAL,WHILE",
@@ -55,6 +62,14 @@ class Sizes:
     worlds: tuple[str, ...] = ("64", "256", "1024")  # of Neural MMO
     world: tuple[str, ...] = ("--preset", "medium", "--ticks", "128")
     world_training: tuple[str, ...] = ()
+    # Short trainings of other worlds: name, configuration, updates and flags.
+    short: tuple[tuple[str, str, int, tuple[str, ...]], ...] = (
+        ("gridworld", "grid/multi_room_plr", 12, ("--ppo.n-chunks", "1")),
+        ("lasertag", "lasertag/fsp_dr", 39, ()),  # a batch has 13 updates
+        ("walker_16", "walker/dr", 12, ()),
+        ("walker_1024", "walker/dr", 12, ("--runner.n-parallel", "1024", "--runner.n-steps", "256")),
+    )
+    results: tuple[str, ...] = tuple(RESULTS)
 
 
 FULL = Sizes()
@@ -98,6 +113,8 @@ SMALL = Sizes(
         "--ppo.n-minibatches",
         "1",
     ),
+    short=(("lasertag", "lasertag/fsp_dr", 30, ("--runner.n-parallel", "4", "--runner.n-steps", "20")),),
+    results=(),
 )
 
 
@@ -109,6 +126,9 @@ def all_stages(args: argparse.Namespace) -> list[Stage]:
         for method in args.methods:
             name = method if model == "lstm" else f"s5_{method}"
             found += trained(args, sizes, name, name, args.seeds, 50)
+    for name in sizes.results:
+        config, n_updates, n_seeds, suite = RESULTS[name]
+        found += run_and_evaluation(sizes, name, config, n_seeds, n_updates, ("--log-every", "20"), (suite,))
     return [*found, batch_size(sizes)]
 
 
@@ -152,41 +172,53 @@ def the_rest(sizes: Sizes) -> Iterator[Stage]:
         yield stage(f"gaps_{model}", "gaps.py", 7, *words)
     for n in sizes.worlds:
         yield stage(f"nmmo_{n}", "nmmo.py", 4, "--whole", "--worlds", n, *sizes.world)
-        yield world_training(sizes, n)
+        flags = ("--runner.n-parallel", n, *sizes.world_training)
+        yield short_training(sizes, f"nmmo_training_{n}", "nmmo/competition", 12, flags)
+    for name, config, n_updates, flags in sizes.short:
+        yield short_training(sizes, f"training_{name}", config, n_updates, flags)
     for name, kinds in GRAPHS.items():
-        flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_enable_command_buffer={kinds}".strip()
-        yield stage(f"graphs_{name}", train, 2.5, "--methods", "dr", *one, environment={"XLA_FLAGS": flags})
+        xla_flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_enable_command_buffer={kinds}".strip()
+        yield stage(f"graphs_{name}", train, 2.5, "--methods", "dr", *one, environment={"XLA_FLAGS": xla_flags})
 
 
 def trained(
     args: argparse.Namespace, sizes: Sizes, name: str, config: str, n_seeds: int, log_every: int
 ) -> Iterator[Stage]:
-    """The training of a published configuration, then its evaluation on the benchmark."""
-    words = ["train.py", "--config", f"maze/{config}", "--log-dir", "{out}/runs", "--name", name, "--resume"]
-    words += ["--no-report", "--n-seeds", str(n_seeds), "--n-updates", str(args.n_updates)]
-    words += ["--log-every", str(log_every), "--keep-checkpoints", "1", *sizes.run]
+    """The training of a published configuration of the maze, then its evaluation on the benchmark."""
     method = config.removeprefix("s5_")
-    words += sizes.teacher if method == "paired" else sizes.buffer if method != "dr" else ()
+    group = sizes.teacher if method == "paired" else sizes.buffer if method != "dr" else ()
+    flags = ("--log-every", str(log_every), *sizes.run, *group)
+    yield from run_and_evaluation(sizes, name, f"maze/{config}", n_seeds, args.n_updates, flags, sizes.tasks)
+
+
+def run_and_evaluation(
+    sizes: Sizes, name: str, config: str, n_seeds: int, n_updates: int, flags: tuple[str, ...], tasks: tuple[str, ...]
+) -> Iterator[Stage]:
+    """A training that goes on with every call, then the evaluation of its last checkpoint."""
+    words = (*training(name, config), "--n-seeds", str(n_seeds), "--n-updates", str(n_updates), *flags)
     yield Stage(
         name,
-        tuple(words),
+        (*words, "--keep-checkpoints", "1"),
         f"runs/{name}/metrics.csv",
         sizes.estimate * LEAST,
         resumes=True,
-        progress=functools.partial(updates_of, name, args.n_updates),
+        progress=functools.partial(updates_of, name, n_updates),
         to_save=SEVERAL_SEEDS_SAVE if n_seeds > 1 else TO_SAVE,
     )
-    evaluate = ("evaluate.py", "--run", f"{{out}}/runs/{name}", "--tasks", *sizes.tasks)
+    evaluate = ("evaluate.py", "--run", f"{{out}}/runs/{name}", "--tasks", *tasks)
     done = f"runs/{name}/evaluations"
     yield Stage(f"{name}_evaluation", evaluate, done, sizes.estimate * 3, after=name, shows=20)
 
 
-def world_training(sizes: Sizes, n_worlds: str) -> Stage:
-    """A few updates in so many worlds of Neural MMO: their agent-steps a second are in the table of the run."""
-    name = f"nmmo_training_{n_worlds}"
-    words = ["train.py", "--config", "nmmo/competition", "--log-dir", "{out}/runs", "--name", name, "--resume"]
-    words += ["--no-report", "--runner.n-parallel", n_worlds, "--n-updates", "12", "--log-every", "4"]
-    return Stage(name, (*words, *sizes.world_training), f"runs/{name}/metrics.csv", sizes.estimate * 6)
+def short_training(sizes: Sizes, name: str, config: str, n_updates: int, flags: tuple[str, ...]) -> Stage:
+    """A few updates: their steps a second are in the table of the run, those of agents where there are several."""
+    words = (*training(name, config), "--n-updates", str(n_updates), "--log-every", str(n_updates // 3), *flags)
+    return Stage(name, words, f"runs/{name}/metrics.csv", sizes.estimate * 6)
+
+
+def training(name: str, config: str) -> tuple[str, ...]:
+    """The command of a training, as far as all have it."""
+    return ("train.py", "--config", config, "--log-dir", "{out}/runs", "--name", name, "--resume", "--no-report")
 
 
 def updates_of(name: str, n_updates: int, out: Path) -> str:

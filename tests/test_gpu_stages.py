@@ -23,8 +23,10 @@ import stages as stages_module
 from gpu_stages import LONGEST, METHODS, all_stages
 from stages import ROOT, Stage, Stages, last_words, run_until
 
+from minimax_lib.commands.train import check
 from minimax_lib.config import parse
 from minimax_lib.config.evaluate import parse as parse_evaluate
+from minimax_lib.envs.maze.amaze import AMaze
 
 PAIR = (float("nan"), float("inf"))
 
@@ -221,7 +223,10 @@ def test_the_commands_of_all_stages_are_possible(small):
         script, *words = [word.format(out="out") for word in stage.words]
         assert (ROOT / script).exists()
         if script == "train.py":
-            assert parse(words).name == stage.name
+            config = parse(words)
+            assert config.name == stage.name
+            if not isinstance(config.env, AMaze):
+                check(config)
         if script == "evaluate.py":
             assert parse_evaluate(words).run == (f"out/runs/{stage.after}",)
         if script.endswith("batch_size.py"):
