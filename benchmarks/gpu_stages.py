@@ -15,13 +15,6 @@ METHODS = ("dr", "robust_plr", "parallel_plr", "accel", "parallel_accel", "paire
 LONGEST = 8.0  # minutes of a stage that does not resume: it must fit in a call of nine
 LEAST = 1.5  # minutes that are worth the start of a training
 SEVERAL_SEEDS_SAVE = 100.0  # seconds: an interval of PAIRED with ten seeds must end first
-# Trainings of other worlds: configuration, updates, seeds, and the suite that their last checkpoint is evaluated on.
-RESULTS = {
-    "walker_accel": ("walker/accel", 20_000, 3, "benchmark"),
-    "walker_dr": ("walker/dr", 20_000, 3, "benchmark"),
-    "multi_room_plr": ("grid/multi_room_plr", 6_100, 10, "multi_room"),
-    "multi_room_uniform": ("grid/multi_room_uniform", 6_100, 10, "multi_room"),
-}
 GRAPHS = {  # what XLA puts into CUDA graphs: nothing, or more than by default
     "none": "",
     "loops": "FUSION,CUBLAS,CUBLASLT,CUDNN,CUSTOM_CALL,DYNAMIC_SLICE_FUSION,CONDITIONAL,WHILE",
@@ -69,7 +62,13 @@ class Sizes:
         ("walker_16", "walker/dr", 12, ()),
         ("walker_1024", "walker/dr", 12, ("--runner.n-parallel", "1024", "--runner.n-steps", "256")),
     )
-    results: tuple[str, ...] = tuple(RESULTS)
+    # Their trainings to the end: name, configuration, updates, seeds, and the suite of the evaluation.
+    results: tuple[tuple[str, str, int, int, str], ...] = (
+        ("walker_accel", "walker/accel", 20_000, 3, "benchmark"),
+        ("walker_dr", "walker/dr", 20_000, 3, "benchmark"),
+        ("multi_room_plr", "grid/multi_room_plr", 6_100, 10, "multi_room"),
+        ("multi_room_uniform", "grid/multi_room_uniform", 6_100, 10, "multi_room"),
+    )
 
 
 FULL = Sizes()
@@ -126,8 +125,7 @@ def all_stages(args: argparse.Namespace) -> list[Stage]:
         for method in args.methods:
             name = method if model == "lstm" else f"s5_{method}"
             found += trained(args, sizes, name, name, args.seeds, 50)
-    for name in sizes.results:
-        config, n_updates, n_seeds, suite = RESULTS[name]
+    for name, config, n_updates, n_seeds, suite in sizes.results:
         found += run_and_evaluation(sizes, name, config, n_seeds, n_updates, ("--log-every", "20"), (suite,))
     return [*found, batch_size(sizes)]
 

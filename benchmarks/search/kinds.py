@@ -1,6 +1,8 @@
-"""Training mazes of several kinds and sizes, a trial of docs/trials.md:
+"""Training mazes of several kinds and sizes.
 
-minimax-train --plugins benchmarks.search.kinds --config benchmarks/search/kinds.yaml
+    minimax-train --plugins benchmarks.search.kinds --config benchmarks/search/kinds.yaml
+
+What came of it is in docs/trials.md.
 """
 
 import dataclasses
