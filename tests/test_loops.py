@@ -31,7 +31,7 @@ def test_memory_that_is_free_inside_of_the_process_goes_back_to_the_machine():
         resident()
     except OSError:
         pytest.skip("no glibc, or no /proc")
-    # In a new process: the one of the tests holds gigabytes, which others of its threads give back at any time.
+    # In a new process: the one of the tests holds gigabytes, which may be given back at any time.
     process = multiprocessing.get_context("spawn").Process(target=free_memory_goes_back)
     process.start()
     process.join()
