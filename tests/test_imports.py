@@ -67,7 +67,7 @@ def loaded_with(module: str) -> set[str]:
             continue
         found.add(name)
         if name in SOURCES:
-            waiting += parents | imported_on_loading(ast.parse(SOURCES[name].read_text(encoding="utf-8")))
+            waiting += parents | imported_on_loading(tree_of(SOURCES[name]))
     return found
 
 
@@ -83,7 +83,7 @@ def layer(module: str) -> int | None:
 
 @functools.cache
 def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 @functools.cache
@@ -161,6 +161,10 @@ from minimax_lib.testing.envs import check_teacher as same
 assert check_teacher is same and by_old_name.PLR.__module__ == "minimax_lib.curricula.levels.plr"
 """
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+@pytest.mark.deep
+def test_a_command_that_has_moved_is_found_by_its_old_name():
     words = ["-m", "minimax_lib.train", "--n-updates", "none"]
     refused = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1), refused.stderr

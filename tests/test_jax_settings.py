@@ -40,7 +40,7 @@ print([train.main(["--n-updates", "2", "--log-dir", sys.argv[1]]), evaluate.main
 """
 
 
-@pytest.mark.parametrize("setting", ["JAX_PLATFORMS=cup", "JAX_ENABLE_X64=1"])
+@pytest.mark.parametrize("setting", ["JAX_PLATFORMS=cup", pytest.param("JAX_ENABLE_X64=1", marks=pytest.mark.deep)])
 def test_commands_refuse_in_one_line_and_write_nothing(setting, tmp_path):
     name, _, value = setting.partition("=")
     command, where = [sys.executable, "-c", COMMANDS, str(tmp_path)], os.environ | {name: value}

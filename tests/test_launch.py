@@ -184,8 +184,12 @@ def await_handlers(process: subprocess.Popen) -> None:
 def assert_left(process: subprocess.Popen, name: str) -> None:
     """The process leaves with the status and the one line of a signal."""
     _, err = process.communicate(timeout=LIMIT)
-    assert (process.returncode, err.count("\n")) == (STATUS[name], 1), err
-    assert err.startswith(SAID[name]), err
+    assert process.returncode == STATUS[name], err
+    if f"{name}: saving at the end" in err:  # on a fast machine, the training had begun
+        assert err.count("\n") <= 3, err
+        assert err.splitlines()[-1].startswith((f"{name}: nothing to save", f"{name}: saved at")), err
+    else:
+        assert (err.count("\n"), err.startswith(SAID[name])) == (1, True), err
 
 
 MOMENTS = [0.0, 0.2, 0.8, *(pytest.param(moment, marks=pytest.mark.deep) for moment in (0.1, 0.4, 1.2, 1.8, 2.5))]
@@ -257,7 +261,12 @@ BODIES = {
 }
 
 
-@pytest.mark.parametrize("body", BODIES)
+EVERY_TIME = ("python", "tidied up, and heard first", "swallowed")
+
+
+@pytest.mark.parametrize(
+    "body", [*EVERY_TIME, *(pytest.param(b, marks=pytest.mark.deep) for b in BODIES if b not in EVERY_TIME)]
+)
 def test_whatever_a_command_does_a_signal_ends_it(body):
     process = subprocess.Popen(
         [sys.executable, "-c", STUCK.format(body=BODIES[body], patience=10 if body.startswith("tidied") else 0.3)],

@@ -23,9 +23,9 @@ DATA = json.loads(Path(ood.__file__).with_name("ood_mazes.json").read_text(encod
 
 EVERY_TIME = {  # mazes that are drawn for everybody, all by one program -> how many of each
     "SmallCorridor": 2000,
-    "PerfectMaze": 1500,
-    "FourRooms": 1500,
-    "SimpleCrossingS9N2": 1500,
+    "PerfectMaze": 600,
+    "FourRooms": 600,
+    "SimpleCrossingS9N2": 600,
     "RoomsS17": 400,
     "CorridorsS17": 1600,
     "SpiralS17": 300,
@@ -141,7 +141,7 @@ def test_the_spanning_tree_is_kruskals(n):
 
 @pytest.mark.parametrize(
     ("name", "size", "n", "n_drawn"),
-    [("PerfectMaze", 11, 60, 1500), *deep(("PerfectMazeS17", 17, 20, 20), ("PerfectMazeMedium", 21, 20, 20))],
+    [("PerfectMaze", 11, 60, 600), *deep(("PerfectMazeS17", 17, 20, 20), ("PerfectMazeMedium", 21, 20, 20))],
 )
 def test_a_perfect_maze_is_a_spanning_tree_of_the_odd_cells(name, size, n, n_drawn):
     levels, (length, solvable) = jax.tree.map(lambda x: x[:n], draws(name, n_drawn))
@@ -175,7 +175,7 @@ def connected(wall_map):
 
 
 def test_corner_pairs_are_uniform():
-    levels, _ = draws("PerfectMaze", 1500)
+    levels, _ = draws("PerfectMaze", 600)
     index = (levels.agent_pos // 8 @ [1, 2]) * 4 + levels.goal_pos // 8 @ [1, 2]
     counts = np.bincount(index, minlength=16)
     assert (counts > 0).sum() == 12
@@ -195,7 +195,7 @@ def test_large_perfect_mazes_are_connected(name, size):
 
 
 def test_four_rooms_have_one_door_in_each_arm():
-    n = 1500
+    n = 600
     levels, (_, solvable) = draws("FourRooms", n)
     free = ~levels.wall_map
     assert free.shape == (n, 17, 17)
@@ -235,7 +235,7 @@ BY_NAME = ["SimpleCrossingS9N2", *deep(*(name for name in CROSSINGS if name != "
 @pytest.mark.parametrize("name", BY_NAME)
 def test_crossings_obey_the_law_of_their_walls(name):
     size, n_crossings = CROSSINGS[name]
-    levels, (_, solvable) = jax.tree.map(lambda x: x[:300], draws(name, 1500))
+    levels, (_, solvable) = jax.tree.map(lambda x: x[:300], draws(name, 600))
     assert solvable.all()
     assert (levels.agent_pos == 0).all()
     assert (levels.agent_dir == 0).all()
@@ -250,7 +250,7 @@ def test_crossings_obey_the_law_of_their_walls(name):
 @pytest.mark.parametrize("name", BY_NAME)
 def test_crossings_are_distributed_as_minigrids(name):
     """In each cell, the share of walls equals that of the real generator: the largest z of all cells is below 4.5."""
-    (size, n_crossings), n = CROSSINGS[name], 1500
+    (size, n_crossings), n = CROSSINGS[name], 600
     ours = draws(name, n)[0].wall_map.mean(axis=0)
     env = CrossingEnv(size=size, num_crossings=n_crossings, obstacle_type=Wall)
     theirs = np.zeros((size - 2, size - 2))

@@ -522,6 +522,7 @@ def test_a_pruner_ends_trials_that_are_worse_than_the_median(capsys):
     assert len(started()) == 7
 
 
+@pytest.mark.deep
 def test_hyperband_never_ends_the_best_trial_and_ends_most_bad_ones():
     lrs = [round(0.001 * i, 3) for i in (90, *range(29, 0, -1), 100)]
     study = opened(vary={"ppo.lr": lrs}, pruner="hyperband", settings=SETTINGS | {"n_updates": 90})

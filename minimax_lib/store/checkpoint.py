@@ -146,6 +146,7 @@ class Checkpoints:
                     return Restored(update, state, newer, record)
                 except Exception as error:  # whatever is wrong with this one, an earlier one may be good
                     damaged[update] = one_line(error)
+                gc.collect()  # Python reports what was never awaited when it collects, so it must do that here
                 if only is None and hosts.largest(not (self.folder / str(update)).exists()):
                     del damaged[update]  # the run that owns the folder has deleted it, and has saved a newer one
                 # So a newer one than the last may be there by now.
@@ -334,6 +335,5 @@ def _hushed() -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
             yield
-            gc.collect()  # Python reports when it collects, so it must do that here
     finally:
         sys.unraisablehook = report
