@@ -142,7 +142,7 @@ def read(path: Path) -> list[Row]:
         return list(csv.DictReader(file))
 
 
-def print_table(path: Path, baseline: str, measure: str = "solved_rate") -> None:
+def print_table(path: Path, baseline: str, measure: str) -> None:
     """A Markdown table for each suite in the file: the baseline comes first, then the best mean."""
     suites: dict[str, dict[str, dict[tuple[str, str], dict[str, float]]]] = defaultdict(lambda: defaultdict(dict))
     for row in read(path):
