@@ -241,6 +241,7 @@ def test_what_a_failed_write_leaves_behind_is_not_reported_and_bugs_are(monkeypa
     assert caplog.records == []
 
 
+@pytest.mark.deep  # test_checkpoint.py has damage of all kinds
 def test_a_damaged_newest_checkpoint_costs_time_and_nothing_else(runs, whole):
     folder = copied(runs, interrupted(runs), "damaged")
     settings = {"name": "damaged", "resume": True}

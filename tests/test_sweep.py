@@ -603,7 +603,10 @@ def test_without_optuna_one_line_says_what_to_install(capsys, monkeypatch):
     assert capsys.readouterr().err == (
         f"error: minimax-sweep needs optuna, which is not installed: {how_to_install('sweep')}\n"
     )
-    # The help, and all that is imported with the command, do without it.
+
+
+@pytest.mark.deep
+def test_the_help_and_all_that_is_imported_with_the_command_do_without_optuna():
     code = "import sys; sys.modules['optuna'] = None; from minimax_lib.commands.sweep import main; main(['--help'])"
     done = subprocess.run([sys.executable, "-c", code], env=ENV, capture_output=True, text=True, check=True)
     for flag in (
