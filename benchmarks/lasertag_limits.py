@@ -2,8 +2,8 @@
 
     python benchmarks/lasertag_limits.py [--n-episodes 128]
 
-* `hunter`: knows the map and where the other one is, walks there on a shortest path, and fires. What a greedy player
-  could win at best.
+* `hunter`: knows the map and where the other one is, walks there on a shortest path, and fires. A greedy player
+  who sees everything; who lies in wait may win more.
 * `wanderer`: walks straight on, turns at walls and now and then, and aims only at whom it sees in its own view. What
   can be won without a plan.
 
@@ -66,7 +66,8 @@ def distances(walls: jax.Array, goal: jax.Array) -> jax.Array:
 def hunter(key: jax.Array, state: EnvState, own: jax.Array) -> jax.Array:
     place, other = state.position[own], state.position[1 - own]
     walls = jnp.asarray(state.level.walls)
-    ways = jax.vmap(lambda step: cell(distances(walls, other), place + step, FAR))(STEPS)
+    to_other = distances(walls, other)
+    ways = jax.vmap(lambda step: cell(to_other, place + step, FAR))(STEPS)
     walks = towards(*turned(state, own, STEPS[jnp.argmin(ways)]), FORWARD)
     aims = towards(*turned(state, own, other - place), FIRE)
     return jnp.where(in_sight(walls, state.position), aims, walks)

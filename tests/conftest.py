@@ -133,7 +133,7 @@ def pytest_sessionfinish(session):
     """A worker hands its costs to the process that reports."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["costs"] = costs
-    gc.freeze()  # pytest and Python would look for garbage three times before they end, a second and more each time
+    gc.freeze()  # pytest would look for garbage twice before it ends, a second and more each time
 
 
 @pytest.hookimpl(optionalhook=True)
