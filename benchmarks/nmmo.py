@@ -8,6 +8,7 @@ What is measured, on worlds of the preset `--preset` with random actions that ag
 * the time to compile a tick, the time to draw a map, the bytes of a state
 * with `--lives`: how long agents live who act at random, by the written forager, and by the runs of `--run`, on the 64
   held-out maps
+* with `--chunks`: a gradient of the network `tiny` in so many parts (`--ppo.n-chunks`), which take turns
 * the reference engine (the package nmmo 2.1.2), where it can be imported; else the reason why it is left out
 
 Times are seconds of the processor, all threads together, so that other load counts little; on an accelerator, seconds
@@ -28,6 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 from common import environment_facts, keep
 
+from minimax_lib.agents.ppo import PPO, Batch, PPOAgent
 from minimax_lib.envs.multi_agent import BatchMultiEnv
 from minimax_lib.envs.nmmo import NMMO, observation, tick
 from minimax_lib.envs.nmmo.heads import masks_of, orders_of
@@ -37,7 +39,9 @@ from minimax_lib.envs.nmmo.suite import HELD_OUT, N_MAPS, NMMOSuite
 from minimax_lib.envs.nmmo.tables import FULL
 from minimax_lib.envs.spaces import sample_allowed
 from minimax_lib.loops import on_cpu
+from minimax_lib.models.nmmo import NMMOModel
 from minimax_lib.playing import crowds
+from minimax_lib.playing.rollout import Transition
 from minimax_lib.store.loaded import load_run
 
 Row = dict[str, Any]
@@ -53,12 +57,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--task-set", default="survive", help="the list of tasks")
     parser.add_argument("--horizon", type=int, default=512, help="of --lives")
     parser.add_argument("--run", nargs="*", default=[], help="runs, or trained agents by name, for --lives")
+    parser.add_argument("--chunks", type=int, nargs="+", default=[], help="parts of a gradient; leaves the speed out")
     parser.add_argument("--out", type=Path, help="file of results (JSON)")
     args = parser.parse_args(argv)
     env = NMMO(preset=args.preset, task_set=args.task_set)
     result: Row = {"facts": environment_facts(), "preset": args.preset}
     if args.lives:
         result["lives"] = lives_table(dataclasses.replace(env, max_steps=args.horizon), args.run)
+    elif args.chunks:
+        result["microseconds_a_row"] = gradients(env, args.chunks)
     else:
         result |= speeds(env, args.worlds, args.ticks, args.whole)
         if not args.whole:
@@ -223,6 +230,34 @@ def speed_of(env: NMMO, levels: Any, n_ticks: int, immortal: bool) -> Row:
     seconds = seconds_of(lambda: play(jax.random.key(0), levels), 3)
     rows = n_worlds * env.n_agents * n_ticks
     return {"all": round(rows / seconds), "living": round(living / seconds), "alive": round(living / rows, 3)}
+
+
+def gradients(env: NMMO, numbers: Sequence[int], n_rows: int = 768, n_turns: int = 15) -> dict[int, float]:
+    """Prints and returns the median microseconds a row for the gradient of a minibatch, cut into `numbers` of chunks.
+
+    The minibatch has as many rows as one of `nmmo/mini_npc`: what the agents of new worlds see, and any actions.
+    """
+    n_worlds, key = -(-n_rows // env.n_agents), jax.random.key(0)
+    levels = jax.jit(jax.vmap(env.sample_level))(jax.random.split(key, n_worlds))
+    _, ts = jax.jit(jax.vmap(env.reset))(jax.random.split(key, n_worlds), levels)
+    obs = jax.tree.map(lambda x: x.reshape(1, -1, *x.shape[2:])[:, :n_rows], ts.obs)
+    action = jax.tree.map(lambda x: x.reshape(1, -1)[:, :n_rows], random_actions(env, key, ts.obs))
+    no, nothing = jnp.zeros((1, n_rows), bool), jnp.zeros((1, n_rows))
+    steps = Transition(obs, action, nothing, no, nothing, nothing, no, nothing, nothing, None, nothing, {}, valid=~no)
+    batch = Batch(steps, (), jax.random.normal(key, no.shape), nothing, 0.01)
+    network = NMMOModel("tiny").build(env.observation_space, env.action_space)
+    programs = {}
+    for n in numbers:
+        agent = PPOAgent(network, PPO(n_chunks=n))
+        params = network.init(key, obs, (), no)
+        programs[n] = jax.jit(agent.gradient).lower(params, batch).compile()
+    taken: dict[int, list[float]] = {n: [] for n in numbers}
+    for _ in range(n_turns):
+        for n, program in programs.items():
+            taken[n].append(seconds_of(lambda program=program: program(params, batch), 1))
+    found = {n: round(1e6 * float(np.median(seconds)) / n_rows, 1) for n, seconds in taken.items()}
+    print(f"microseconds a row by the number of chunks: {found}")
+    return found
 
 
 def engine_speed(n_ticks: int = 100) -> Row | str:

@@ -314,7 +314,7 @@ class PPOAgent:
         # Before the batch is cut into chunks, so that all chunks have the same mean and deviation.
         if self.config.normalize_advantages and self.config.advantages_over == "minibatch":
             batch = dataclasses.replace(batch, advantage=normalized(batch.advantage, batch.steps.valid))
-        gradients, metrics = self._gradient(params, batch)
+        gradients, metrics = self.gradient(params, batch)
         # Not inside `jax.grad`: a mean inside the loss would have its own gradient. Before the norm: all devices
         # must scale the same gradient by the same norm.
         gradients = axes.device_mean(gradients)
@@ -322,7 +322,7 @@ class PPOAgent:
         steps, opt_state = self.optimizer.update(gradients, opt_state, params)
         return (optax.apply_updates(params, steps), opt_state), metrics
 
-    def _gradient(self, params: Any, batch: Batch) -> tuple[Any, dict[str, jax.Array]]:
+    def gradient(self, params: Any, batch: Batch) -> tuple[Any, dict[str, jax.Array]]:
         """Gradient and metrics of the loss, added up over chunks. Only one chunk at a time is in memory."""
         gradient = jax.grad(self.loss, has_aux=True)
         if self.config.n_chunks == 1:
