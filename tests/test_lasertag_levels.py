@@ -12,6 +12,7 @@ import pytest
 from minimax_lib.envs.against import Against, AgainstLevel
 from minimax_lib.envs.base import Environment, sample_levels
 from minimax_lib.envs.lasertag import maps
+from minimax_lib.envs.lasertag.generators import corridors, far_apart
 from minimax_lib.envs.lasertag.lasertag import LaserTag
 from minimax_lib.envs.lasertag.level import DRAWN, is_valid, padded
 from minimax_lib.envs.lasertag.mutate import mutate
@@ -129,6 +130,44 @@ def reached_from(walls, start):
                 moves[place] = moves[x, y] + 1
                 queue.append(place)
     return moves
+
+
+def test_search_levels_are_valid_and_their_starts_far_apart(levels):
+    env = LaserTag(layout="search")
+    far = jax.device_get(jax.jit(lambda key: sample_levels(env, key, N))(jax.random.key(0)))
+    assert np.asarray(valid(far)).all()
+    np.testing.assert_array_equal(far.spawns, ~far.walls)
+
+    # Beside random levels, whose starts are uniform over cells. Twenty seeds: 12.5 to 12.9 cells, and 6.5 to 6.8.
+    def distance(levels):
+        return np.abs(levels.starts[:, 0] - levels.starts[:, 1]).sum(axis=1).mean()
+
+    assert distance(far) > 1.7 * distance(levels)
+    # Neither agent has the better place.
+    above, below = (far.starts[:, 0, 1] < far.starts[:, 1, 1]), (far.starts[:, 0, 1] > far.starts[:, 1, 1])
+    assert within(above.mean(), below.mean(), 1.0)
+    assert (np.abs(np.bincount(far.facings[:, 0]) - N / 4) < 4 * np.sqrt(N / 4)).all()
+
+
+@pytest.mark.parametrize("side", [2, 13])
+def test_corridors_are_connected_and_inside_their_square(side):
+    draw = jax.jit(jax.vmap(lambda key: corridors(key, (14, 15), side)))
+    rooms = np.asarray(draw(jax.random.split(jax.random.key(0), 200)))
+    assert not rooms[:, side:].any()
+    assert not rooms[:, :, side:].any()
+    for free in rooms:
+        assert free.sum() >= 2
+        y, x = np.argwhere(free)[0]
+        assert len(reached_from(~free, (x, y))) == free.sum()
+
+
+def test_the_two_starts_are_the_farthest_of_few_cells():
+    free = np.zeros((5, 6), bool)
+    cells = {(0, 0), (1, 0), (5, 4)}  # (x, y)
+    for x, y in cells:
+        free[y, x] = True
+    starts = np.asarray(jax.vmap(lambda key: far_apart(key, free))(jax.random.split(jax.random.key(0), 64)))
+    assert {tuple(map(tuple, pair)) for pair in starts.tolist()} == {((0, 0), (5, 4)), ((5, 4), (0, 0))}
 
 
 def in_line_of_fire(walls, start):

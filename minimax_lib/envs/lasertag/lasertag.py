@@ -20,10 +20,18 @@ from minimax_lib.envs.lasertag.dynamics import (
     draw_spawn,
     resolve,
 )
-from minimax_lib.envs.lasertag.generators import random_level
+from minimax_lib.envs.lasertag.generators import random_level, search_level
 from minimax_lib.envs.lasertag.level import DRAWN, Level, is_valid
 from minimax_lib.envs.lasertag.metrics import level_metrics
-from minimax_lib.envs.lasertag.rules import PRESETS, RANDOM, ActionTable, Rules, action_table, check_actions
+from minimax_lib.envs.lasertag.rules import (
+    DRAWN_LAYOUTS,
+    PRESETS,
+    SEARCH,
+    ActionTable,
+    Rules,
+    action_table,
+    check_actions,
+)
 from minimax_lib.envs.lasertag.view import planes_ahead
 from minimax_lib.envs.levels import checked_at_reset
 from minimax_lib.envs.multi_agent import AgentTimeStep, MultiAgentEnvironment, agents_opening, agents_transition
@@ -53,7 +61,8 @@ class LaserTag(MultiAgentEnvironment):
     rules: Rules = "maestro"
     """The game whose settings hold where none is given: maestro or lanctot."""
     layout: str = BY_RULES
-    """What the levels are: random, or the name of a map. By default, random (maestro) or small2 (lanctot)."""
+    """What the levels are: random, search (random rooms and corridors, in which the two start far from each other), or
+    the name of a map. By default, random (maestro) or small2 (lanctot)."""
     height: int = BY_RULES
     """Rows of cells. Smaller levels are padded with walls. By default 15 for random levels, else those of the map."""
     width: int = BY_RULES
@@ -90,9 +99,9 @@ class LaserTag(MultiAgentEnvironment):
         if self.rules not in get_args(Rules):
             raise unknown_name("rules", self.rules, get_args(Rules))
         self._set_missing(PRESETS[self.rules])
-        if self.layout not in (RANDOM, *maps.known_maps()):
-            raise unknown_name("layout", self.layout, (RANDOM, *maps.known_maps()))
-        is_random = self.layout == RANDOM
+        if self.layout not in (*DRAWN_LAYOUTS, *maps.known_maps()):
+            raise unknown_name("layout", self.layout, (*DRAWN_LAYOUTS, *maps.known_maps()))
+        is_random = self.layout in DRAWN_LAYOUTS
         height, width = (RANDOM_SIDE, RANDOM_SIDE) if is_random else maps.map_size(self.layout)
         self._set_missing({"height": height, "width": width})
         for name in ("height", "width"):
@@ -116,14 +125,14 @@ class LaserTag(MultiAgentEnvironment):
 
     def _check_levels(self, largest: int) -> None:
         """ValueError if the levels do not fit into the grid."""
-        if self.layout != RANDOM:
+        if self.layout not in DRAWN_LAYOUTS:
             height, width = maps.map_size(self.layout)
             if height > self.height or width > self.width:
                 raise ValueError(
                     f"layout={self.layout!r} has {height} x {width} cells: height={self.height} and "
                     f"width={self.width} must be at least that"
                 )
-        check_int("max_side", self.max_side, 2, largest if self.layout == RANDOM else None)
+        check_int("max_side", self.max_side, 2, largest if self.layout in DRAWN_LAYOUTS else None)
         check_int("min_side", self.min_side, 2, self.max_side)
         for name in ("min_walls", "max_walls"):
             share = getattr(self, name)
@@ -157,10 +166,11 @@ class LaserTag(MultiAgentEnvironment):
         return Discrete(len(self.actions))
 
     def sample_level(self, key: jax.Array) -> Level:
-        """A random level, or the map with random starts and facings. With `random_starts`, both look south at first."""
-        if self.layout == RANDOM:
+        """A drawn level, or the map with random starts and facings. With `random_starts`, both look south at first."""
+        if self.layout in DRAWN_LAYOUTS:
+            draw = search_level if self.layout == SEARCH else random_level
             sides, shares = (self.min_side, self.max_side), (self.min_walls, self.max_walls)
-            level = random_level(key, (self.height, self.width), sides, shares)
+            level = draw(key, (self.height, self.width), sides, shares)
             return level.replace(starts=jnp.full((2, 2), DRAWN, jnp.int32)) if self.random_starts else level
         level = maps.load(self.layout, (self.height, self.width))
         return level if self.random_starts else maps.started(key, level)

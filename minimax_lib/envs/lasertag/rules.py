@@ -22,7 +22,8 @@ Action = Literal[
     "fire",
 ]
 ACTIONS: tuple[Action, ...] = get_args(Action)
-RANDOM = "random"  # the layout of random levels
+RANDOM, SEARCH = "random", "search"  # layouts that are drawn: random rooms; those and corridors, with far starts
+DRAWN_LAYOUTS = (RANDOM, SEARCH)
 # Values of settings that are not given. lanctot: the game of OpenSpiel's `laser_tag`, seen partially.
 PRESETS: dict[str, dict[str, Any]] = {
     "maestro": {
