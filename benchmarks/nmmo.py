@@ -246,10 +246,10 @@ def gradients(env: NMMO, numbers: Sequence[int], n_rows: int = 768, n_turns: int
     steps = Transition(obs, action, nothing, no, nothing, nothing, no, nothing, nothing, None, nothing, {}, valid=~no)
     batch = Batch(steps, (), jax.random.normal(key, no.shape), nothing, 0.01)
     network = NMMOModel("tiny").build(env.observation_space, env.action_space)
-    programs = {}
+    params, programs = network.init(key, obs, (), no), {}
     for n in numbers:
         agent = PPOAgent(network, PPO(n_chunks=n))
-        params = network.init(key, obs, (), no)
+        agent.check_batch(n_rows, 1)
         programs[n] = jax.jit(agent.gradient).lower(params, batch).compile()
     taken: dict[int, list[float]] = {n: [] for n in numbers}
     for _ in range(n_turns):

@@ -531,6 +531,7 @@ def test_settings_of_the_two_games():
         ({"actions": ("left", "shoot")}, "unknown action 'shoot'"),
         ({"actions": ("left", "left")}, "actions names 'left' twice"),
         ({"actions": ()}, "name at least one of"),
+        ({"rules": "lanctot", "layout": "search"}, "search.*far.*set random_starts to False"),
         ({"layout": "small4", "height": 9}, "small4.*12 x 20.*height=9"),
         ({"max_side": 16}, "max_side=16: it must be at most 15"),
         ({"min_side": 1}, "min_side=1: it must be a whole number of at least 2"),

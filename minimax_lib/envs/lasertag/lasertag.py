@@ -111,6 +111,11 @@ class LaserTag(MultiAgentEnvironment):
         self._check_levels(smaller)
         for name in ("random_starts", "first_tag_ends", "zero_sum", "show_facing"):
             check_bool(name, getattr(self, name))
+        if self.layout == SEARCH and self.random_starts:
+            raise ValueError(
+                "layout='search' puts the starts far from each other, and random_starts=True draws others: "
+                "set random_starts to False"
+            )
         check_int("max_steps", self.max_steps, 1)
         object.__setattr__(self, "actions", tuple(self.actions))
         check_actions(self.actions)
