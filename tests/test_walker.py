@@ -183,7 +183,21 @@ def test_feet_do_not_sink_and_limits_hold():
     gaps = jax.jit(
         jax.vmap(jax.vmap(lambda s: contacts.find_contacts(contacts.look_around(s.terrain, s.body), s.body)))
     )
-    assert gaps(states).gap[alive].min() > -0.1
+    found = jax.device_get(gaps(states))
+    assert found.gap[alive].min() > -0.1
+    # A batch of batches finds what each of them finds.
+    at_once = jax.device_get(find(jax.tree.map(lambda x: x[60], states)))
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x[60], y, atol=1e-5), found, at_once)
+
+
+def test_the_three_least_gaps_are_found():
+    """Against a stable sort; also among equal, negative and absent ones."""
+    gaps = np.random.default_rng(0).uniform(-0.1, 0.5, (400, 31)).astype(np.float32)
+    gaps[:, ::3] = contacts.NONE
+    gaps[:9, 4:] = gaps[:9, 4:5]
+    gaps[9:20] = contacts.NONE
+    found = jax.jit(contacts._least)(gaps)
+    np.testing.assert_array_equal(found, np.argsort(gaps, axis=1, kind="stable")[:, : contacts.N_KEPT])
 
 
 def test_a_foot_stands_on_its_two_corners():

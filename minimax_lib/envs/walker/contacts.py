@@ -4,14 +4,20 @@ Two kinds of points are tested: corners of a leg against ground and blocks, and 
 against the sides of a leg. Of all of a part, the three with the least distance count. A direction in which a part is
 pushed away is allowed only if the part, and the ground, lie on their own sides of the point. Without that rule, a foot
 on flat ground would catch on the next block.
+
+What has to be fast has the batch last (`lanes.py`), and vectors as two arrays (x, y). Few numbers are summed, or the
+least of them found, one after another: a reduction would take several times as long on a CPU.
 """
+
+from functools import reduce
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from minimax_lib.envs.walker.body import BOXES, HULL, Body, centres, hull_position, turned
+from minimax_lib.envs.walker.body import BOXES, HIPS, HULL, LEG_LENGTH, Body, hull_position
+from minimax_lib.envs.walker.lanes import batch_last, constant
 from minimax_lib.envs.walker.terrain import STEP, Terrain
 
 BEHIND, AHEAD = 5, 15  # points of the polyline that are looked at: the legs reach 4.9 steps, the lidar 11.2
@@ -29,6 +35,10 @@ _SIGNS = np.sign(BOXES[0]).astype(np.float32)  # f32[4, 2], of the corners of a 
 _HALF = np.abs(BOXES[:, 0]).astype(np.float32)  # f32[4, 2], half the sides of the boxes
 _OUTWARD = np.stack([np.roll(HULL, -1, 0)[:, 1] - HULL[:, 1], HULL[:, 0] - np.roll(HULL, -1, 0)[:, 0]], 1)
 _OUTWARD = -_OUTWARD / np.linalg.norm(_OUTWARD, axis=1, keepdims=True)  # the hull's corners go round clockwise
+_FACES = ((0.0, 1.0), (-1.0, 0.0), (1.0, 0.0))  # directions of the three sides of a block that can be touched
+
+Pair = tuple[jax.Array, jax.Array]  # (x, y) of vectors, or (cosine, sine) of angles
+Found = tuple[jax.Array, Pair, Pair, jax.Array]  # (gap, point, normal, name), [4, n] each
 
 
 class Near(struct.PyTreeNode):
@@ -66,180 +76,251 @@ def look_around(terrain: Terrain, body: Body) -> Near:
     return Near(*line, blocks, jnp.stack([first, passed]))
 
 
+@batch_last
 def find_contacts(near: Near, body: Body) -> Contacts:
     """The contacts of both legs."""
-    angle, centre = body.angle[1:], centres(body)[1:]
-    corners = _corners(angle, centre, BOXES)
-    found = [_corners_on_ground(near, angle, corners), _corners_on_blocks(near, angle, corners)]
-    found.append(_points_on_parts(near, angle, centre))
-    gap, point, normal, name = (jnp.concatenate(parts, axis=1) for parts in zip(*found, strict=True))
-    left, places = gap, []
-    for _ in range(N_KEPT):
-        places.append(jnp.argmin(left, axis=1))
-        left = jnp.where(places[-1][:, None] == np.arange(gap.shape[1])[None], jnp.inf, left)
-    kept = jnp.stack(places, axis=1)
+    turn, centre = _legs(body)
+    corners = _corners(turn, centre)
+    groups = [_corners_on_ground(near, turn, corners), _corners_on_blocks(near, turn, corners)]
+    groups.append(_points_on_parts(near, turn, centre))
+    gap = jnp.concatenate([group[0] for group in groups], axis=1)
+    kept = _least(gap)
 
-    def chosen(values: jax.Array) -> jax.Array:
-        return jnp.take_along_axis(values, kept.reshape(*kept.shape, *(1,) * (values.ndim - 2)), axis=1)
+    def chosen(*values: jax.Array) -> jax.Array:
+        of_all = [jnp.broadcast_to(x, (len(gap), *x.shape[1:])) for x in values]
+        return jnp.take_along_axis(jnp.concatenate(of_all, axis=1), kept, axis=1)
 
-    return Contacts(chosen(gap), chosen(point), chosen(normal), chosen(name))
-
-
-def _dot(a: jax.Array, b: jax.Array) -> jax.Array:
-    """The product of vectors [..., 2]. On a CPU, a sum over the last axis would take several times as long."""
-    return a[..., 0] * b[..., 0] + a[..., 1] * b[..., 1]
-
-
-def _corners(angle: jax.Array, centre: jax.Array, boxes: np.ndarray) -> jax.Array:
-    """f32[n, 4, 2], the corners of n boxes."""
-    return centre[:, None] + turned(angle[:, None], jnp.asarray(boxes, jnp.float32))
-
-
-def _blocks(near: Near, axes: int) -> tuple[jax.Array, ...]:
-    """The five numbers of the blocks that the body can touch, f32[1, ..., 5] each, with `axes` axes in front."""
-    rows = near.blocks[:N_LEG_BLOCKS].reshape(*(1,) * axes, N_LEG_BLOCKS, 5)
-    return tuple(rows[..., i] for i in range(5))
-
-
-def _allowed(angle: jax.Array, normal: jax.Array) -> jax.Array:
-    """bool[4, 4, ...]: whether the four corners of the boxes can be pushed along `normal` f32[4, 4, ..., 2]."""
-    angle = angle.reshape(-1, *(1,) * (normal.ndim - 2))
-    signs = jnp.asarray(_SIGNS).reshape(1, 4, *(1,) * (normal.ndim - 3), 2)
-    free = signs * turned(-angle, normal) <= TILT
-    return free[..., 0] & free[..., 1]
-
-
-def _above(near: Near, points: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(distance from the ground, its normal) of points f32[..., 2]; NONE over what blocks hide."""
-    x, y = near.x[:N_LEG_POINTS], near.y[:N_LEG_POINTS]
-    dx, dy = jnp.diff(x), jnp.diff(y)
-    length = jnp.sqrt(dx**2 + dy**2)
-    normals = jnp.stack([-dy, dx], axis=-1) / jnp.maximum(length, 1e-6)[:, None]
-    offsets = normals[:, 0] * x[:-1] + normals[:, 1] * y[:-1]
-    ones = (1,) * (points.ndim - 1)
-    at, from_x, to_x, hidden = points[..., None, 0], x[:-1], x[1:], near.hidden[: N_LEG_POINTS - 1]
-    from_x, to_x, hidden, offsets = (v.reshape(*ones, -1) for v in (from_x, to_x, hidden, offsets))
-    over = (from_x <= at) & (at < to_x) & ~hidden
-    normal = jnp.sum(jnp.where(over[..., None], normals.reshape(*ones, -1, 2), 0.0), axis=-2)
-    origin = jnp.sum(jnp.where(over, offsets, 0.0), axis=-1)
-    gap = _dot(normal, points) - origin
-    return jnp.where(jnp.any(over, axis=-1), gap, NONE), normal
-
-
-def _corners_on_ground(near: Near, angle: jax.Array, corners: jax.Array) -> tuple[jax.Array, ...]:
-    gap, normal = _above(near, corners)
-    gap = jnp.where(_allowed(angle, normal), gap, NONE)
-    return gap, corners, normal, jnp.broadcast_to(np.arange(4, dtype=np.int32)[None], gap.shape)
-
-
-def _corners_on_blocks(near: Near, angle: jax.Array, corners: jax.Array) -> tuple[jax.Array, ...]:
-    left, right, top, before, behind = _blocks(near, 2)
-    x, y = corners[..., None, 0], corners[..., None, 1]
-    past_left, past_right, over_top = left - x, x - right, y - top
-    across = (past_left <= 0) & (past_right <= 0)
-    below = over_top <= 0
-    faces = np.array([(0, 1), (-1, 0), (1, 0)], np.float32)
-    free = _allowed(angle, jnp.broadcast_to(jnp.asarray(faces), (4, 4, 3, 2)))  # [4, 4, 3]
-    inside = jnp.stack(
-        [
-            across & free[..., 0, None],
-            below & (past_right <= 0) & (y >= before) & free[..., 1, None],
-            below & (past_left <= 0) & (y >= behind) & free[..., 2, None],
-        ]
+    point, normal = (
+        jnp.stack([chosen(*(group[which][i] for group in groups)) for i in (0, 1)], axis=2) for which in (1, 2)
     )
-    gaps = jnp.where(inside, jnp.stack([over_top, past_left, past_right]), -NONE)
-    # Out of a block by the shortest way: the side through which the corner has come.
-    shortest = jnp.max(gaps, axis=0)
-    by_face = jnp.where(inside & (gaps == shortest[None]), gaps, NONE).min(axis=-1)  # [3, 4, 4]
-    gap, face = jnp.min(by_face, axis=0), jnp.argmin(by_face, axis=0)
-    normal = jnp.stack([jnp.where(face == 0, 0.0, jnp.where(face == 1, -1.0, 1.0)), (face == 0) * 1.0], axis=-1)
-    names = jnp.broadcast_to(np.arange(4, 8, dtype=np.int32)[None], gap.shape)
-    return gap, corners, normal.astype(jnp.float32), names
+    return Contacts(chosen(gap), point, normal, chosen(*(group[3] for group in groups)))
 
 
-def _upward_corners(near: Near) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]:
-    """(points [V, 2], whether they are there, directions of the ground to the left and right [V, 2], names)."""
-    n = N_LEG_POINTS
-    line = jnp.stack([near.x[:n], near.y[:n]], axis=-1)
-    to_right = jnp.diff(line, axis=0)
-    to_right = to_right / jnp.maximum(jnp.sqrt(_dot(to_right, to_right)), 1e-6)[:, None]
-    ends = jnp.zeros((1, 2), jnp.float32)
-    peaks = near.peak[:n] & (np.arange(n) > 0) & (np.arange(n) < n - 1)
-    left, right, top, before, behind = (near.blocks[:N_LEG_BLOCKS, i] for i in range(5))
-    points = [line, jnp.stack([left, top], -1), jnp.stack([right, top], -1)]
-    there = [peaks, before < top - 1e-3, behind < top - 1e-3]
-    k = N_LEG_BLOCKS
-    down, along = np.tile(np.array([[0, -1]], np.float32), (k, 1)), np.tile(np.array([[1, 0]], np.float32), (k, 1))
-    lefts = [jnp.concatenate([ends, -to_right]), jnp.asarray(down), jnp.asarray(-along)]
-    rights = [jnp.concatenate([to_right, ends]), jnp.asarray(along), jnp.asarray(down)]
-    numbers = near.first[1] + np.arange(k, dtype=np.int32)
-    names = [8 + near.first[0] + np.arange(n, dtype=np.int32), 300 + numbers, 400 + numbers]
-    return tuple(jnp.concatenate(x) for x in (points, there, lefts, rights, names))  # type: ignore[return-value]
+def _least(gap: jax.Array) -> jax.Array:
+    """i32[4, 3], the places of the three least of each row of `gap` f32[4, n], n at most 32.
+
+    Of distances that differ by less than 2**-18 of their size, the first one counts as the least.
+    """
+    # A place found by `gap == least` may not exist: XLA can compute `gap` twice, and round it in two ways. And argmin
+    # takes five times as long. So a number has its place in its last five bits.
+    bits = jax.lax.bitcast_convert_type(gap, jnp.int32)
+    ordered = jnp.where(bits < 0, bits ^ 0x7FFFFFFF, bits)  # as integers, negative floats are in the wrong order
+    order = constant(np.arange(gap.shape[1], dtype=np.int32)[None], gap, 2)
+    left, places = (ordered & ~31) | order, []
+    for _ in range(N_KEPT):
+        places.append(jnp.min(left, axis=1, keepdims=True) & 31)
+        left = jnp.where(order == places[-1], np.iinfo(np.int32).max, left)
+    return jnp.concatenate(places, axis=1)
 
 
-def _points_on_parts(near: Near, angle: jax.Array, centre: jax.Array) -> tuple[jax.Array, ...]:
-    points, there, left, right, names = _upward_corners(near)
-    back = -angle[:, None]
-    local = turned(back, points[None] - centre[:, None])  # [4, V, 2]
-    beyond = jnp.abs(local) - jnp.asarray(_HALF)[:, None]
-    sign = jnp.where(local >= 0, 1.0, -1.0)
+def _turned(turn: Pair, vector: Pair) -> Pair:
+    """The vectors, turned by angles with these (cosine, sine)."""
+    (c, s), (x, y) = turn, vector
+    return c * x - s * y, s * x + c * y
+
+
+def _turned_back(turn: Pair, vector: Pair) -> Pair:
+    (c, s), (x, y) = turn, vector
+    return c * x + s * y, c * y - s * x
+
+
+def _at(pair: Pair, *index: object) -> Pair:
+    return pair[0][index], pair[1][index]
+
+
+def _turn(angle: jax.Array) -> Pair:
+    return jnp.cos(angle), jnp.sin(angle)
+
+
+def _legs(body: Body) -> tuple[Pair, Pair]:
+    """((cosine, sine) of the angles, (x, y) of the centres) of the parts 1 to 4."""
+    c, s = _turn(body.angle[1:])
+
+    def joined(way: jax.Array) -> jax.Array:
+        return jnp.stack([way[0], 2 * way[0] + way[1], way[2], 2 * way[2] + way[3]])
+
+    half = LEG_LENGTH / 2
+    return (c, s), (body.hips[0, None] + joined(half * s), body.hips[1, None] - joined(half * c))
+
+
+def _corners(turn: Pair, centre: Pair, boxes: np.ndarray = BOXES) -> Pair:
+    """[n, 4] each, the corners of n boxes."""
+    at_x, at_y = (constant(boxes[..., i].astype(np.float32), centre[0], 1) for i in (0, 1))
+    x, y = _turned(_at(turn, slice(None), None), (at_x, at_y))
+    return centre[0][:, None] + x, centre[1][:, None] + y
+
+
+def _ground(near: Near) -> tuple[Pair, Pair]:
+    """(points [13] each, directions of the edges between them [12] each)."""
+    x, y = near.x[:N_LEG_POINTS], near.y[:N_LEG_POINTS]
+    dx, dy = x[1:] - x[:-1], y[1:] - y[:-1]
+    length = jnp.maximum(jnp.sqrt(dx**2 + dy**2), 1e-6)
+    return (x, y), (dx / length, dy / length)
+
+
+def _blocks(near: Near) -> tuple[jax.Array, ...]:
+    """Left, right, top, and the ground before and behind, [5] each, of the blocks that the body can touch."""
+    return tuple(near.blocks[:N_LEG_BLOCKS, i] for i in range(5))
+
+
+def _allowed(turn: Pair, normal: Pair) -> jax.Array:
+    """bool[4, 4]: whether the four corners of the boxes can be pushed along `normal` ([4, 4] or a number, each)."""
+    free = [
+        constant(_SIGNS[None, :, i], along, 2) * along <= TILT
+        for i, along in enumerate(_turned_back(_at(turn, slice(None), None), normal))
+    ]
+    return free[0] & free[1]
+
+
+def _above(near: Near, points: Pair) -> tuple[jax.Array, Pair]:
+    """(distance from the ground, its normal) of points; NONE and no direction over what blocks hide."""
+    (x, y), (along_x, along_y) = _ground(near)
+    shown = ~near.hidden[: N_LEG_POINTS - 1]
+    offset = jnp.where(shown, along_x * y[:-1] - along_y * x[:-1], -NONE)
+    normal_x, normal_y = jnp.where(shown, -along_y, 0.0), jnp.where(shown, along_x, 0.0)
+    found = [jnp.zeros_like(points[0]), jnp.zeros_like(points[0]), jnp.full_like(points[0], -NONE)]
+    nothing = [jnp.zeros_like(x[0]), jnp.zeros_like(x[0]), jnp.full_like(x[0], -NONE)]
+    edges = [[normal_x[i], normal_y[i], offset[i]] for i in range(N_LEG_POINTS - 1)]
+    lone = (None,) * (points[0].ndim - x.ndim + 1)
+    for start, edge in zip(x, [*edges, nothing], strict=True):  # the last edge that begins to the left of the point
+        is_past = points[0] >= start[lone]
+        found = [jnp.where(is_past, new[lone], old) for new, old in zip(edge, found, strict=True)]
+    return found[0] * points[0] + found[1] * points[1] - found[2], (found[0], found[1])
+
+
+def _corners_on_ground(near: Near, turn: Pair, corners: Pair) -> Found:
+    gap, normal = _above(near, corners)
+    gap = jnp.where(_allowed(turn, normal), gap, NONE)
+    return gap, corners, normal, _named(gap, 0)
+
+
+def _named(gap: jax.Array, first: int) -> jax.Array:
+    """i32[4, 4], the names of the corners."""
+    return jnp.broadcast_to(constant(np.arange(first, first + 4, dtype=np.int32)[None], gap, 2), gap.shape)
+
+
+def _corners_on_blocks(near: Near, turn: Pair, corners: Pair) -> Found:
+    x, y = corners
+    free = [_allowed(turn, (jnp.full_like(x, along_x), jnp.full_like(x, along_y))) for along_x, along_y in _FACES]
+    by_face = [jnp.full_like(x, NONE)] * 3
+    for i in range(N_LEG_BLOCKS):
+        left, right, top, before, behind = (block[i, None, None] for block in _blocks(near))
+        past_left, past_right, over_top = left - x, x - right, y - top
+        below = over_top <= 0
+        inside = (
+            free[0] & (past_left <= 0) & (past_right <= 0),
+            free[1] & below & (past_right <= 0) & (y >= before),
+            free[2] & below & (past_left <= 0) & (y >= behind),
+        )
+        gaps = [jnp.where(i, gap, -NONE) for i, gap in zip(inside, (over_top, past_left, past_right), strict=True)]
+        # Out of a block by the shortest way: the side through which the corner has come.
+        by_top = gaps[0] >= jnp.maximum(gaps[1], gaps[2])
+        shortest = by_top, ~by_top & (gaps[1] >= gaps[2]), ~by_top & (gaps[1] < gaps[2])
+        by_face = [
+            jnp.where(is_inside & is_way, jnp.minimum(gap, least), least)
+            for is_inside, is_way, gap, least in zip(inside, shortest, gaps, by_face, strict=True)
+        ]
+    gap = reduce(jnp.minimum, by_face)
+    on_top, on_left = by_face[0] <= jnp.minimum(by_face[1], by_face[2]), by_face[1] <= by_face[2]
+    normal = jnp.where(on_top, 0.0, jnp.where(on_left, -1.0, 1.0)), jnp.where(on_top, 1.0, 0.0)
+    return gap, corners, normal, _named(gap, 4)
+
+
+def _upward_corners(near: Near) -> tuple[Pair, jax.Array, Pair, Pair, jax.Array]:
+    """(points, whether they are there, directions of the ground to the left and right of them, names), [23] each."""
+    (x, y), (to_x, to_y) = _ground(near)
+    left, right, top, before, behind = _blocks(near)
+    end, none, one = jnp.zeros_like(x[:1]), jnp.zeros_like(left), jnp.ones_like(left)
+    ends = constant(np.isin(np.arange(N_LEG_POINTS), (0, N_LEG_POINTS - 1)), x, 1)
+    there = [near.peak[:N_LEG_POINTS] & ~ends, before < top - 1e-3, behind < top - 1e-3]
+    numbers = near.first[1, None] + constant(np.arange(N_LEG_BLOCKS, dtype=np.int32), left, 1)
+    names = [
+        8 + near.first[0, None] + constant(np.arange(N_LEG_POINTS, dtype=np.int32), x, 1),
+        300 + numbers,
+        400 + numbers,
+    ]
+    joined = jnp.concatenate
+    return (
+        (joined([x, left, right]), joined([y, top, top])),
+        joined(there),
+        (joined([end, -to_x, none, -one]), joined([end, -to_y, -one, none])),
+        (joined([to_x, end, one, none]), joined([to_y, end, none, -one])),
+        joined(names),
+    )
+
+
+def _points_on_parts(near: Near, turn: Pair, centre: Pair) -> Found:
+    points, there, left, right, names = (jax.tree.map(lambda x: x[None], group) for group in _upward_corners(near))
+    turn = _at(turn, slice(None), None)
+    local = _turned_back(turn, (points[0] - centre[0][:, None], points[1] - centre[1][:, None]))
+    half = [constant(_HALF[:, i, None], centre[0], 1) for i in (0, 1)]
+    beyond = [jnp.abs(x) - size for x, size in zip(local, half, strict=True)]
+    sign = [jnp.where(x >= 0, -1.0, 1.0) for x in local]
     # The ground pushes against the side that it is behind, and must not lie on the other side of it.
-    into = jnp.maximum(-sign * turned(back, left[None]), -sign * turned(back, right[None]))
-    inside = there[None, :, None] & (beyond[..., ::-1] <= 0) & (into <= TILT)
-    gaps = jnp.where(inside, beyond, -NONE)
-    by_x = gaps[..., 0] >= gaps[..., 1]
-    gap = jnp.where(inside[..., 0] | inside[..., 1], jnp.maximum(gaps[..., 0], gaps[..., 1]), NONE)
-    normal = -sign * jnp.stack([by_x, ~by_x], axis=-1)
-    shape = (4, *points.shape)
-    names = jnp.broadcast_to(names[None], gap.shape)
-    return gap, jnp.broadcast_to(points[None], shape), turned(angle[:, None], normal.astype(jnp.float32)), names
+    into = [
+        jnp.maximum(away * to_left, away * to_right)
+        for away, to_left, to_right in zip(sign, _turned_back(turn, left), _turned_back(turn, right), strict=True)
+    ]
+    inside = [there & (beyond[1 - i] <= 0) & (into[i] <= TILT) for i in (0, 1)]
+    gaps = [jnp.where(i, x, -NONE) for i, x in zip(inside, beyond, strict=True)]
+    by_x = gaps[0] >= gaps[1]
+    gap = jnp.where(inside[0] | inside[1], jnp.maximum(gaps[0], gaps[1]), NONE)
+    normal = jnp.where(by_x, sign[0], 0.0), jnp.where(by_x, 0.0, sign[1])
+    return gap, points, _turned(turn, normal), names
 
 
+@batch_last
 def lower_legs_on(near: Near, body: Body) -> jax.Array:
     """u32[2, 2]: for each lower leg, bits of the edges of the ground, and of the blocks, that it touches.
 
     Their numbers are taken modulo 32, which is more than are near.
     """
-    angle, centre = body.angle[2::2], centres(body)[2::2]
-    corners = _corners(angle, centre, BOXES[1::2])
-    n = N_LEG_POINTS
-    line = jnp.stack([near.x[:n], near.y[:n]], axis=-1)
-    left, right, top = _blocks(near, 2)[:3]
-    x, y = corners[..., None, 0], corners[..., None, 1]
-    way = jnp.diff(line, axis=0)
-    up = jnp.stack([-way[:, 1], way[:, 0]], -1) / jnp.maximum(jnp.sqrt(_dot(way, way)), 1e-6)[:, None]
-    above = _dot(corners[:, :, None] - line[None, None, :-1], up[None, None])
-    ends_x = line[None, None, :, 0]
-    on_edges = jnp.any((ends_x[..., :-1] <= x) & (x < ends_x[..., 1:]) & (above <= SKIN), axis=1)
-    in_blocks = jnp.any(jnp.maximum(jnp.maximum(left - x, x - right), y - top) <= SKIN, axis=1)
+    turn, centre = (_at(pair, slice(1, None, 2)) for pair in _legs(body))
+    corners = _corners(turn, centre, BOXES[1::2])
+    line, (along_x, along_y) = _ground(near)
+    left, right, top = (block[None] for block in _blocks(near)[:3])
+    (start_x, start_y), on_edges, on_blocks = _at(line, None, slice(-1)), [], []
+    for i in range(4):
+        x, y = corners[0][:, i, None], corners[1][:, i, None]
+        above = along_x[None] * (y - start_y) - along_y[None] * (x - start_x)
+        on_edges.append((start_x <= x) & (x < line[0][None, 1:]) & (above <= SKIN))
+        on_blocks.append(jnp.maximum(jnp.maximum(left - x, x - right), y - top) <= SKIN)
 
-    def at_leg(points: jax.Array) -> jax.Array:
-        local = turned(-angle[:, None], points - centre[:, None])
-        beyond = jnp.abs(local) - jnp.asarray(_HALF[1])[None, None]
-        return jnp.maximum(beyond[..., 0], beyond[..., 1]) <= SKIN
+    def at_leg(x: jax.Array, y: jax.Array) -> jax.Array:
+        local = _turned_back(_at(turn, slice(None), None), (x - centre[0][:, None], y - centre[1][:, None]))
+        width, length = (float(size) for size in _HALF[1])
+        return jnp.maximum(jnp.abs(local[0]) - width, jnp.abs(local[1]) - length) <= SKIN
 
-    ends = at_leg(line[None])
-    on_edges = on_edges | ends[:, :-1] | ends[:, 1:]
-    on_blocks = in_blocks | at_leg(jnp.stack([left, top], -1)[0]) | at_leg(jnp.stack([right, top], -1)[0])
+    ends = at_leg(*_at(line, None))
+    touched_edges = reduce(jnp.logical_or, [*on_edges, ends[:, :-1], ends[:, 1:]])
+    touched_blocks = reduce(jnp.logical_or, [*on_blocks, at_leg(left, top), at_leg(right, top)])
 
     def bits(touched: jax.Array, first: jax.Array) -> jax.Array:
-        places = ((first + np.arange(touched.shape[1])) % 32).astype(jnp.uint32)
+        order = constant(np.arange(touched.shape[1], dtype=np.int32), first, 0)
+        places = ((first[None] + order) % 32).astype(jnp.uint32)
         return jnp.sum(jnp.where(touched, jnp.left_shift(jnp.uint32(1), places)[None], 0), axis=1, dtype=jnp.uint32)
 
-    return jnp.stack([bits(on_edges, near.first[0]), bits(on_blocks, near.first[1])], axis=1)
+    return jnp.stack([bits(touched_edges, near.first[0]), bits(touched_blocks, near.first[1])], axis=1)
 
 
+@batch_last
 def hull_gap(near: Near, body: Body) -> jax.Array:
     """f32[], m: the distance of the hull from the ground, where it is small; negative where they overlap."""
-    position, angle = hull_position(body), body.angle[0]
-    corners = position[None] + turned(angle, jnp.asarray(HULL, jnp.float32))
+    turn = _turn(body.angle[0])
+    at_hips = _turned(turn, (jnp.float32(HIPS[0]), jnp.float32(HIPS[1])))
+    place = (body.hips[0] - at_hips[0])[None], (body.hips[1] - at_hips[1])[None]
+    turn = _at(turn, None)
+    at_x, at_y = (constant(HULL[:, i].astype(np.float32), place[0], 1) for i in (0, 1))
+    hull = _turned(turn, (at_x, at_y))
+    corners = place[0] + hull[0], place[1] + hull[1]
     over, _ = _above(near, corners)
-    left, right, top, before, behind = _blocks(near, 1)
-    x, y = corners[:, None, 0], corners[:, None, 1]
+    left, right, top, before, behind = (block[None] for block in _blocks(near))
+    x, y = corners[0][:, None], corners[1][:, None]
     is_beside = y >= jnp.where(x < (left + right) / 2, before, behind)
     in_blocks = jnp.maximum(jnp.maximum(left - x, x - right), y - top)
     points, there, *_ = _upward_corners(near)
-    local = turned(-angle, points - position[None])
-    faces = _dot(local[:, None] - HULL[None].astype(np.float32), jnp.asarray(_OUTWARD, jnp.float32)[None])
-    in_hull = jnp.where(there, faces.max(axis=-1), NONE)
-    return jnp.minimum(jnp.minimum(over.min(), jnp.where(is_beside, in_blocks, NONE).min()), in_hull.min())
+    local = _turned_back(turn, (points[0] - place[0], points[1] - place[1]))
+    beyond = [out[0] * (local[0] - at[0]) + out[1] * (local[1] - at[1]) for at, out in zip(HULL, _OUTWARD, strict=True)]
+    in_hull = jnp.where(there, reduce(jnp.maximum, beyond), NONE)
+    gaps = over.min(axis=0), jnp.where(is_beside, in_blocks, NONE).min(axis=(0, 1)), in_hull.min(axis=0)
+    return reduce(jnp.minimum, gaps).astype(jnp.float32)

@@ -4,6 +4,7 @@ The method is Box2D's: impulses, one after another in several rounds, then a cor
 hold by themselves, since the body is one mechanism (`body.py`).
 """
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -26,6 +27,7 @@ from minimax_lib.envs.walker.body import (
     with_speeds,
 )
 from minimax_lib.envs.walker.contacts import FARTHEST, N_KEPT, NONE, SKIN, SWEPT, Contacts
+from minimax_lib.envs.walker.lanes import batch_last
 
 DT = 1 / 50  # s
 FRICTION = float(np.sqrt(2.5 * 0.2))  # of legs on the ground
@@ -80,13 +82,14 @@ def advance(
     speeds = jnp.sum(inverse * momentum(body.replace(velocity=body.velocity + fall))[None], axis=1)
     pairs = _pairs(body, contacts, inverse, action)
     first, second = _warm(impulses, contacts, pairs)
-    speeds, first, second = _solve(pairs, _pushed(pairs, speeds, first, second), first, second, n_rounds)
+    solve = batch_last(partial(_solve, n_rounds))
+    speeds, first, second = solve(pairs, _pushed(pairs, speeds, first, second), first, second)
     speeds = jnp.clip(speeds, -_FASTEST, _FASTEST)  # as in Box2D: a body that has sunk into the ground stays finite
     after = moved_by(with_speeds(body, speeds), DT * speeds)
     gap = jnp.concatenate([_past_limits(after.angle), contacts.gap.reshape(-1)])
-    moved = gap + jnp.concatenate([jnp.zeros(4, jnp.float32), _along(pairs.rows[1], DT * speeds[None])[4:]])
+    moved = gap + jnp.concatenate([jnp.zeros(4, jnp.float32), _along(pairs.rows[1], DT * speeds[None], axis=1)[4:]])
     shift = _correct(pairs, moved)
-    gaps = (moved + _along(pairs.rows[1], shift[None]))[4:].reshape(4, N_KEPT)
+    gaps = (moved + _along(pairs.rows[1], shift[None], axis=1))[4:].reshape(4, N_KEPT)
     return moved_by(after, shift), Impulses(first, second, contacts.name), gaps
 
 
@@ -148,10 +151,10 @@ def _moved(rows: jax.Array, inverse: jax.Array) -> jax.Array:
     return sum(rows[:, i, None] * inverse[i, None] for i in range(N_COORDINATES))  # type: ignore[return-value]
 
 
-def _along(rows: jax.Array, speeds: jax.Array) -> jax.Array:
-    """The speed of one row (f32[7]) or of all (f32[16, 7]), from speeds f32[7] or f32[1, 7]."""
+def _along(rows: jax.Array, speeds: jax.Array, axis: int = 0) -> jax.Array:
+    """The speed of one row (f32[7]), or of all (f32[16, 7], axis 1), from speeds f32[7] or f32[1, 7]."""
     # Not a matrix product: on a GPU that would be of TensorFloat-32.
-    return jnp.sum(rows * speeds, axis=-1)
+    return jnp.sum(rows * speeds, axis=axis)
 
 
 def _warm(impulses: Impulses, contacts: Contacts, pairs: Pairs) -> tuple[jax.Array, jax.Array]:
@@ -176,7 +179,7 @@ def _pushed(pairs: Pairs, speeds: jax.Array, first: jax.Array, second: jax.Array
 
 
 def _solve(
-    pairs: Pairs, speeds: jax.Array, first: jax.Array, second: jax.Array, n_rounds: int
+    n_rounds: int, pairs: Pairs, speeds: jax.Array, first: jax.Array, second: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """(speeds, impulses) after `n_rounds` over all pairs."""
 
@@ -186,10 +189,10 @@ def _solve(
         most = pair.most + pair.friction * old_second
         free = old_first + pair.mass[0] * (pair.wanted[0] - _along(pair.rows[0], speeds))
         new_first = jnp.clip(free, -most, most)
-        speeds = speeds + (new_first - old_first) * pair.pushes[0]
+        speeds = speeds + (new_first - old_first)[None] * pair.pushes[0]
         free = old_second + pair.mass[1] * (pair.wanted[1] - _along(pair.rows[1], speeds))
         new_second = jnp.clip(free, pair.least, pair.largest)
-        return speeds + (new_second - old_second) * pair.pushes[1], (new_first, new_second)
+        return speeds + (new_second - old_second)[None] * pair.pushes[1], (new_first, new_second)
 
     def one_round(_: int, loop: tuple[Any, Any]) -> tuple[Any, Any]:
         speeds, old = loop
@@ -205,6 +208,7 @@ def _past_limits(angle: jax.Array) -> jax.Array:
     return jnp.minimum(joints - LIMITS[:, 0], LIMITS[:, 1] - joints)
 
 
+@batch_last
 def _correct(pairs: Pairs, gap: jax.Array) -> jax.Array:
     """f32[7], the shift of the coordinates that closes the overlaps `gap` (f32[16]) of limits and contacts."""
     # Box2D takes a fifth of each overlap in 60 rounds. All of it in four comes to the same.
@@ -217,10 +221,10 @@ def _correct(pairs: Pairs, gap: jax.Array) -> jax.Array:
     def one(shift: jax.Array, given: tuple[jax.Array, ...]) -> tuple[jax.Array, None]:
         row, push, mass, gap, slop, most, away = given
         now = gap + away * _along(row, shift)
-        return shift - away * mass * jnp.clip(now + slop, -most, 0.0) * push, None
+        return shift - (away * mass * jnp.clip(now + slop, -most, 0.0))[None] * push, None
 
     def one_round(_: int, shift: jax.Array) -> jax.Array:
         given = (pairs.rows[1], pairs.pushes[1], mass, gap, slop, most, away)
         return jax.lax.scan(one, shift, given)[0]
 
-    return jax.lax.fori_loop(0, N_CORRECTIONS, one_round, jnp.zeros(N_COORDINATES, jnp.float32))
+    return jax.lax.fori_loop(0, N_CORRECTIONS, one_round, jnp.zeros_like(pairs.rows[1][0]))
