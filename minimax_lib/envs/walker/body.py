@@ -67,11 +67,23 @@ class Body(struct.PyTreeNode):
     spin: jax.Array  # f32[5], rad/s
 
 
+Pair = tuple[jax.Array, jax.Array]  # (x, y) of vectors, or (cosine, sine) of angles
+
+
+def turn_of(angle: jax.Array) -> Pair:
+    """(cosine, sine)."""
+    return jnp.cos(angle), jnp.sin(angle)
+
+
+def turned_pair(turn: Pair, vector: Pair) -> Pair:
+    """The vectors, turned by angles with these (cosine, sine)."""
+    (c, s), (x, y) = turn, vector
+    return c * x - s * y, s * x + c * y
+
+
 def turned(angle: jax.Array, vectors: jax.Array) -> jax.Array:
     """`vectors` [..., 2], each turned by its angle [...]."""
-    c, s = jnp.cos(angle), jnp.sin(angle)
-    x, y = vectors[..., 0], vectors[..., 1]
-    return jnp.stack([c * x - s * y, s * x + c * y], axis=-1)
+    return jnp.stack(turned_pair(turn_of(angle), (vectors[..., 0], vectors[..., 1])), axis=-1)
 
 
 def quarter(vectors: jax.Array) -> jax.Array:
@@ -96,8 +108,12 @@ def knees(body: Body) -> jax.Array:
 
 
 def hull_position(body: Body) -> jax.Array:
-    """f32[2]: the origin of the hull, which is not its centre of mass. Rewards and lidar go by it."""
-    return body.hips - turned(body.angle[0], jnp.asarray(HIPS, jnp.float32))
+    """f32[2]: the origin of the hull, which is not its centre of mass. Rewards and lidar go by it.
+
+    A batch of bodies may have the batch as its last axis.
+    """
+    x, y = turned_pair(turn_of(body.angle[0]), (jnp.float32(HIPS[0]), jnp.float32(HIPS[1])))
+    return jnp.stack([body.hips[0] - x, body.hips[1] - y])
 
 
 def centre_of_mass(body: Body) -> jax.Array:

@@ -5,8 +5,8 @@ against the sides of a leg. Of all of a part, the three with the least distance 
 pushed away is allowed only if the part, and the ground, lie on their own sides of the point. Without that rule, a foot
 on flat ground would catch on the next block.
 
-What has to be fast has the batch last (`lanes.py`), and vectors as two arrays (x, y). Few numbers are summed, or the
-least of them found, one after another: a reduction would take several times as long on a CPU.
+The search has the batch last (`lanes.py`), and its vectors are two arrays (x, y). Steps over a few edges or blocks are
+written one after another: on a CPU, a reduction would take several times as long.
 """
 
 from functools import reduce
@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from minimax_lib.envs.walker.body import BOXES, HIPS, HULL, LEG_LENGTH, Body, hull_position
+from minimax_lib.envs.walker.body import BOXES, HULL, LEG_LENGTH, Body, Pair, hull_position, turn_of, turned_pair
 from minimax_lib.envs.walker.lanes import batch_last, constant
 from minimax_lib.envs.walker.terrain import STEP, Terrain
 
@@ -37,7 +37,6 @@ _OUTWARD = np.stack([np.roll(HULL, -1, 0)[:, 1] - HULL[:, 1], HULL[:, 0] - np.ro
 _OUTWARD = -_OUTWARD / np.linalg.norm(_OUTWARD, axis=1, keepdims=True)  # the hull's corners go round clockwise
 _FACES = ((0.0, 1.0), (-1.0, 0.0), (1.0, 0.0))  # directions of the three sides of a block that can be touched
 
-Pair = tuple[jax.Array, jax.Array]  # (x, y) of vectors, or (cosine, sine) of angles
 Found = tuple[jax.Array, Pair, Pair, jax.Array]  # (gap, point, normal, name), [4, n] each
 
 
@@ -113,13 +112,8 @@ def _least(gap: jax.Array) -> jax.Array:
     return jnp.concatenate(places, axis=1)
 
 
-def _turned(turn: Pair, vector: Pair) -> Pair:
-    """The vectors, turned by angles with these (cosine, sine)."""
-    (c, s), (x, y) = turn, vector
-    return c * x - s * y, s * x + c * y
-
-
 def _turned_back(turn: Pair, vector: Pair) -> Pair:
+    """As `turned_pair`, in the other direction."""
     (c, s), (x, y) = turn, vector
     return c * x + s * y, c * y - s * x
 
@@ -128,13 +122,9 @@ def _at(pair: Pair, *index: object) -> Pair:
     return pair[0][index], pair[1][index]
 
 
-def _turn(angle: jax.Array) -> Pair:
-    return jnp.cos(angle), jnp.sin(angle)
-
-
 def _legs(body: Body) -> tuple[Pair, Pair]:
     """((cosine, sine) of the angles, (x, y) of the centres) of the parts 1 to 4."""
-    c, s = _turn(body.angle[1:])
+    c, s = turn_of(body.angle[1:])
 
     def joined(way: jax.Array) -> jax.Array:
         return jnp.stack([way[0], 2 * way[0] + way[1], way[2], 2 * way[2] + way[3]])
@@ -146,7 +136,7 @@ def _legs(body: Body) -> tuple[Pair, Pair]:
 def _corners(turn: Pair, centre: Pair, boxes: np.ndarray = BOXES) -> Pair:
     """[n, 4] each, the corners of n boxes."""
     at_x, at_y = (constant(boxes[..., i].astype(np.float32), centre[0], 1) for i in (0, 1))
-    x, y = _turned(_at(turn, slice(None), None), (at_x, at_y))
+    x, y = turned_pair(_at(turn, slice(None), None), (at_x, at_y))
     return centre[0][:, None] + x, centre[1][:, None] + y
 
 
@@ -266,7 +256,7 @@ def _points_on_parts(near: Near, turn: Pair, centre: Pair) -> Found:
     by_x = gaps[0] >= gaps[1]
     gap = jnp.where(inside[0] | inside[1], jnp.maximum(gaps[0], gaps[1]), NONE)
     normal = jnp.where(by_x, sign[0], 0.0), jnp.where(by_x, 0.0, sign[1])
-    return gap, points, _turned(turn, normal), names
+    return gap, points, turned_pair(turn, normal), names
 
 
 @batch_last
@@ -306,12 +296,10 @@ def lower_legs_on(near: Near, body: Body) -> jax.Array:
 @batch_last
 def hull_gap(near: Near, body: Body) -> jax.Array:
     """f32[], m: the distance of the hull from the ground, where it is small; negative where they overlap."""
-    turn = _turn(body.angle[0])
-    at_hips = _turned(turn, (jnp.float32(HIPS[0]), jnp.float32(HIPS[1])))
-    place = (body.hips[0] - at_hips[0])[None], (body.hips[1] - at_hips[1])[None]
-    turn = _at(turn, None)
+    turn, position = _at(turn_of(body.angle[0]), None), hull_position(body)
+    place = position[0, None], position[1, None]
     at_x, at_y = (constant(HULL[:, i].astype(np.float32), place[0], 1) for i in (0, 1))
-    hull = _turned(turn, (at_x, at_y))
+    hull = turned_pair(turn, (at_x, at_y))
     corners = place[0] + hull[0], place[1] + hull[1]
     over, _ = _above(near, corners)
     left, right, top, before, behind = (block[None] for block in _blocks(near))
