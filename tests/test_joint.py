@@ -176,6 +176,39 @@ def test_the_student_draws_the_same_whatever_the_groups():
     np.testing.assert_array_equal(one.steps.obs[:, 0, :4, 3], two.steps.obs[:, 0, :4, 3])
 
 
+@dataclasses.dataclass(frozen=True)
+class Followed(Race):
+    """Its written player runs until it is ahead, and then waits."""
+
+    def bot(self, key, state, seat):
+        return jnp.where(state.place[seat] > state.place[1 - seat], 0, 2)
+
+
+def test_a_written_player_acts_for_its_own_seat_in_the_games_of_its_group():
+    run, agent, duel = dueled()
+    waits = jax.tree.map(lambda x: x[0], duel.params)
+    duel = duel.replace(
+        slots=np.array([banks.SCRIPT, 0], np.int32), params=jax.tree.map(lambda x: x[[0, 0]], duel.params)
+    )
+    game = Followed()
+    env = BatchDuel(BatchMultiEnv(game, restart=FreshLevels(game.sample_level)), agent.agent, 2, may_be_scripted=True)
+
+    def play():
+        levels = jax.vmap(game.sample_level)(jax.random.split(KEY, 8))
+        start = facing(env, begin(KEY, env, agent, levels), duel)
+        return go_on(KEY, env, agent, jax.tree.map(lambda x: x[None], waits), start, 40)
+
+    steps = jax.device_get(jax.jit(play)().replace(final=None)).steps
+    obs = np.asarray(steps.obs)[:, 0]
+    assert not obs[:, :, 0].any()  # the student waits
+    assert set(obs[:, :4, 1].reshape(-1)) == {0, 2}  # the written player has gone ahead, by one step
+    assert set(obs[:, :4, 3].reshape(-1)) == {0, 1}  # from either seat
+    assert not obs[:, 4:, 1].any()  # the copy in the other group waits too
+    lost = np.asarray(steps.episode_return)[:, 0][np.asarray(steps.done)[:, 0]]
+    assert (lost == -1).any()
+    assert run.steps.obs.shape[1:] == steps.obs.shape[1:]
+
+
 def test_opponents_forget_when_a_game_opens():
     agent = agent_of(LSTM(memory_width=4, head_width=8))
     env = BatchDuel(BatchMultiEnv(GAME), agent.agent)
@@ -237,11 +270,11 @@ SMALL = {"n_parallel": 8, "n_steps": 10, "capacity": 4, "every": 2, "window": 16
 BUFFER = PLRSettings(capacity=16, min_fill=0.25)
 
 
-def stepped(settings, n_steps=7, agent=None):
+def stepped(settings, n_steps=7, agent=None, game=GAME):
     """(the last state, all metrics) of a run of `settings`."""
     agent = agent or agent_of()
-    runner = trained_with(GAME, agent, settings)
-    state, step, reports = runner.init(KEY), jax.jit(runner.step), []
+    runner = trained_with(game, agent, settings)
+    state, step, reports = jax.jit(runner.init)(KEY), jax.jit(runner.step), []
     for _ in range(n_steps):
         state, metrics = step(state)
         reports.append(jax.device_get(metrics))
@@ -307,6 +340,20 @@ def test_the_rates_of_a_bank_are_those_of_its_record():
     assert {name: float(rate) for name, rate in metrics(banks.Bank((), record)).items()} == pytest.approx(expected)
     unmet = metrics(banks.Bank((), record.replace(outcomes=np.zeros_like(record.outcomes))))
     assert {name for name, rate in unmet.items() if np.isnan(rate)} == set(expected) - {"opponents/copies"}
+
+
+def test_games_against_the_written_player_count_for_no_copy():
+    settings = SelfPlayMethod(**SMALL | {"every": 1000}, n_opponents=4, scripted=0.5)
+    state, reports = stepped(settings, 8, game=Followed())
+    shares = [float(r["games/scripted"]) for r in reports]
+    ended = [float(r["games/ended"]) for r in reports]
+    against_copies = sum(n * (1 - share) for n, share in zip(ended, shares, strict=True))
+    assert state.curriculum.bank.record.n_games.sum() == round(against_copies)
+    # Of 32 opponents; with twenty seeds .34 to .69.
+    assert 0.2 < np.mean(shares) < 0.8
+    # The student loses, where luck does not keep the other one back; with twenty seeds .04 to .32.
+    won = [float(r["games/scripted_won"]) for r in reports if r["games/scripted"] > 0]
+    assert np.mean(won) < 0.5
 
 
 @pytest.mark.deep
@@ -382,6 +429,10 @@ def test_bad_settings_are_refused():
     agent = agent_of()
     with pytest.raises(ValueError, match=r"runner.n_opponents is 3: it must divide the 8 rows \(try 2\)"):
         SelfPlayMethod(n_parallel=8, n_opponents=3).build(GAME, agent, 8)
+    with pytest.raises(ValueError, match=r"runner.scripted is 1.5: it must be between 0 and 1"):
+        SelfPlayMethod(scripted=1.5)
+    with pytest.raises(ValueError, match=r"runner.scripted is 0.5: Race has no written player with these settings"):
+        SelfPlayMethod(n_parallel=8, scripted=0.5).build(GAME, agent, 8)
     with pytest.raises(ValueError, match=r"runner.every is 0: it must be at least 1"):
         SelfPlayMethod(every=0)
     with pytest.raises(ValueError, match=r"runner.uniform is 1.5: it must be between 0 and 1"):

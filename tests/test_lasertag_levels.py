@@ -137,6 +137,8 @@ def test_search_levels_are_valid_and_their_starts_far_apart(levels):
     far = jax.device_get(jax.jit(lambda key: sample_levels(env, key, N))(jax.random.key(0)))
     assert np.asarray(valid(far)).all()
     np.testing.assert_array_equal(far.spawns, ~far.walls)
+    for walls, (zero, one) in zip(far.walls, far.starts.tolist(), strict=True):
+        assert tuple(one) in reached_from(walls, zero)  # without `elbow`, one in seven is cut off
 
     # Beside random levels, whose starts are uniform over cells. Twenty seeds: 12.5 to 12.9 cells, and 6.5 to 6.8.
     def distance(levels):

@@ -92,8 +92,8 @@ def test_every_metric_of_every_method_has_one_line_and_none_is_left_over():
 def games() -> set[str]:
     """The lines that need a game for two, or several agents."""
     metrics = reported(env={"name": "LaserTag"}, runner={"name": "dr"})
-    for name in ("selfplay", "maestro"):
-        metrics |= reported(env={"name": "LaserTag"}, runner={"name": name})
+    for runner in ({"name": "selfplay", "scripted": 0.5}, {"name": "maestro"}):
+        metrics |= reported(env={"name": "LaserTag"}, runner=runner)
     return assert_documented(metrics, "LaserTag") & lines("")
 
 

@@ -158,6 +158,8 @@ TRAINING: tuple[MetricTable, ...] = (
             "games/drawn": "share of them that ended with equal returns",
             "games/ended": "games that have ended in the batch",
             "games/live": "share of them against the student as it is now",
+            "games/scripted": "share of them against the environment's written player (`--runner.scripted`)",
+            "games/scripted_won": "share of those that the student has won",
             "opponents/copies": "copies of the student in the bank",
             "opponents/effective": "copies that would have this entropy if all had the same chance (`selfplay`)",
             "opponents/win_rate": "mean over the copies of the student's rate of wins in the window; a draw is half",

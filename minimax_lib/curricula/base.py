@@ -84,6 +84,8 @@ class Plan:
     """With opponents: seats of each game that the student plays."""
     greedy_opponents: bool = False
     """Opponents take their most likely action. Otherwise they sample."""
+    scripted_opponents: bool = False
+    """An opponent may be the environment's written player."""
 
 
 class Attempts(struct.PyTreeNode):

@@ -18,6 +18,7 @@ from minimax_lib.tasks.rates import check_at_least, check_share
 
 Keep = Literal["oldest", "spread"]
 LIVE = -1  # the "slot" of the student as it is now
+SCRIPT = -2  # that of the environment's written player (`Environment.bot`)
 EMPTY = -1  # the serial of a slot without a copy
 WINDOW = 128  # games of each copy that its win rate is taken over (Vinyals et al. 2019, as in Syllabus)
 NONE, LOSS, DRAW, WIN = range(4)  # what `outcomes` holds, of the student
@@ -45,7 +46,7 @@ class Games(struct.PyTreeNode):
     The student won where its return is the higher one. Equal returns are a draw.
     """
 
-    slot: jax.Array  # i32[M], of the opponent; LIVE: the student played itself
+    slot: jax.Array  # i32[M], of the opponent; LIVE: the student played itself; SCRIPT: the written player
     serial: jax.Array  # i32[M], the serial of that slot when the game began
     student_return: jax.Array  # f32[M]
     opponent_return: jax.Array  # f32[M]
@@ -128,7 +129,7 @@ KEEP: dict[str, Callable[[Record], jax.Array]] = {"oldest": oldest_slot, "spread
 
 
 def book(record: Record, games: Games) -> Record:
-    """The record after `games`. Those that are not valid, or against the live student, do not count.
+    """The record after `games`. Those that are not valid, or not against a copy in the bank, do not count.
 
     Nor do games against a copy that has left its slot since. Of more than W games of one slot, the last W count.
     """
@@ -190,8 +191,8 @@ def filled(record: Record) -> jax.Array:
 
 
 def parameters_at(bank: Bank, slots: jax.Array, live: Any) -> Any:
-    """The parameters [P, ...] in `slots` (i32[P]), in the types of `live`; where a slot is LIVE, `live` itself."""
-    frozen = slots != LIVE
+    """The parameters [P, ...] in `slots` (i32[P]), in the types of `live`; where no copy is meant, `live` itself."""
+    frozen = slots >= 0
 
     def gathered(kept: jax.Array, now: jax.Array) -> jax.Array:
         found = kept[jnp.maximum(slots, 0)].astype(now.dtype)

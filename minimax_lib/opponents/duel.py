@@ -12,7 +12,8 @@ from minimax_lib.envs.base import Level
 from minimax_lib.envs.batch import BatchState, BatchTimeStep
 from minimax_lib.envs.multi_agent import BatchMultiEnv, MultiAgentEnvironment, seats_of_teams, taken
 from minimax_lib.envs.restarts import LevelQueue, NoRestart
-from minimax_lib.trees import mapped, tree_size
+from minimax_lib.opponents.bank import SCRIPT
+from minimax_lib.trees import mapped, tree_size, tree_where
 
 OPPONENT_RETURN = "opponent_return"  # the fact that says what the other seats have got so far, in the mean
 
@@ -20,8 +21,8 @@ OPPONENT_RETURN = "opponent_return"  # the fact that says what the other seats h
 class Duel(struct.PyTreeNode):
     """The opponents of a batch. Its rows are in P equal groups, one after another, with one opponent each."""
 
-    slots: jax.Array  # i32[P], where the bank holds each of them; -1: it is a copy of the present student
-    serials: jax.Array  # i32[P], the numbers of those copies; -1 as well
+    slots: jax.Array  # i32[P], where the bank holds each of them, or `bank.LIVE` or `bank.SCRIPT`
+    serials: jax.Array  # i32[P], the numbers of those copies; -1 for what is not in the bank
     params: Any  # [P, ...]
 
 
@@ -34,6 +35,7 @@ class DuelState(struct.PyTreeNode):
     first: jax.Array  # bool[N * O], this opens a game
     carry: Any  # [N * O, ...], the opponents' memories
     opponents: Any = ()  # the parameters of a `Duel`; () until `with_opponents`
+    scripted: Any = ()  # bool[P], the opponent is the written player; () where that is never so
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +45,8 @@ class BatchDuel:
 
     The opponents act like the student in training: they sample their actions, or take the likeliest (`greedy`). All
     opponents of a game have the same parameters. Seats are drawn anew for every game, so that no student learns to play
-    on one side only. Before the first step, `with_opponents` sets them.
+    on one side only. Before the first step, `with_opponents` sets them. With `may_be_scripted`, they may be the
+    environment's written player.
     """
 
     games: BatchMultiEnv  # of one student
@@ -51,6 +54,7 @@ class BatchDuel:
     n_groups: int = 1
     greedy: bool = False
     n_seats: int = 1  # S, the student's
+    may_be_scripted: bool = False
 
     def __post_init__(self) -> None:
         check_seats(self.games.env, self.n_seats)
@@ -111,7 +115,8 @@ class BatchDuel:
 
     def with_opponents(self, state: DuelState, duel: Duel) -> DuelState:
         """`state` with these opponents, until others are set."""
-        return state.replace(opponents=duel.params)
+        scripted = duel.slots == SCRIPT if self.may_be_scripted else ()
+        return state.replace(opponents=duel.params, scripted=scripted)
 
     def step(self, key: jax.Array, state: DuelState, action: Any) -> tuple[DuelState, BatchTimeStep]:
         """Takes the student's `action` [1, N, ...] in every game, beside its opponent's."""
@@ -121,6 +126,8 @@ class BatchDuel:
         """See `BatchEnv.step_stocked`."""
         k_games, k_opponent, k_seat = jax.random.split(key, 3)
         answer, carry = self._act(k_opponent, state)
+        if self.may_be_scripted:
+            answer = self._scripted(jax.random.fold_in(k_opponent, 0), state, answer)
         games, ts = self.games.step_stocked(k_games, state.games, self._joint(state.seats, action, answer))
         ts = self._by_game(ts)
         opens = ts.opens[:, 0]
@@ -142,6 +149,18 @@ class BatchDuel:
         # One product for all rows of an opponent. With an opponent for each row, nothing could be batched.
         acted = mapped(one)(state.opponents, jax.random.split(key, p), *rows)
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), acted)
+
+    def _scripted(self, key: jax.Array, state: DuelState, answer: Any) -> Any:
+        """`answer` (the opponents' actions [N * O, ...]), with those of the written player where it is the opponent."""
+        theirs = state.seats[:, self.n_seats :]
+        keys = jax.random.split(key, theirs.shape)
+
+        def of_game(keys: jax.Array, game: Any, seats: jax.Array) -> Any:
+            return jax.vmap(lambda key, seat: self.env.bot(key, game, seat))(keys, seats)
+
+        written = jax.vmap(of_game)(keys, state.games.env, theirs)
+        flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), written)
+        return tree_where(jnp.repeat(state.scripted, theirs.size // self.n_groups), flat, answer)
 
     def _by_game(self, rows: Any) -> Any:
         """[N, G, ...] of the rows [1, N * G, ...] of all agents."""

@@ -29,7 +29,8 @@ def batch_for(env: Any, agent: AgentPop, plan: Plan, n_evals: int = 1, levels_pe
     if not plan.n_opponents:
         return rows
     assert isinstance(rows, BatchMultiEnv)  # a curriculum that plans opponents has checked it
-    return BatchDuel(rows, agent.agent, plan.n_opponents, plan.greedy_opponents, plan.student_seats)
+    seats, scripted = plan.student_seats, plan.scripted_opponents
+    return BatchDuel(rows, agent.agent, plan.n_opponents, plan.greedy_opponents, seats, scripted)
 
 
 def layout_of(rows: Rows, levels_per_row: int = 1) -> Layout:

@@ -79,6 +79,7 @@ class Joint(Curriculum):
     n_opponents: int
     greedy: bool = False
     seats: int = 1  # the student's, in each game
+    scripted: float = 0.0  # chance that an opponent is the environment's written player
 
     @property
     def plan(self) -> Plan:
@@ -87,6 +88,7 @@ class Joint(Curriculum):
             n_opponents=self.n_opponents,
             greedy_opponents=self.greedy,
             student_seats=self.seats,
+            scripted_opponents=self.scripted > 0,
         )
 
     def extra_env_steps(self, state: JointState) -> Count:
@@ -98,10 +100,13 @@ class Joint(Curriculum):
     def propose(
         self, shared_key: jax.Array, key: jax.Array, clock: jax.Array, state: JointState, students: Students
     ) -> tuple[JointState, LevelBatch]:
-        k_levels, k_opponents, _ = jax.random.split(key, 3)  # as in `Maestro`, which has a coin to toss
+        k_levels, k_opponents, k_scripted = jax.random.split(key, 3)
         student = live(students)
         bank = self.joining.joined(clock, state.bank, student)
-        duel = duel_of(bank, self.opponents.sample(k_opponents, bank.record, self.n_opponents), student)
+        slots = self.opponents.sample(k_opponents, bank.record, self.n_opponents)
+        if self.scripted > 0:
+            slots = jnp.where(jax.random.bernoulli(k_scripted, self.scripted, slots.shape), banks.SCRIPT, slots)
+        duel = duel_of(bank, slots, student)
         levels, batch = self.levels.propose(shared_key, k_levels, clock, state.levels, students.facing(duel))
         return JointState(levels, bank), batch.replace(duel=duel)
 
@@ -113,6 +118,8 @@ class Joint(Curriculum):
         bank = booked(state.bank, games)
         metrics = game_metrics(games) | bank_metrics(bank)
         metrics |= {"opponents/effective": effective_number(self.opponents.weights(bank.record))}
+        if self.scripted > 0:
+            metrics |= script_metrics(games)
         return JointState(levels, bank), report | metrics
 
 
@@ -123,7 +130,7 @@ def live(students: Students) -> Any:
 
 def duel_of(bank: Bank, slots: jax.Array, student: Any) -> Duel:
     """The opponents in these slots (i32[P]) of the bank."""
-    there = slots != banks.LIVE
+    there = slots >= 0
     serials = jnp.where(there, bank.record.serial[jnp.maximum(slots, 0)], banks.EMPTY)
     return Duel(slots=slots, serials=serials, params=banks.parameters_at(bank, slots, student))
 
@@ -141,6 +148,16 @@ def game_metrics(games: Games) -> dict[str, jax.Array]:
         "games/drawn": axes.mean_where(games.valid, (mine == theirs).astype(jnp.float32)),
         "games/ended": axes.device_sum(games.valid.sum(dtype=jnp.float32)),
         "games/live": axes.mean_where(games.valid, (games.slot == banks.LIVE).astype(jnp.float32)),
+    }
+
+
+def script_metrics(games: Games) -> dict[str, jax.Array]:
+    """How the student fared against the written player in a batch. NaN where no game against it has ended."""
+    scripted = games.valid & (games.slot == banks.SCRIPT)
+    won = games.student_return > games.opponent_return
+    return {
+        "games/scripted": axes.mean_where(games.valid, scripted.astype(jnp.float32)),
+        "games/scripted_won": axes.mean_where(scripted, won.astype(jnp.float32)),
     }
 
 
@@ -234,6 +251,14 @@ class SelfPlayMethod(RestartedRollouts, OpponentBank):
     """The curriculum of levels."""
     opponents: Annotated[Any, OPPONENTS] = FictitiousSelfPlaySettings()
     """Which copies the student meets."""
+    scripted: float = 0.0
+    """Chance that an opponent of a batch is the environment's written player, and not a copy. Its games count for no
+    copy's rate of wins."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.scripted <= 1:
+            raise ValueError(f"runner.scripted is {self.scripted}: it must be between 0 and 1")
 
     def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
         seats = self.seats_in(env)
@@ -244,7 +269,13 @@ class SelfPlayMethod(RestartedRollouts, OpponentBank):
                 "begin together, so that no level can come from a queue"
             )
         opponents = self.opponents.build(self.capacity)
+        if self.scripted > 0 and env.bot is None:
+            raise ValueError(
+                f"runner.scripted is {self.scripted}: {type(env).__name__} has no written player with these settings, "
+                "so it must be 0"
+            )
         # Copies of the present student are all the same: one product for all rows.
-        n = 1 if isinstance(opponents, SelfPlay) else self.n_opponents
+        n = 1 if isinstance(opponents, SelfPlay) and not self.scripted else self.n_opponents
         dataclasses.replace(self, n_opponents=n).check_rows(levels.plan.n_rows * self.n_evals)
-        return Joint(levels, opponents, self.joining(env, agent), n, self.greedy_opponents, seats)
+        joining = self.joining(env, agent)
+        return Joint(levels, opponents, joining, n, self.greedy_opponents, seats, self.scripted)

@@ -1,19 +1,20 @@
 """A player of LaserTag who knows where the other one is, and does not learn."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
 from minimax_lib.envs.cells.codes import direction_vector
 from minimax_lib.envs.lasertag.dynamics import EnvState, in_sight
-from minimax_lib.envs.lasertag.lasertag import LaserTag
 
 NEEDED = ("fire", "left", "right")
 
 
-def hunting_bot(key: jax.Array, game: LaserTag, state: EnvState, seat: jax.Array) -> jax.Array:
+def hunting_bot(key: jax.Array, game: Any, state: EnvState, seat: jax.Array) -> jax.Array:
     """i32[]: fire if that hits; turn if the other one is in line, with no wall between; else any action.
 
-    ValueError in a game without the actions for that.
+    `game` is a `LaserTag`. ValueError in a game without the actions for that.
     """
     for action in NEEDED:
         if action not in game.actions:

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 
+from minimax_lib.envs.cells.flood import bit_at, bits_of, moves_between
 from minimax_lib.envs.lasertag.level import Level
 
 N_CORRIDORS = (2, 16)  # in a level of corridors, least and most
@@ -34,15 +35,28 @@ def random_level(key: jax.Array, shape: tuple[int, int], sides: tuple[int, int],
 
 
 def search_level(key: jax.Array, shape: tuple[int, int], sides: tuple[int, int], shares: tuple[float, float]) -> Level:
-    """A level on which the other agent must be searched for: the starts are `far_apart`.
+    """A level on which the other agent must be searched for: the starts are `far_apart`, with a way between them.
 
-    The walls are those of `random_level` or `corridors`, with equal chances.
+    The walls are those of `random_level` or `corridors`, with equal chances. Where they cut off one start from the
+    other, an `elbow` is dug.
     """
     k_room, k_side, k_corridors, k_kind, k_starts = jax.random.split(key, 5)
     room = random_level(k_room, shape, sides, shares)
     side = jax.random.randint(k_side, (), sides[0], sides[1] + 1)
     free = jnp.where(jax.random.bernoulli(k_kind), corridors(k_corridors, shape, side), ~room.walls)
-    return Level(walls=~free, starts=far_apart(k_starts, free), facings=room.facings, spawns=free)
+    starts = far_apart(k_starts, free)
+    _, connected = moves_between(bit_at(starts[0], shape), bit_at(starts[1], shape), bits_of(free), shape[1])
+    # An agent that meets many levels on which it cannot win learns to give up.
+    free = free | (elbow(starts, shape) & ~connected)
+    return Level(walls=~free, starts=starts, facings=room.facings, spawns=free)
+
+
+def elbow(ends: jax.Array, shape: tuple[int, int]) -> jax.Array:
+    """bool[h, w], a corridor with one bend between two cells (i32[2, 2], [x, y]): along x at first, then along y."""
+    x, y = jnp.arange(shape[1], dtype=jnp.int32)[None, :], jnp.arange(shape[0], dtype=jnp.int32)[:, None]
+    low, high = jnp.min(ends, axis=0), jnp.max(ends, axis=0)
+    along_x = (y == ends[0, 1]) & (low[0] <= x) & (x <= high[0])
+    return along_x | ((x == ends[1, 0]) & (low[1] <= y) & (y <= high[1]))
 
 
 def corridors(key: jax.Array, shape: tuple[int, int], side: jax.Array) -> jax.Array:

@@ -11,6 +11,7 @@ import numpy as np
 from minimax_lib.envs.cells.lines import ViewSize
 from minimax_lib.envs.cells.settings import check_bool, check_int, check_side, seen_image
 from minimax_lib.envs.lasertag import maps
+from minimax_lib.envs.lasertag.bot import NEEDED, hunting_bot
 from minimax_lib.envs.lasertag.dynamics import (
     EnvState,
     begin,
@@ -122,6 +123,14 @@ class LaserTag(MultiAgentEnvironment):
         check_int("view_front", self.view_front, 0)
         check_int("view_back", self.view_back, 0)
         check_int("view_side", self.view_side, 0, 15)  # a row of the view is stored as the bits of one word
+
+    @property
+    def bot(self) -> Any:  # type: ignore[override]
+        """The scripted player (`bot.hunting_bot`), where there are the actions that it needs."""
+        return self._hunted if all(action in self.actions for action in NEEDED) else None
+
+    def _hunted(self, key: jax.Array, state: EnvState, seat: jax.Array) -> jax.Array:
+        return hunting_bot(key, self, state, seat)
 
     def _set_missing(self, settings: Mapping[str, Any]) -> None:
         for name, value in settings.items():
