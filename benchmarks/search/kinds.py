@@ -1,6 +1,7 @@
 """Training mazes of several kinds and sizes.
 
     minimax-train --plugins benchmarks.search.kinds --config benchmarks/search/kinds.yaml
+    minimax-train --plugins benchmarks.search.kinds --config benchmarks/search/kinds.yaml --env SmallMazes
 
 What came of it is in docs/trials.md.
 """
@@ -50,14 +51,48 @@ class ManyMazes(AMaze):
 
     def sample_level(self, key: jax.Array) -> Level:
         """A level of a random kind."""
-        k_kind, k_level = jax.random.split(key)
-        shares, draws = zip(*self.kinds(), strict=True)
-
-        def drawn(draw: Callable[[jax.Array], Level], key: jax.Array) -> Level:
-            return jax.tree.map(jnp.asarray, pad(draw(key), self.height, self.width))
-
-        kind = jax.random.choice(k_kind, len(draws), p=jnp.array(shares))
-        return jax.lax.switch(kind, [functools.partial(drawn, draw) for draw in draws], k_level)
+        return of_some_kind(key, self.kinds(), (self.height, self.width))
 
 
-register_env("ManyMazes", ManyMazes, held_out=MazeSuite, groups=GROUPS)
+@dataclasses.dataclass(frozen=True)
+class SmallMazes(AMaze):
+    """The quickstart's mazes, and perfect mazes, corridors and rooms that fit into the same grid."""
+
+    n_walls: int = 80
+    only_solvable: bool = True
+    perfect: float = 0.1
+    """Share of perfect mazes."""
+    corridors: float = 0.05
+    """Share of corridors."""
+    rooms: float = 0.05
+    """Share of rooms."""
+
+    def sample_level(self, key: jax.Array) -> Level:
+        """A level of a random kind."""
+        plain = 1 - self.perfect - self.corridors - self.rooms
+        kinds: list[tuple[float, Callable[[jax.Array], Level]]] = [(plain, super().sample_level)]
+        for share, make, sizes in (
+            (self.perfect, generators.perfect_maze, (9, 15)),
+            (self.corridors, layouts.corridors, (11, 15)),
+            (self.rooms, layouts.rooms, (9,)),
+        ):
+            kinds += [(share / len(sizes), functools.partial(make, size=size)) for size in sizes]
+        return of_some_kind(key, kinds, (self.height, self.width))
+
+
+def of_some_kind(
+    key: jax.Array, kinds: list[tuple[float, Callable[[jax.Array], Level]]], shape: tuple[int, int]
+) -> Level:
+    """A level of one of `kinds`, each with its share of all levels, in a grid of `shape`."""
+    k_kind, k_level = jax.random.split(key)
+    shares, draws = zip(*kinds, strict=True)
+
+    def drawn(draw: Callable[[jax.Array], Level], key: jax.Array) -> Level:
+        return jax.tree.map(jnp.asarray, pad(draw(key), *shape))
+
+    kind = jax.random.choice(k_kind, len(draws), p=jnp.array(shares))
+    return jax.lax.switch(kind, [functools.partial(drawn, draw) for draw in draws], k_level)
+
+
+for world in (ManyMazes, SmallMazes):
+    register_env(world.__name__, world, held_out=MazeSuite, groups=GROUPS)
