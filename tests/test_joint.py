@@ -185,7 +185,7 @@ class Followed(Race):
 
 
 def test_a_written_player_acts_for_its_own_seat_in_the_games_of_its_group():
-    run, agent, duel = dueled()
+    _, agent, duel = dueled()
     waits = jax.tree.map(lambda x: x[0], duel.params)
     duel = duel.replace(
         slots=np.array([banks.SCRIPT, 0], np.int32), params=jax.tree.map(lambda x: x[[0, 0]], duel.params)
@@ -206,7 +206,6 @@ def test_a_written_player_acts_for_its_own_seat_in_the_games_of_its_group():
     assert not obs[:, 4:, 1].any()  # the copy in the other group waits too
     lost = np.asarray(steps.episode_return)[:, 0][np.asarray(steps.done)[:, 0]]
     assert (lost == -1).any()
-    assert run.steps.obs.shape[1:] == steps.obs.shape[1:]
 
 
 def test_opponents_forget_when_a_game_opens():
