@@ -14,6 +14,7 @@ import csv
 import dataclasses
 import sys
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from glob import glob
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ from minimax_lib.store.loaded import load_run
 from minimax_lib.store.saved import Run, find_run
 from minimax_lib.store.tables import read_table
 
+ROBUST = "robust"  # the worst shares of random levels
 SUITES = ("benchmark", "hard", "validation", "TrainingDistribution")
 RESULTS = Path(__file__).parent / "results"
 KEYS = ("method", "config", "seed", "updates", "suite", "task", "episodes")  # a row with the same ones is replaced
@@ -82,7 +84,7 @@ def tasks_of(run: Run, method: str, args: argparse.Namespace) -> list[Row]:
 def levels_of(run: Run, method: str, args: argparse.Namespace) -> list[Row]:
     """The rows of a run on the worst of the levels that all runs are compared on, whatever they were trained on."""
     settings = EvaluateSettings(run=(str(run.folder.path),), robust=True, n_levels=args.n_levels)
-    which = {"method": method, "suite": "robust"}
+    which = {"method": method, "suite": ROBUST}
     env = dataclasses.replace(run.config.env, **COMMON_LEVELS)
     if env == run.config.env:
         flags = ["--robust", "--n-levels", str(args.n_levels)]
@@ -143,7 +145,10 @@ def read(path: Path) -> list[Row]:
 
 
 def print_table(path: Path, baseline: str, measure: str) -> None:
-    """A Markdown table for each suite in the file: the baseline comes first, then the best mean."""
+    """A Markdown table for each suite in the file: the baseline comes first, then the best mean.
+
+    Shares of the levels contain one another. A mean over them would say nothing, so each has its own table.
+    """
     suites: dict[str, dict[str, dict[tuple[str, str], dict[str, float]]]] = defaultdict(lambda: defaultdict(dict))
     for row in read(path):
         seeds = suites[row["suite"]][row["method"]]
@@ -152,23 +157,31 @@ def print_table(path: Path, baseline: str, measure: str) -> None:
         runs = [set(tasks) for seeds in methods.values() for tasks in seeds.values()]
         shared, rest = sorted(set.intersection(*runs)), sorted(set.union(*runs) - set.intersection(*runs))
         left_out = f" (left out, since older rows lack it: {', '.join(rest)})" if rest else ""
-        print(f"\n**{suite}**, {MEASURES[measure]}{left_out}\n")
-        columns = f"better than {baseline} | difference of the means | p"
-        print(f"| method | seeds | mean | interquartile mean | optimality gap | {columns} |")
-        print("|---|---|---|---|---|---|---|---|")
-        tables = {
-            method: np.array([[tasks[task] for task in shared] for tasks in seeds.values()])
-            for method, seeds in methods.items()
-        }
-        known = tables.get(baseline)
-        for method, scores in sorted(tables.items(), key=lambda item: (item[0] != baseline, -item[1].mean())):
-            compared = ["", "", ""] if known is None or scores is known else beside(scores, known)
-            cells = [
-                with_interval(scores, np.mean),
-                with_interval(scores, interquartile_mean),
-                with_interval(scores, optimality_gap) if measure == "solved_rate" else "",
-            ]
-            print(f"| {method} | {len(scores)} | " + " | ".join([*cells, *compared]) + " |")
+        parts = {f"{suite}, {share}": [share] for share in shared} if suite == ROBUST else {suite: shared}
+        for name, tasks in parts.items():
+            print(f"\n**{name}**, {MEASURES[measure]}{left_out}\n")
+            print_rows({method: scores_of(seeds, tasks) for method, seeds in methods.items()}, baseline, measure)
+
+
+def scores_of(seeds: Mapping[Any, Mapping[str, float]], tasks: Sequence[str]) -> np.ndarray:
+    """f64[S, M] of these tasks."""
+    return np.array([[scores[task] for task in tasks] for scores in seeds.values()])
+
+
+def print_rows(tables: Mapping[str, np.ndarray], baseline: str, measure: str) -> None:
+    """A Markdown table of the scores [S, M] of each method."""
+    columns = f"better than {baseline} | difference of the means | p"
+    print(f"| method | seeds | mean | interquartile mean | optimality gap | {columns} |")
+    print("|---|---|---|---|---|---|---|---|")
+    known = tables.get(baseline)
+    for method, scores in sorted(tables.items(), key=lambda item: (item[0] != baseline, -item[1].mean())):
+        compared = ["", "", ""] if known is None or scores is known else beside(scores, known)
+        cells = [
+            with_interval(scores, np.mean),
+            with_interval(scores, interquartile_mean),
+            with_interval(scores, optimality_gap) if measure == "solved_rate" else "",
+        ]
+        print(f"| {method} | {len(scores)} | " + " | ".join([*cells, *compared]) + " |")
 
 
 def beside(scores: np.ndarray, known: np.ndarray) -> list[str]:

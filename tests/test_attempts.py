@@ -123,6 +123,33 @@ def test_steps_of_a_rollout_that_nobody_reports_flow_into_no_other_task(mode):
     assert all(score == pytest.approx(task) for task, score in host.scores)
 
 
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
+def test_only_what_is_reported_has_a_score(mode):
+    """A trainer whose values are right has TD errors of 0 everywhere. Giving up is no end that pays nothing."""
+    host = Told(ListedPLR(N), scoring=Scoring("one_step_td", gamma=1.0))
+    envs = vector(host, mode, length=3)
+    envs.reset()
+    play(envs, 2)
+    with envs.evaluating():
+        envs.reset()
+        play(envs, 4)
+    envs.reset()
+    play(envs, 5)
+    tasks = host.results[0][0], host.results[1][0]
+    envs.report_rollout(np.full((7, B), 9.0), np.full(B, 9.0))
+    assert {task for task, _ in host.scores} == set(tasks)
+    assert len(host.scores) == len(host.results) == B
+    host = Told(ListedPLR(N), scoring=Scoring("one_step_td", gamma=1.0))
+    for value in (7.0, 7.0):
+        host.report_steps([3, 4], [0.0, 0.0], [False, False], value=[value, value])
+    host.give_up(np.array([True, False]))
+    for done in (False, True):
+        host.report_steps([5, 4], [0.0, 0.0], [done, False], [1.0, 0.0], value=[0.0, 7.0])
+    tasks, dones, counts, rewards, values = host.attempts.take(4)
+    host.report_rollout(tasks, rewards, values, dones, np.array([0.0, 7.0]), counts)
+    assert host.scores == [(5, 0.0)]
+
+
 def test_environments_that_share_a_host_are_not_mixed():
     host = plr()
     both = [vector(host, length=8) for _ in range(2)]
@@ -271,6 +298,27 @@ def test_agents_that_a_reset_stops_are_not_reported():
     env.reset()
     env.step({})
     assert [length for *_, length in host.results] == [2, 3]
+
+
+def test_a_reset_keeps_what_is_known_of_an_attempt_that_has_ended():
+    host = Told(ListedPLR(N), scoring=Scoring("one_step_td", gamma=0.0))
+    env = team({"a0": host, "a1": Host(TSCL(N)), "a2": Host(TSCL(N))}, empties=False)
+
+    def told(reward, done):
+        host.report_rollout([[3]], [[reward]], [[0.0]], [[done]], [0.0])
+
+    env.reset()
+    env.step({})
+    told(10.0, False)
+    for _ in range(3):
+        env.step({})
+    env.reset()  # before the trainer tells of the second step
+    told(4.0, True)
+    env.step({})
+    told(10.0, False)
+    env.reset()  # in the middle of an attempt
+    told(4.0, True)
+    assert [score for _, score in host.scores] == [7.0, 4.0]
 
 
 def test_what_no_parallel_environment_is_is_refused():

@@ -669,6 +669,14 @@ def test_pooling_keeps_the_order_of_seeds():
     assert list(both.rows())[-1] == {"seed": 9, "task": "B", "solved_rate": 0.2, "return": 0.1, "length": 2.0}
 
 
+def test_what_is_pooled_was_measured_in_all():
+    """An evaluation that is found again has the solved rate and the return, a fresh one has more."""
+    fresh, found = scores([[1.0, 0.5]]), scores([[0.1, 0.2]], seeds=[9])
+    found = dataclasses.replace(found, measures={name: found[name] for name in ("solved_rate", "return")})
+    for parts in ([fresh, found], [found, fresh]):
+        assert set(pooled(parts).measures) == {"solved_rate", "return"}
+
+
 @dataclasses.dataclass(frozen=True)
 class Flip(Environment):
     """One step: action 1 wins on levels of 1, action 0 on levels of 0."""

@@ -21,7 +21,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv  # noqa: E402
 from gymnasium.vector.utils import batch_space  # noqa: E402
 
 from minimax_lib.portable.task_receiver import TaskReceiver, as_option  # noqa: E402
-from minimax_lib.portable.task_vector import TaskResets  # noqa: E402
+from minimax_lib.portable.task_vector import TaskResets, infos_of_rows  # noqa: E402
 
 
 def unchanged(host: Host, before: dict[str, np.ndarray]) -> None:
@@ -112,10 +112,30 @@ class Objects(VectorEnv):
 
     def step(self, actions):
         told = [env.step(0) for env in self.own]
-        return self._obs(), *(np.array([one[i] for one in told]) for i in (1, 2, 3)), {}
+        infos = {"time": np.array([env.time for env in self.own]), "_time": np.ones(B, bool)}
+        return self._obs(), *(np.array([one[i] for one in told]) for i in (1, 2, 3)), infos
 
     def _obs(self):
         return np.array([[env.task] for env in self.own], np.float32)
+
+
+def test_rows_that_go_on_keep_their_infos_beside_one_that_ends():
+    objects = Objects()
+    envs = TaskResets(objects, Told(TSCL(N)), lambda tasks: {"of_row": tasks})
+    envs.reset()
+    objects.own[0].length = 2
+    for time, has in (([1, 1], [True, True]), ([0, 2], [False, True])):
+        _, _, _, truncated, infos = envs.step(np.zeros(B, int))
+        np.testing.assert_array_equal(infos["time"], time)
+        np.testing.assert_array_equal(infos["_time"], has)
+    np.testing.assert_array_equal(truncated, [True, False])
+    assert infos["final_info"]["time"][0] == 2
+    own = {"a": np.array([1, 2]), "in": {"x": np.array([5.0, 6.0])}, "frames": 7, "who": np.array(["a", None], object)}
+    both = infos_of_rows(own, {"in": {"x": np.array([8.0, 0.0])}, "b": np.array([3, 0])}, np.array([True, False]))
+    assert {name: np.asarray(x).tolist() for name, x in both.items() if name != "in"} == {
+        "a": [0, 2], "b": [3, 0], "frames": 7, "who": [None, None]
+    }  # fmt: skip
+    assert both["in"]["x"].tolist() == [8, 6]
 
 
 def test_environments_that_are_one_object_are_paused():

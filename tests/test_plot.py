@@ -172,6 +172,18 @@ def test_held_out_curves_are_means_over_the_tasks_that_all_runs_have():
     assert {row["label"] for row in alone.rows} == {"plr"}
 
 
+def test_a_measure_with_a_slash_is_a_mean_over_tasks_too():
+    a = make_run("a", 0, 1)
+    table(
+        a / "eval.csv",
+        [row | {"facts/life": 3.0 * row["solved_rate"]} for row in eval_rows((0,), lambda _, j: 0.2 * j)],
+    )
+    groups = find_groups([a])
+    facts, rates = (curves.learning_curve(groups, f"held_out/{name}").rows for name in ("facts/life", "solved_rate"))
+    assert [row["mean"] for row in facts] == pytest.approx([3 * row["mean"] for row in rates])
+    assert curves.learning_curve(groups, "held_out/Maze/facts/life").rows[0]["mean"] == pytest.approx(0.6)
+
+
 def test_tables_of_earlier_versions_have_the_same_numbers():
     new, old = make_run("new", 0, 2), make_run("old", 0, 2)
     table(old / "eval.csv", eval_rows(range(2), lambda seed, j: 0.1 * seed + 0.2 * j, task="maze", solved="solved"))
@@ -345,9 +357,10 @@ STATISTICS = {
 @pytest.mark.parametrize("name", STATISTICS)
 def test_intervals_of_aggregates_are_those_of_a_plain_bootstrap_of_whole_seeds(name):
     """Unlike rliable's, which resamples the seeds of each task by themselves."""
-    values, rng = np.array(X), np.random.default_rng(9)
+    # Tasks that differ much: the median of their means is then another number than one over seeds and tasks mixed.
+    values, rng = np.array(X) / 4 + [0.0, 0.1, 0.5, 0.7], np.random.default_rng(9)
     drawn = [STATISTICS[name](values[rng.integers(len(values), size=len(values))]) for _ in range(4000)]
-    (row,) = (row for row in held_out.aggregates(scores(x=X)).rows if row["statistic"] == name)
+    (row,) = (row for row in held_out.aggregates(scores(x=values)).rows if row["statistic"] == name)
     assert (row["low"], row["high"]) == pytest.approx(np.quantile(drawn, (0.025, 0.975)), abs=0.02)
 
 
@@ -839,6 +852,14 @@ def test_wins_against_opponents_are_means_over_tasks_and_games(elsewhere, capsys
     assert float(rows[0]["low"]) == pytest.approx(0.275)
     assert float(rows[1]["mean"]) == pytest.approx(0.575)
     assert "a draw is not a win" in capsys.readouterr().out
+    # b has later games, on one of the maps: the mean over it is not that over both.
+    star = Path("runs/b/evaluations/matches/update60-against-bot.csv")
+    games(star, 60, lambda *_: 0.1, tasks=("Star",), opponents=("bot",))
+    assert main(["--label", "A=runs/a", "B=runs/b", "--figures", "opponents"]) == 0
+    assert [float(row["mean"]) for row in written("plots/opponents.csv")] == [float(row["mean"]) for row in rows]
+    Path("runs/b/evaluations/matches/update40-against-bot.csv").unlink()
+    assert main(["--label", "A=runs/a", "B=runs/b", "--figures", "opponents"]) == 1
+    assert "no games on the same tasks, played in the same way" in capsys.readouterr().out
 
 
 BANK = {

@@ -110,6 +110,25 @@ def test_what_nobody_told_is_empty(tmp_path):
     assert task_picture(tmp_path / "a.csv").image()
 
 
+def test_a_name_of_several_lines_is_one_line_of_the_table(tmp_path):
+    prompts = Discrete.of(["Question 0.\nAnswer with one number.", "Question 1.\r\n  Think."])
+    state = None
+    for _ in range(2):
+        host = Host(TSCL(2), prompts, log=TaskLog(tmp_path / "a.csv", 4))
+        if state is not None:
+            host.load_state_dict(state)
+        host.report(host.draw(4), np.ones(4), np.ones(4), np.full(4, 3))
+        state = host.state_dict()
+    names = ["Question 0. Answer with one number.", "Question 1. Think."]
+    assert [(row["steps"], row["task"]) for row in read(tmp_path / "a.csv")] == [
+        (steps, name) for steps in ("12", "24") for name in names
+    ]
+    assert not (tmp_path / "old_tables").exists()
+    assert task_picture(tmp_path / "a.csv").image()
+    host.statistics.save(tmp_path / "b.csv")
+    assert [row["task"] for row in read(tmp_path / "b.csv")] == names
+
+
 def test_a_resumed_training_goes_on_in_the_table(tmp_path):
     whole = new_host(tmp_path / "whole.csv")
     train(whole, 0, 5)

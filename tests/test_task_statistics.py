@@ -171,7 +171,7 @@ def test_a_trainer_sees_scaled_rewards_and_the_host_is_told_of_those_that_there_
             return np.zeros(1, np.float32), self.loud * (1 + action), self.time == 4, False, {}
 
     host = Host(Uniform(2))
-    makers = [functools.partial(TaskReceiver, Loud(), None, Discrete(2), as_option) for _ in range(3)]
+    makers = [functools.partial(TaskReceiver, Loud(), None, Discrete(3), as_option) for _ in range(3)]
     inner = TaskVectorEnv(SyncVectorEnv(makers, autoreset_mode=AutoresetMode(mode)), host)
     envs, same, rng = TaskRewards(inner), TaskScales(2, 3), np.random.default_rng(0)
     envs.reset(seed=0)
@@ -186,3 +186,14 @@ def test_a_trainer_sees_scaled_rewards_and_the_host_is_told_of_those_that_there_
             envs.reset(options={"reset_mask": done})
     assert host.statistics.table()["return_mean"][1] > 100 * host.statistics.table()["return_mean"][0] * 0.6
     assert 0.3 < envs.scales.variance[1] / envs.scales.variance[0] / 1e4 < 3
+
+    known = envs.scales.count.copy()
+    with envs.evaluating(tasks=[1]):
+        envs.reset(seed=1)
+        np.testing.assert_array_equal(envs.step(np.ones(3, int))[1], 200.0)  # as it is
+    np.testing.assert_array_equal(envs.scales.count, known)
+    host.grow(Discrete(3))
+    envs.reset(seed=2)
+    envs.step(np.ones(3, int))
+    assert len(envs.scales.count) == 3
+    np.testing.assert_array_equal(envs.scales.count[:2] >= known, True)

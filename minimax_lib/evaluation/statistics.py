@@ -54,7 +54,8 @@ def bootstrap_interval(
     """95% percentile interval of the bootstrap over seeds of `statistic`, over all seeds x tasks; None with one seed.
 
     Its ends are the 2.5% and 97.5% quantiles of `statistic` on resampled scores. Whole seeds are resampled with
-    replacement, each with all of its tasks. With fewer than MIN_SEEDS seeds the interval covers the true value far too
+    replacement, each with all of its tasks. `statistic` is given them task by task: all seeds of the first task, then
+    all of the second, and so on. With fewer than MIN_SEEDS seeds the interval covers the true value far too
     seldom, and `summarise` leaves it out. The random generator is fixed: the same scores give the same interval.
 
     The published protocol (Agarwal et al. 2021) and its library, rliable, resample the seeds of each task
@@ -75,7 +76,7 @@ def bootstrap_interval(
     # SciPy resamples the numbers of the seeds, so that the tasks of a seed stay together.
     def pooled(seeds: np.ndarray, axis: int) -> np.ndarray:
         drawn = scores[np.moveaxis(seeds, axis, -1)]
-        return statistic(drawn.reshape(*drawn.shape[:-2], -1), axis=-1)
+        return statistic(drawn.swapaxes(-1, -2).reshape(*drawn.shape[:-2], -1), axis=-1)
 
     found = bootstrap(
         (np.arange(len(scores)),),

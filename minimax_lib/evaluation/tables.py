@@ -110,9 +110,11 @@ def levels_note(shares: Sequence[float], n_levels: int) -> str:
 
 
 def pooled(parts: Sequence[Scores]) -> Scores:
-    """The seeds of all `parts` together. The parts must be on the same tasks."""
+    """The seeds of all `parts` together, with what was measured in all. The parts must be on the same tasks."""
     seeds = tuple(seed for part in parts for seed in part.seeds)
-    measures = {name: np.concatenate([part[name] for part in parts]) for name in parts[0].measures}
+    # An evaluation that was found again has fewer measures than a fresh one.
+    names = [name for name in parts[0].measures if all(name in part.measures for part in parts)]
+    measures = {name: np.concatenate([part[name] for part in parts]) for name in names}
     of_agents = [part.of_agents for part in parts if part.of_agents]
     # Tasks are drawn at random in some worlds: then a part may lack a life on one of them.
     common = [task for task in of_agents[0].tasks if all(task in one.tasks for one in of_agents)] if of_agents else []

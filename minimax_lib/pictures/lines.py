@@ -293,7 +293,8 @@ def curves_of_metric(
     if not metric.startswith(HELD_OUT):
         return curves_of(groups, lambda run: training_lines(run, metric, x, smooth), f"no {metric} in metrics.csv")
     column = metric.removeprefix(HELD_OUT)
-    # A metric of one task is not a mean.
-    common, notes = ([], []) if "/" in column else common_tasks(groups, tasks)
+    # A metric of one task is not a mean. Other names have a slash too, as `facts/lifetime`.
+    known = {task for run in _runs(groups) for cells in run.evals.values() for task in cells.get("task", ())}
+    common, notes = ([], []) if column.partition("/")[0] in known else common_tasks(groups, tasks)
     curves, more = curves_of(groups, lambda run: held_out_lines(run, metric, x, common), f"no {column} in eval.csv")
     return curves, [*notes, *more]

@@ -2,6 +2,8 @@
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +12,7 @@ from minimax_lib.pictures.runs import Cells, Group, RunTables, numbers
 from minimax_lib.pictures.scores import ComparedScores, GroupScores
 from minimax_lib.pictures.style import NotDrawn, Picture
 
+PLAYED = ("actions", "protocol", "evaluation_seed", "student")  # columns: how games were played
 COPY = "opponent_copy"  # a column: which copy of its own bank the student has met, empty for any other opponent
 
 
@@ -30,7 +33,7 @@ def met(groups: Sequence[Group]) -> ComparedScores:
 
     NotDrawn in one line where there is no opponent that all runs have met.
     """
-    tables = {run.path: newest(run) for group in groups for run in group.runs}
+    tables = alike([run for group in groups for run in group.runs])
     opponents = [{name for cells in table.values() for name in names_of(cells)} for table in tables.values()]
     common = sorted(set[str].intersection(*opponents))
     if not common:
@@ -44,17 +47,53 @@ def met(groups: Sequence[Group]) -> ComparedScores:
     return ComparedScores(tuple(found), "share of games won", ("a draw is not a win",))
 
 
-def newest(run: RunTables) -> dict[int, Cells]:
-    """The games of each seed, of the latest update the file with the most games. NotDrawn where there is none."""
-    files = [table for table in run.matches.values() if all("opponent" in cells for cells in table.values()) and table]
-    if not files:
+def alike(runs: Sequence[RunTables]) -> dict[Path, dict[int, Cells]]:
+    """The games of each run, by its folder: all played on the same tasks, in the same way.
+
+    Of what all runs have, the games against the most opponents, and of these the most games. NotDrawn where there are
+    none.
+    """
+    each = [newest(run) for run in runs]
+    common = set(each[0]).intersection(*each[1:])
+    if not common:
+        raise NotDrawn(
+            "the runs have no games on the same tasks, played in the same way: see the columns of their files"
+        )
+
+    def of_way(way: Any) -> tuple[Any, ...]:
+        shared = set[str].intersection(*({n for c in games[way].values() for n in names_of(c)} for games in each))
+        return len(shared), sum(n_games(games[way]) for games in each), sorted(map(str, way))
+
+    best = max(common, key=of_way)
+    return {run.path: games[best] for run, games in zip(runs, each, strict=True)}
+
+
+def newest(run: RunTables) -> dict[Any, dict[int, Cells]]:
+    """The games of each seed by (tasks, how they were played): of the latest update, the file with the most games.
+
+    NotDrawn where there are none.
+    """
+    found: dict[Any, dict[int, Cells]] = {}
+    for table in run.matches.values():
+        if not table or not all("opponent" in cells for cells in table.values()):
+            continue
+        cells = next(iter(table.values()))
+        way = frozenset(cells["task"]), *(cells[name][0] if name in cells else "" for name in PLAYED)
+        if way not in found or worth(found[way]) < worth(table):
+            found[way] = table
+    if not found:
         raise NotDrawn(f"{run.path} has met no opponents: minimax-evaluate --run {run.path} --opponents random")
+    return found
 
-    def worth(table: dict[int, Cells]) -> tuple[float, float]:
-        cells = list(table.values())
-        return max(numbers(c["update"]).max() for c in cells), sum(numbers(c["n_games"]).sum() for c in cells)
 
-    return max(files, key=worth)
+def worth(table: dict[int, Cells]) -> tuple[float, float]:
+    """(update, number of games): the higher, the better."""
+    return max(numbers(cells["update"]).max() for cells in table.values()), n_games(table)
+
+
+def n_games(table: dict[int, Cells]) -> float:
+    """All games of all seeds."""
+    return float(sum(numbers(cells["n_games"]).sum() for cells in table.values()))
 
 
 def names_of(cells: Cells) -> list[str]:

@@ -23,7 +23,7 @@ class AttemptLedger:
         self.n = n
         self.returns, self.length, self.episode_return = np.zeros(n), np.zeros(n, np.int64), np.zeros(n)
         self.is_open = np.zeros(n, bool)  # an attempt is under way
-        self._steps: list[tuple[Any, ...]] = []  # task, whether it ended, and other arrays [B]
+        self._steps: list[tuple[Any, ...]] = []  # task, whether it ended, whether it counts, and other arrays [B]
         self._sums = OpenAttempts.none(n, np)
         self._summed = np.zeros(n, bool)  # the attempt that is in the sums still goes on
 
@@ -44,10 +44,10 @@ class AttemptLedger:
         self.length += counts
         return counts
 
-    def keep(self, task: Any, ended: Any, *others: Any) -> None:
-        """The last step, for scores: `ended` says where an attempt ended with it. All are copied."""
+    def keep(self, task: Any, ended: Any, counts: Any, *others: Any) -> None:
+        """The last step, for scores. `ended`: an attempt ended with it; `counts`: it belongs to one. All are copied."""
         ended = np.asarray(ended, bool) & self.is_open
-        self._steps.append((copied(task), ended, *(np.array(other) for other in others)))
+        self._steps.append((copied(task), ended, np.array(counts, bool), *(np.array(other) for other in others)))
         self._summed = self._summed & ~ended
         if len(self._steps) > 2 * MOST_STEPS:
             self._forget(MOST_STEPS)
@@ -62,13 +62,19 @@ class AttemptLedger:
         return told
 
     def give_up(self, rows: np.ndarray) -> None:
-        """The attempts under way on these rows end, and are not reported. For scores, they end with the last step."""
+        """The attempts under way on these rows end with the last step. They are not reported, and have no score."""
         rows = rows & self.is_open
         self.returns[rows], self.length[rows], self.episode_return[rows] = 0, 0, 0
         self.is_open[rows] = False
+        self._forget_sums(rows & self._summed)
         if self._steps:
             self._steps[-1][1][rows] = True
-        self._forget_sums(rows & self._summed)
+        own = rows
+        for i, (_, ended, counts, *_) in enumerate(reversed(self._steps)):
+            own = own & ~ended if i else own  # back to the step after the attempt before
+            if not own.any():
+                break
+            counts[own] = False
 
     @property
     def n_kept(self) -> int:

@@ -226,9 +226,9 @@ class Host:
         rows.begin(~rows.is_open)
         if value is not None:
             if rows.n_kept == ROLLOUT:
-                tasks, dones, rewards, values = rows.take(ROLLOUT)
-                self.report_rollout(tasks, rewards, values, dones, value)
-            rows.keep(task, done, np.broadcast_to(reward, b), np.broadcast_to(value, b))
+                tasks, dones, counts, rewards, values = rows.take(ROLLOUT)
+                self.report_rollout(tasks, rewards, values, dones, value, counts)
+            rows.keep(task, done, np.ones(b, bool), np.broadcast_to(reward, b), np.broadcast_to(value, b))
         rows.step(reward)
         if done.any():
             self.report(rows_of(task, done), at_end, **rows.end(done))

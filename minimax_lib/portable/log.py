@@ -94,7 +94,7 @@ class TaskLog:
         same = (self._drawn, "" if self._steps is None else self._steps)
         self._table.write(
             [
-                dict(zip(COLUMNS, (*same, task, self._space.name(task), *map(_cell, numbers)), strict=True))
+                dict(zip(COLUMNS, (*same, task, name_on_a_line(self._space, task), *map(_cell, numbers)), strict=True))
                 for task, numbers in enumerate(zip(*columns, strict=True))
             ]
         )
@@ -137,6 +137,11 @@ class TaskLog:
 def say(line: str) -> None:
     """Warns of something that has become of the file."""
     warnings.warn(line, stacklevel=3)
+
+
+def name_on_a_line(space: TaskSpace, task: int) -> str:
+    """The name of a task on one line, since a row of a table is one line. A prompt may have several."""
+    return " ".join(space.name(task).split())
 
 
 def _cell(value: Any) -> Any:

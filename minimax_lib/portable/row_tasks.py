@@ -69,7 +69,7 @@ class RowTasks:
         self._waits[:] = False
         counts = self.attempts.step(reward, counts)
         if self.host.reads_scores:
-            self.attempts.keep(self.task, ended, np.asarray(reward, np.float32), counts)
+            self.attempts.keep(self.task, ended, counts, np.asarray(reward, np.float32))
 
     def report(
         self,
@@ -115,7 +115,7 @@ class RowTasks:
         """
         if not isinstance(self.host, Host | JointHost) or not self.host.reads_scores:
             return None
-        task, ended, seen, counts = self.attempts.take(len(value))
+        task, ended, counts, seen = self.attempts.take(len(value))
         trains = self.host.trains(task)
         self.host.attempts = self.attempts  # those of other environments of this host are not mixed with these
         self.host.report_rollout(task, seen if reward is None else reward, value, ended, last_value, counts, logits)

@@ -10,6 +10,7 @@ import numpy as np
 
 from minimax_lib.files import UnreadableFile
 from minimax_lib.messages import shown
+from minimax_lib.portable.log import name_on_a_line
 from minimax_lib.store.files import write_atomically
 from minimax_lib.store.tables import parsed
 from minimax_lib.tasks.spaces import TaskSpace
@@ -81,7 +82,7 @@ class TaskStatistics:
         table, text = self.table(), io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(COLUMNS)
-        names = [self._space.name(task) for task in range(len(table["number"]))]
+        names = [name_on_a_line(self._space, task) for task in range(len(table["number"]))]
         columns = [names if name == "task" else map(_cell, table[name]) for name in COLUMNS]
         writer.writerows(zip(*columns, strict=True))
         path.parent.mkdir(parents=True, exist_ok=True)

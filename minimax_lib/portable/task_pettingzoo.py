@@ -121,8 +121,9 @@ class TaskParallelEnv(BaseParallelWrapper):
         return drawn, self.host.decode(together)
 
     def _give_up(self) -> None:
-        for host in self.host.values() if isinstance(self.host, Mapping) else ():
-            if isinstance(host, Host):
+        for agent, host in self.host.items() if isinstance(self.host, Mapping) else ():
+            # An attempt that has ended may wait for its score still: the values of its last steps come later.
+            if isinstance(host, Host) and self._attempts.is_open[self._numbers[agent]]:
                 host.give_up()
         self._attempts.give_up(np.ones(len(self._numbers), bool))
         self._tasks = None

@@ -1,11 +1,15 @@
 """Rewards divided by the spread of the returns on their own task, so that no task is louder than the others."""
 
+import contextlib
 from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorWrapper
 
+from minimax_lib.portable.evaluation import EvaluationHost
 from minimax_lib.portable.numbers import checked
+
+FEWEST = 1e-4  # numbers that a task begins with, so that nothing is divided by 0
 
 
 class TaskScales:
@@ -20,7 +24,7 @@ class TaskScales:
         checked("gamma", gamma, (), 0, 1)
         checked("clip", clip, (), 0)
         self.gamma, self.clip = gamma, clip
-        self.count, self.mean, self.variance = np.full(n_tasks, 1e-4), np.zeros(n_tasks), np.ones(n_tasks)
+        self.count, self.mean, self.variance = np.full(n_tasks, FEWEST), np.zeros(n_tasks), np.ones(n_tasks)
         self._returns = np.zeros(n_rows)
 
     def scaled(self, task: np.ndarray, reward: np.ndarray, ended: np.ndarray, counts: Any = True) -> np.ndarray:
@@ -39,6 +43,13 @@ class TaskScales:
         """These rows (bool[B]) begin episodes, whatever they were in the middle of."""
         self._returns[rows] = 0
 
+    def grow(self, n_tasks: int) -> None:
+        """The list has `n_tasks` tasks now. Nothing is known of the new ones."""
+        more = n_tasks - len(self.count)
+        if more > 0:
+            self.count = np.append(self.count, np.full(more, FEWEST))
+            self.mean, self.variance = np.append(self.mean, np.zeros(more)), np.append(self.variance, np.ones(more))
+
     def _merge(self, own: np.ndarray, place: np.ndarray, values: np.ndarray) -> None:
         more = np.bincount(place)
         mean = np.bincount(place, values) / more
@@ -56,7 +67,8 @@ class TaskScales:
 class TaskRewards(VectorWrapper):
     """`envs`, a `TaskVectorEnv` or `TaskResets`, with rewards by the scale of each task (`TaskScales`).
 
-    The host is told of the rewards as they are. Give `report_rollout` no `reward`, so that scores are of these too.
+    The host is told of the rewards as they are. Give `report_rollout` no `reward`, so that scores are of these too. In
+    an evaluation, rewards pass as they are, and do not move the scales.
     """
 
     def __init__(self, envs: Any, gamma: float = 0.99, clip: float = 10.0) -> None:
@@ -79,9 +91,16 @@ class TaskRewards(VectorWrapper):
         tasks = np.array(self.env.tasks)  # type: ignore[attr-defined]
         obs, reward, terminated, truncated, infos = self.env.step(actions)
         done = terminated | truncated
-        reward = self.scales.scaled(tasks, reward, done, ~self._opens)
+        host = self.env.rows.host  # type: ignore[attr-defined]
+        if not isinstance(host, EvaluationHost):
+            self.scales.grow(host.space.n)
+            reward = self.scales.scaled(tasks, reward, done, ~self._opens)
         self._opens = done if self._spends_a_step else self._opens
         return obs, reward, terminated, truncated, infos
+
+    def evaluating(self, tasks: Any = None) -> contextlib.AbstractContextManager[None]:
+        """See `TaskVectorEnv.evaluating`."""
+        return self.env.evaluating(tasks)  # type: ignore[attr-defined]
 
     def report_rollout(self, value: Any, last_value: Any, logits: Any = None) -> Any:
         """See `TaskVectorEnv.report_rollout`."""

@@ -168,7 +168,7 @@ class TaskResets(VectorWrapper):
             last[i] = copied(row) if done[i] else None
         final = {"final_obs": last, "_final_obs": done, "final_info": infos, "_final_info": done}
         obs, fresh = self.env.reset(options={"reset_mask": done.copy()} | self._of_tasks())
-        return obs, reward, terminated, truncated, fresh | final
+        return obs, reward, terminated, truncated, infos_of_rows(infos, fresh, done) | final
 
     def evaluating(self, tasks: Any = None) -> contextlib.AbstractContextManager[None]:
         """See `TaskVectorEnv.evaluating`."""
@@ -182,6 +182,28 @@ class TaskResets(VectorWrapper):
     def report_rollout(self, value: Any, last_value: Any, reward: Any = None, logits: Any = None) -> Any:
         """See `TaskVectorEnv.report_rollout`."""
         return self.rows.report_rollout(value, last_value, reward, logits)
+
+
+def infos_of_rows(infos: Mapping[str, Any], fresh: Mapping[str, Any], done: np.ndarray) -> dict[str, Any]:
+    """The infos of B rows, of which those `done` (bool[B]) have been reset: theirs are in `fresh`.
+
+    An entry that only one of the two has is 0 (None, False) on the other rows. An entry that is not of rows is that of
+    `fresh`, where it is there.
+    """
+    both: dict[str, Any] = {}
+    for name in {**infos, **fresh}:
+        ours, theirs = infos.get(name), fresh.get(name)
+        if isinstance(ours, Mapping) or isinstance(theirs, Mapping):
+            both[name] = infos_of_rows(ours or {}, theirs or {}, done)
+            continue
+        rows = [np.asarray(x) for x in (ours, theirs) if x is not None]
+        if not all(x.shape[:1] == done.shape for x in rows):
+            both[name] = ours if theirs is None else theirs
+            continue
+        nothing = np.full_like(rows[0], None) if rows[0].dtype == object else np.zeros_like(rows[0])
+        ours, theirs = (nothing if x is None else np.asarray(x) for x in (ours, theirs))
+        both[name] = np.where(done.reshape(-1, *[1] * (ours.ndim - 1)), theirs, ours)
+    return both
 
 
 def warn_of_equal_tasks(obs: Any, tasks: Any) -> None:
