@@ -533,6 +533,7 @@ def test_results_that_cannot_be_kept_are_refused_before_the_work(copied, capsys)
         (["--label", "a={runs}/d*"], "unknown pattern '{runs}/d*': choose from *"),
         (["--compare", "{run}", "--by", "ppo.lrr"], "unknown setting 'ppo.lrr': * (did you mean 'ppo.lr'?)"),
         (["--compare", "{run}", "--robust", "--tasks", "all"], "--tasks is *, which means nothing with --robust: *"),
+        (["--run", "lasertag/search", "--robust"], "LaserTag has 2 agents: the worst levels (--robust) are *"),
         (
             ["--compare", "{runs}"],
             "{runs} is not the folder of a run: it has no config.yaml (it holds *: say {runs}/*)",

@@ -347,6 +347,15 @@ def test_a_folder_with_a_run_is_taken_only_to_resume_it(done, capsys):
     assert contents(done.run_folder) == before
 
 
+def test_a_run_is_not_made_shorter_than_it_is(tmp_path):
+    config = toy_config(tmp_path, n_updates=4, eval=Evaluation(every=0))
+    experiment(config).train()
+    before = (config.run_folder / "config.yaml").read_text()
+    with pytest.raises(RunRefused, match="n_updates is 2, and it has had 4 updates already: give at least as many"):
+        experiment(dataclasses.replace(config, n_updates=2, resume=True)).train()
+    assert (config.run_folder / "config.yaml").read_text() == before
+
+
 def test_resume_of_nothing_starts(tmp_path):
     config = toy_config(tmp_path, n_updates=2, resume=True)
     assert experiment(config).run() == 0

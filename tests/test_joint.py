@@ -12,7 +12,7 @@ from flax import struct
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, PPOAgent
 from minimax_lib.curricula.base import level_batch
-from minimax_lib.curricula.games.joint import SelfPlayMethod, bank_metrics, duel_of
+from minimax_lib.curricula.games.joint import SelfPlayMethod, bank_metrics, duel_of, effective_number
 from minimax_lib.curricula.games.maestro import MaestroMethod
 from minimax_lib.curricula.levels.accel import ACCELSettings
 from minimax_lib.curricula.levels.dr import RandomLevels
@@ -206,6 +206,29 @@ def test_a_written_player_acts_for_its_own_seat_in_the_games_of_its_group():
     assert not obs[:, 4:, 1].any()  # the copy in the other group waits too
     lost = np.asarray(steps.episode_return)[:, 0][np.asarray(steps.done)[:, 0]]
     assert (lost == -1).any()
+
+
+def test_a_curriculum_of_levels_may_play_against_the_opponents_of_the_batch():
+    """`students.play` on levels of a curriculum that knows of no opponents, as `docs/curricula.md` offers it."""
+    _, agent, duel = dueled()
+    students = CurrentStudents(BatchDuel(batch_of(GAME), agent.agent, 2), agent, params_of(agent), 4).facing(duel)
+    levels = jnp.full(8, 3, jnp.int32)
+    plain, given = (level_batch(levels), level_batch(levels).replace(duel=duel))
+    one, other = (jax.eval_shape(lambda batch=batch: students.play(KEY, batch).episodes) for batch in (plain, given))
+    assert one == other
+
+
+def test_the_score_that_needs_every_step_is_refused_against_opponents_too():
+    plr = PLRSettings(capacity=4, score="parameter_change")
+    for method in (SelfPlayMethod(n_parallel=4, levels=plr), MaestroMethod(n_parallel=4, plr=plr)):
+        with pytest.raises(ValueError, match="Race has 2 agents: the score 'parameter_change' looks at updates"):
+            trained_with(GAME, agent_of(), method)
+
+
+def test_the_effective_number_of_copies_is_that_of_the_games_against_copies():
+    for share in (1.0, 0.5, 0.1):
+        assert effective_number(jnp.full(8, share / 8)) == pytest.approx(8, rel=1e-5)
+    assert effective_number(jnp.zeros(8)) == 0
 
 
 def test_opponents_forget_when_a_game_opens():

@@ -231,6 +231,8 @@ def test_sfl_is_uniform_only_until_it_is_told():
     first, _, weights = after_rates(SFL(N, "topk", k=2), [0.1, 0.5, 0.9, 0.5, 0.0, 0.5])
     np.testing.assert_allclose(first, 1 / N)
     np.testing.assert_allclose(weights, [0, 0.5, 0, 0.5, 0, 0])  # of equal ones, the lowest numbers
+    _, _, weights = after_rates(SFL(N, "topk", k=2), [0.0, 0.0, 1.0, 0.0, 0.0, 0.0])
+    np.testing.assert_allclose(weights, 1 / N)  # nothing is learnable, and the first two are no better
 
 
 def test_online_rates_are_those_of_a_plain_loop():
@@ -525,8 +527,8 @@ def test_a_stage_knows_its_tasks_by_its_own_numbers():
     def trial(key):
         first = core.init(key)
         begun = core.started(first, jnp.array([1, 4, 1], jnp.int32), jnp.array([True, True, False]))
-        # The third ends the stage. The fourth is late, and so is the one on a task that no stage has now.
-        state = core.update(begun, traced([1, 5, 4, 1], score=[3.0, 9.0, 2.0, 8.0]))
+        # The third of its own tasks ends the stage. What follows is late, and so is the task that no stage has.
+        state = core.update(begun, traced([1, 5, 4, 1, 1], score=[7.0, 9.0, 2.0, 3.0, 8.0]))
         drawn = [core.sample(key, one, 50) for one in (first, state)]
         return drawn, core.weights(first), begun.stages[0], state.stages[0], state.progress.stage, core.report(state)
 
@@ -568,14 +570,44 @@ def test_the_window_of_returns_stays_as_long_as_it_is(window):
     """The reference's shrinks to 100 after the first stage."""
     core = Sequential(2, (0, 1), ("episodes >= 1",), window=window)
     told = jax.jit(lambda key, given: core.update(core.init(key), given).progress.counters().episode_return)
-    found = told(KEY, results([0] * 1201, episode_return=np.arange(1201)))
+    found = told(KEY, results([0] + [1] * 1200, episode_return=np.arange(1201)))
     assert found == pytest.approx(np.arange(1201 - window, 1201).mean())
+
+
+def test_a_box_grows_by_attempts_of_its_own_range():
+    """Many rows end at once: all of them were drawn from the range before."""
+    core = ExpandingBox(0.0, 10.0, required=10)
+
+    @jax.jit
+    def trial(given):
+        state = core.update(core.init(KEY), given)
+        return state, core.update(state, given.replace(task=core.sample(KEY, state, 320)))
+
+    small = jax.device_get(core.range(core.init(KEY)))
+    first, second = jax.device_get(trial(results(jnp.tile(small, (320, 1)), progress=1.0)))
+    assert (first.size, first.successes) == (2, 0)
+    assert (second.size, second.successes) == (3, 0)
+
+
+def test_attempts_of_the_stage_before_end_no_stage():
+    """Many rows end at once, and more are under way: all of them were drawn in the stage before."""
+    core = Sequential(9, [range(3), range(3, 6), range(6, 9)], ["progress >= 0.75 & episodes >= 100"] * 2)
+
+    @jax.jit
+    def trial(given):
+        state = core.update(core.init(KEY), given)
+        return state.progress.stage, core.report(state), state.progress.counters()
+
+    stage, report, counters = jax.device_get(trial(results(np.arange(410) % 3, episode_return=1.0, length=7)))
+    assert (stage, report["sequential/late"], report["sequential/progress"]) == (1, 310, 0)
+    assert (counters.steps, counters.episodes, counters.episode_return) == (0, 0, 0)
+    assert (counters.total_steps, counters.total_episodes) == (410 * 7, 410)
 
 
 def test_a_stage_may_end_by_the_progress_of_its_last_attempts():
     """Against a plain list, with attempts that end no episode, invalid entries, and two rollouts."""
     window, least, ended = 20, 0.6, (5, 60)
-    core = Sequential(3, (0, 1, 2), [f"progress >= {least} & episodes >= {n}" for n in ended], window=window)
+    core = Sequential(1, (0, 0, 0), [f"progress >= {least} & episodes >= {n}" for n in ended], window=window)
     rng, shape = np.random.default_rng(3), (2, 150)
     progress = rng.random(shape).astype(np.float32) + np.linspace(-0.3, 0.4, 150, dtype=np.float32)
     episode, valid = rng.random(shape) < 0.5, rng.random(shape) < 0.8

@@ -24,7 +24,7 @@ from minimax_lib.envs.levels import task_name
 from minimax_lib.evaluation.agent_tables import agent_tables
 from minimax_lib.evaluation.comparison import Improvement, MethodRuns, rows, tables
 from minimax_lib.evaluation.held_out import EvalRunner, evaluation_keys
-from minimax_lib.evaluation.robustness import RobustEvaluator, level_key
+from minimax_lib.evaluation.robustness import RobustEvaluator, check_one_agent, level_key
 from minimax_lib.evaluation.statistics import MIN_SEEDS, SHARES
 from minimax_lib.evaluation.tables import (
     Scores,
@@ -144,6 +144,8 @@ def runners_of(settings: EvaluateSettings, runs: Sequence[Run]) -> dict[Path, Ev
     shared: dict[str, EvalRunner] = {}
     for run in runs:
         check_student(run, settings.student)
+        if settings.robust:
+            check_one_agent(run.config.env)
         # How an agent learns has no part in an evaluation.
         tree = to_dict(run.config)
         suite = settings.suite.of_run(run.config.runner)

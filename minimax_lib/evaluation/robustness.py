@@ -63,6 +63,13 @@ class RobustProtocol:
                 raise ValueError(f"{field.name} is {getattr(self, field.name)}: it must be at least 1")
 
 
+def check_one_agent(env: Environment) -> None:
+    """ValueError where several agents play: levels are not the worst for one of them alone."""
+    if env.multi_agent:
+        name = type(env).__name__
+        raise ValueError(f"{name} has {env.n_agents} agents: the worst levels (--robust) are those of one agent")
+
+
 class RobustEvaluator:
     """Evaluates agents twice on the same random levels, all of them solvable.
 
@@ -70,7 +77,8 @@ class RobustEvaluator:
     """
 
     def __init__(self, env: Environment, agent: Agent, protocol: RobustProtocol, choose: Choose = sample):
-        """`agent` is a single one."""
+        """`agent` is a single one. ValueError for an environment of several agents."""
+        check_one_agent(env)
         self.env = env
         self.protocol = protocol
         self.episodes = alone(env, agent, choose)

@@ -141,6 +141,11 @@ class ExperimentRunner:
             self._check_devices(own or saved)
             if found and own:
                 self._check_not_edited(found[0], own, saved)
+            if found and self.config.n_updates < found[0]:
+                raise RunRefused(
+                    f"cannot resume {self.folder.path}: n_updates is {self.config.n_updates:,}, and it has had "
+                    f"{found[0]:,} updates already: give at least as many"
+                )
         self.folder.admit(self.settings, self.config.resume, free_settings(self.config), reasons_fixed(self.config))
 
     def _check_not_edited(self, update: int, own: dict[str, Any], saved: dict[str, Any]) -> None:

@@ -74,7 +74,7 @@ class CurrentStudents:
     params: Any
     n_steps: int
     rescale: Callable[[Rollout], Rollout] = lambda runs: runs  # what the runner does to rewards before it learns
-    duel: Any = ()  # who sits in the other seats of `attempts`
+    duel: Any = ()  # who sits in the other seats
     levels_per_row: int = 1
 
     def facing(self, duel: Any) -> "CurrentStudents":
@@ -82,6 +82,7 @@ class CurrentStudents:
 
     def play(self, key: jax.Array, batch: LevelBatch) -> RolloutOutcome:
         k_reset, k_steps = jax.random.split(key)
+        batch = batch if isinstance(self.duel, tuple) else batch.replace(duel=self.duel)
         start = opened(k_reset, self.env, self.agent, batch, self.levels_per_row)
         bootstraps = self.agent.bootstrap_truncated
         runs = go_on(k_steps, self.env, self.agent, self.params, start, self.n_steps, bootstraps)

@@ -91,8 +91,7 @@ def check_scores(
 
 def check_agents(env: Any, plan: Plan) -> None:
     """ValueError where a score cannot be computed with several agents that share the policy."""
-    several = env.multi_agent and (env.n_agents > 2 or not plan.n_opponents)
-    if several and any(score.needs_update for score in plan.scores):
+    if env.multi_agent and any(score.needs_update for score in plan.scores):
         raise ValueError(
             f"{type(env).__name__} has {env.n_agents} agents: the score 'parameter_change' looks at updates in which "
             "every step counts, and the steps of a dead agent do not; choose another, such as "

@@ -23,7 +23,11 @@ class ExpandingBox:
 
     The task is a range f32[2], its lower and upper end, from which the environment draws what it needs. The range
     begins around the middle of `low` and `high`. After `required` attempts in a row with more progress than
-    `threshold`, it grows at both ends, until it reaches `low` and `high` in `steps` sizes.
+    `threshold`, it grows at both ends, until it reaches `low` and `high` in `steps` sizes. Only attempts from the
+    whole range count: those that end later, from the smaller one before, say nothing about it.
+
+    Attempts are in the order in which they end. Of many rows that begin together, quick successes come first, so
+    `required` should be well above the number of rows where failures take longer.
     """
 
     low: float
@@ -66,10 +70,12 @@ class ExpandingBox:
     def update(self, state: ExpandingBoxState, results: Results) -> ExpandingBoxState:
         def one(state: ExpandingBoxState, i: jax.Array) -> ExpandingBoxState:
             is_full = state.size == self.steps
+            is_of_it = (results.task[i] == self.range(state)).all()
             counted = jnp.where(results.progress[i] > self.threshold, state.successes + 1, 0)
             grows = ~is_full & (counted >= self.required)
             successes = jnp.where(is_full, state.successes, jnp.where(grows, 0, counted))
-            return ExpandingBoxState(state.size + grows.astype(jnp.int32), successes)
+            after = ExpandingBoxState(state.size + grows.astype(jnp.int32), successes)
+            return jax.tree.map(lambda new, old: jnp.where(is_of_it, new, old), after, state)
 
         return in_order(one, state, results.valid)
 

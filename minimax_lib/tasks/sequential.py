@@ -52,7 +52,7 @@ class StageProgress(struct.PyTreeNode):
 class SequentialState(struct.PyTreeNode):
     stages: tuple[Any, ...]  # of all stages, side by side
     progress: StageProgress
-    late: jax.Array  # i32[], attempts on tasks that the stage did not have when they ended
+    late: jax.Array  # i32[], attempts on tasks that the stage did not have when they ended: no stage counts them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +62,9 @@ class Sequential:
     A stage is a task number, a list of task numbers (uniform), a curriculum for all tasks, or a `Stage`. A condition is
     text ("steps >= 1000", see `conditions.py`) or a compilable function of `Counters`. It is checked after attempts
     have begun (those of one call at once), and after each episode; at most one stage ends at a check. Attempts count in
-    the stage that is current when they end, and evaluations likewise. `episode_return` is the mean over the last
+    the stage that is current when they end, if it has their task, and evaluations likewise. In Syllabus, attempts on
+    tasks of the stage before count too. Of many rows these are so many that a stage could end before any of its tasks
+    had been tried. `episode_return` is the mean over the last
     `window` episodes of the stage, and `progress` over its last `window` attempts. A function is told `progress` only
     where another condition reads it.
     """
@@ -135,8 +137,10 @@ class Sequential:
         def one(loop: tuple[StageProgress, jax.Array], i: jax.Array) -> tuple[StageProgress, jax.Array]:
             progress, stage_of = loop
             stage_of = stage_of.at[i].set(progress.stage)
-            return self._checked(_with(progress, results, i), results.episode[i]), stage_of
+            counts = has_task[progress.stage, results.task[i]]
+            return self._checked(_with(progress, results, i, counts), results.episode[i]), stage_of
 
+        has_task = jnp.stack([_places(stage, self.n_tasks) >= 0 for stage in self.stages])  # bool[stages, tasks]
         # First the counters, which say what stage each result belongs to; then each stage, once.
         nowhere = jnp.full(results.valid.shape, -1, jnp.int32)
         progress, stage_of = in_order(one, (state.progress, nowhere), results.valid)
@@ -202,18 +206,18 @@ class Sequential:
         return condition if callable(condition) else parse_condition(condition)
 
 
-def _with(progress: StageProgress, results: Results, i: jax.Array) -> StageProgress:
-    """The counters after result number i."""
+def _with(progress: StageProgress, results: Results, i: jax.Array, counts: jax.Array) -> StageProgress:
+    """The counters after result number i; `counts`: the stage has its task."""
     steps, ended = results.length[i], results.episode[i].astype(jnp.int32)
     place = progress.episodes % len(progress.returns)
-    latest = jnp.where(results.episode[i], results.episode_return[i], progress.returns[place])
+    latest = jnp.where(results.episode[i] & counts, results.episode_return[i], progress.returns[place])
     progresses = progress.progresses
     if not isinstance(progresses, tuple):  # the oldest goes
-        progresses = jnp.append(progresses[1:], results.progress[i])
+        progresses = jnp.where(counts, jnp.append(progresses[1:], results.progress[i]), progresses)
     return progress.replace(
-        steps=_plus(progress.steps, steps),
+        steps=_plus(progress.steps, jnp.where(counts, steps, 0)),
         total_steps=_plus(progress.total_steps, steps),
-        episodes=_plus(progress.episodes, ended),
+        episodes=_plus(progress.episodes, jnp.where(counts, ended, 0)),
         total_episodes=_plus(progress.total_episodes, ended),
         returns=progress.returns.at[place].set(latest),
         progresses=progresses,

@@ -76,7 +76,8 @@ class SFL(Weighted):
         if self.sampling == "topk":
             best = jnp.argsort(-learnability, stable=True)[: self.k]
             chosen = uniform * (1.0 - self.q)
-            return jnp.where(state.measured.any(), chosen.at[best].add(self.q / self.k), uniform)
+            # Where nothing is learnable, the first k of the list are no better than the others.
+            return jnp.where(learnability.any(), chosen.at[best].add(self.q / self.k), uniform)
         total = learnability.sum()
         return jnp.where(total > 0, learnability / jnp.where(total > 0, total, 1.0), uniform)
 

@@ -163,8 +163,10 @@ def script_metrics(games: Games) -> dict[str, jax.Array]:
 
 def effective_number(weights: jax.Array) -> jax.Array:
     """f32[]: the number of copies that would have this entropy if all had the same weight; 0 where none is drawn."""
+    total = weights.sum()  # below 1 where some games are against no copy
+    weights = weights / jnp.where(total > 0, total, 1.0)
     entropy = -jnp.where(weights > 0, weights * jnp.log(jnp.where(weights > 0, weights, 1.0)), 0.0).sum()
-    return jnp.where(weights.sum() > 0, jnp.exp(entropy), 0.0)
+    return jnp.where(total > 0, jnp.exp(entropy), 0.0)
 
 
 def bank_metrics(bank: Bank) -> dict[str, jax.Array]:

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from minimax_lib import axes
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.counts import Count
 from minimax_lib.curricula import level_buffer
@@ -118,7 +119,7 @@ class Maestro(Curriculum):
         bank = booked(state.bank, games)
         metrics = game_metrics(games) | bank_metrics(bank)
         metrics |= {
-            "maestro/levels": buffers.filled.sum(dtype=jnp.float32),
+            "maestro/levels": axes.device_sum(buffers.filled.sum(dtype=jnp.float32)),
             "maestro/age": (bank.record.n_added - 1 - bank.record.serial[slot]).astype(jnp.float32),
         }
         return MaestroState(own.generator, buffers, bank), report | metrics
