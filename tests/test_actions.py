@@ -11,8 +11,10 @@ from flax import struct
 
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, PPOAgent
+from minimax_lib.curricula.levels.cenie import CENIE
 from minimax_lib.curricula.levels.dr import DR
 from minimax_lib.curricula.levels.plr import PLR
+from minimax_lib.curricula.levels.traced import TRACED
 from minimax_lib.envs.base import Environment, opening, transition
 from minimax_lib.envs.spaces import ACTION_MASK, Box, Dict, Discrete, MultiDiscrete, sample_allowed, within
 from minimax_lib.models.distributions import distribution, masked, n_deviations, n_outputs
@@ -180,6 +182,13 @@ def test_scores_of_discrete_policies_refuse_others(space, score):
     )
     with pytest.raises(ValueError, match=message):
         trained_with(env, small_agent(env), PLR(n_parallel=4, score=score, n_steps=4))
+
+
+@pytest.mark.parametrize("settings", [PLR(n_parallel=4, score="novelty"), CENIE(n_parallel=4), TRACED(n_parallel=4)])
+def test_what_has_a_model_of_actions_refuses_those_of_several_parts(settings):
+    env = dataclasses.replace(Target(), action_space=MIXED)
+    with pytest.raises(ValueError, match="whose model reads actions that are numbers, but the environment's are Dict"):
+        settings.build(env, small_agent(env), 4)
 
 
 # ------------------------------------------------------------------------------------------------ learning

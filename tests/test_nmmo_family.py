@@ -62,6 +62,8 @@ def test_presets_are_settings_by_name(preset):
         ("--env.horizon-jitter 2", "horizon_jitter=2.0: it must be between 0 and 1"),
         ("--env.task-set stage", "unknown task_set 'stage': choose from survive, stages, train, sample_eval, comp"),
         ("--env.sharpness-low 1", "sharpness_low=1.0: it must be at most 0"),
+        ("--env.sharpness-low=-inf", "sharpness_low=-inf: it must be at most 0, and finite"),
+        ("--env.health-reward inf", "health_reward=inf: it must be a finite number"),
         ("--env.players 3", "unknown setting 'env.players': choose from env.preset, "),
     ],
 )

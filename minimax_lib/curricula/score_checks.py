@@ -1,7 +1,7 @@
 """Whether a score can be computed where it is asked for."""
 
 from minimax_lib.curricula.scores import SCORES
-from minimax_lib.envs.spaces import Discrete, Space
+from minimax_lib.envs.spaces import Box, Discrete, MultiDiscrete, Space
 
 
 def check_score(
@@ -18,6 +18,8 @@ def check_score(
             f"{which} is {name!r}, which has a model of its own: only plr, accel and their relatives keep one, choose "
             "another score, such as positive_value_loss"
         )
+    if score.model is not None:
+        check_modelled(f"{which} is {name!r}", action_space)
     if score.needs_discrete and not isinstance(action_space, Discrete):
         raise ValueError(
             f"{which} is {name!r}, which needs Discrete actions, but the environment's are "
@@ -36,3 +38,12 @@ def check_score(
         )
     if n_values < score.n_values:
         raise ValueError(f"model.n_values is {n_values}: {which}={name} needs {score.n_values}")
+
+
+def check_modelled(what: str, action_space: Space) -> None:
+    """ValueError where `what` has a model that reads actions, and those of `action_space` cannot be read."""
+    if not isinstance(action_space, Discrete | MultiDiscrete | Box):
+        raise ValueError(
+            f"{what}, whose model reads actions that are numbers, but the environment's are "
+            f"{type(action_space).__name__}: choose another, such as plr with the score positive_value_loss"
+        )

@@ -17,6 +17,7 @@ from minimax_lib.curricula.level_buffer.buffer import Prioritisation
 from minimax_lib.curricula.levels.plr import PLRCurriculum, PLRSettings, PLRState
 from minimax_lib.curricula.mixture import Novelty, novelty
 from minimax_lib.curricula.outcome import Outcome
+from minimax_lib.curricula.score_checks import check_modelled
 from minimax_lib.curricula.score_models import ScoreModel
 from minimax_lib.curricula.scores import SCORES, Score
 from minimax_lib.curricula.settings import RestartedRollouts
@@ -174,6 +175,7 @@ class CENIE(RestartedRollouts, PLRSettings):
             )
 
     def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
+        check_modelled("runner is 'cenie'", env.action_space)
         model: Novelty = novelty(env)
         ranks = TwoRanks(self.rank_temperature, self.novelty_share)
         return CENIECurriculum(self.plr(env, agent, n_rows), ranks, model, SCORES["novelty"])

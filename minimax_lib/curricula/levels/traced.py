@@ -15,6 +15,7 @@ from minimax_lib.curricula.experience import comparable
 from minimax_lib.curricula.level_buffer import LevelBuffer
 from minimax_lib.curricula.levels.accel import ACCEL, ACCELCurriculum, ACCELState
 from minimax_lib.curricula.outcome import Outcome
+from minimax_lib.curricula.score_checks import check_modelled
 from minimax_lib.curricula.scores import SCORES, with_transition_error
 from minimax_lib.curricula.transition_error import next_observation
 from minimax_lib.envs.base import Environment
@@ -130,6 +131,8 @@ class TRACED(ACCEL):
                 raise ValueError(f"runner.{name} is {getattr(self, name)}: it must be at least 0 and finite")
 
     def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
+        if self.transition_weight:
+            check_modelled("runner is 'traced'", env.action_space)
         accel = super().build(env, agent, n_rows)
         assert isinstance(accel, ACCELCurriculum)  # it is not parallel
         if accel.inner.score.model not in (None, next_observation):

@@ -36,8 +36,11 @@ def check_settings(env: Any) -> None:
             raise ValueError(f"{name}={getattr(env, name)!r}: it must be between 0 and 1")
     if not 0 < env.fog_speed < math.inf:
         raise ValueError(f"fog_speed={env.fog_speed!r}: it must be above 0")
-    if env.sharpness_low > 0:
-        raise ValueError(f"sharpness_low={env.sharpness_low}: it must be at most 0")
+    if not -math.inf < env.sharpness_low <= 0:
+        raise ValueError(f"sharpness_low={env.sharpness_low}: it must be at most 0, and finite")
+    for name in ("death_reward", "health_reward"):
+        if not math.isfinite(getattr(env, name)):
+            raise ValueError(f"{name}={getattr(env, name)}: it must be a finite number")
     check_int("n_teams", env.n_teams, 0)
     if env.n_teams and (env.n_teams < 2 or env.n_players % env.n_teams):
         raise ValueError(f"n_teams={env.n_teams}: it must be 0, or a divisor of n_players={env.n_players} above 1")
