@@ -64,9 +64,10 @@ class Sequential:
     have begun (those of one call at once), and after each episode; at most one stage ends at a check. Attempts count in
     the stage that is current when they end, if it has their task, and evaluations likewise. In Syllabus, attempts on
     tasks of the stage before count too. Of many rows these are so many that a stage could end before any of its tasks
-    had been tried. `episode_return` is the mean over the last
-    `window` episodes of the stage, and `progress` over its last `window` attempts. A function is told `progress` only
-    where another condition reads it.
+    had been tried.
+
+    `episode_return` is the mean over the last `window` episodes of the stage, and `progress` over its last `window`
+    attempts. A function is told `progress` only where another condition reads it.
     """
 
     n_tasks: int
@@ -137,10 +138,10 @@ class Sequential:
         def one(loop: tuple[StageProgress, jax.Array], i: jax.Array) -> tuple[StageProgress, jax.Array]:
             progress, stage_of = loop
             stage_of = stage_of.at[i].set(progress.stage)
-            counts = has_task[progress.stage, results.task[i]]
+            counts = places[progress.stage, results.task[i]] >= 0
             return self._checked(_with(progress, results, i, counts), results.episode[i]), stage_of
 
-        has_task = jnp.stack([_places(stage, self.n_tasks) >= 0 for stage in self.stages])  # bool[stages, tasks]
+        places = jnp.stack([_places(stage, self.n_tasks) for stage in self.stages])  # i32[stages, tasks]
         # First the counters, which say what stage each result belongs to; then each stage, once.
         nowhere = jnp.full(results.valid.shape, -1, jnp.int32)
         progress, stage_of = in_order(one, (state.progress, nowhere), results.valid)
@@ -148,7 +149,7 @@ class Sequential:
         # An entry that is not an ended attempt may have a score. It belongs to the stage that is current at the end.
         stage_of = jnp.where(results.valid, stage_of, progress.stage)
         for i, stage in enumerate(self.stages):
-            own = _places(stage, self.n_tasks)[results.task]
+            own = places[i, results.task]
             mine = (stage_of == i) & (own >= 0)
             score = jnp.where(mine, results.score, jnp.nan)
             its = results.replace(task=jnp.maximum(own, 0), valid=results.valid & mine, score=score)
