@@ -1,6 +1,9 @@
 """NMMO by name: presets, refusals in one line, and the held-out maps."""
 
+import collections
 import dataclasses
+import math
+import types
 
 import jax
 import jax.numpy as jnp
@@ -55,6 +58,9 @@ def test_presets_are_settings_by_name(preset):
         ("--env.n-players 0", "n_players=0: it must be a whole number of at least 1"),
         ("--env.n-players 600", "n_players=600: there are 512 places to spawn on the edge"),
         ("--env.centre 33", "centre=33: it must be a multiple of 16"),
+        ("--env.preset mini --env.clusters 129", "clusters=129: it must be at most 128"),
+        ("--env.preset mini --env.single-resources 999", "single_resources=999: it must be at most 256"),
+        ("--env.n-neighbours 100000", "n_neighbours=100000: it must be at most 1024"),
         ("--env.preset mini --env.n-npcs 4", "n_npcs=4: NPCs need combat=True"),
         ("--env.preset mini --env.market", "market=True: a market needs items=True"),
         ("--env.stop-below 128", "stop_below=128: it must be below n_players=128"),
@@ -153,22 +159,57 @@ def test_the_held_out_maps_conform():
 def test_what_competitors_paid_themselves():
     """By hand, for six players: what each of them did in a tick, and what it is paid for it."""
     n = 6
-    before = newborn(jnp.zeros((n, 2), jnp.int16), jnp.zeros(n, bool))
-    before = before.replace(health=jnp.full(n, 50), events=before.events.at[:, 0].set(1))
-    experience = before.experience.at[2, 3].add(200).at[3, :2].add(jnp.array([5, 8]))
-    after = before.replace(
-        health=jnp.array([50, 60, 40, 50, 50, 50]),
-        events=before.events.at[0, 0].add(1).at[1, 3].add(2).at[2, 1:6].add(1),
-        experience=experience,
-        gold=before.gold + jnp.array([0, 0, 0, 7, -3, 0]),
-    )
-    goods = empty_packs(n)
-    hat = goods.replace(thing=goods.thing.at[4, 0].set(2), worn=goods.worn.at[4, 0].set(True))
-    found = starter_kit(before, after, goods)
-    np.testing.assert_allclose(found, [0, 0.03 + 0.01, 0.03, 0, 0, 0], atol=1e-7)
-    defence = int(gear_of(hat.thing, hat.worn).defence[4])
+    # The last eight moves: always the same, two by turns, six of which five are north, all five, too few, none.
+    moves = [[1] * 8, [0, 1] * 4, [-1] * 2 + [0] * 5 + [2], [0, 0, 1, 1, 2, 2, 3, 4], [-1] * 3 + [0] * 5, [-1] * 8]
+
+    @jax.jit
+    def paid():
+        before = newborn(jnp.zeros((n, 2), jnp.int16), jnp.zeros(n, bool))
+        # Player 3 is hungry, player 4 is in full health: food and water give them nothing.
+        before = before.replace(
+            health=jnp.array([50, 50, 50, 50, 100, 50]),
+            food=jnp.array([60, 60, 60, 50, 60, 60]),
+            events=before.events.at[:, 0].set(1),
+        )
+        after = before.replace(
+            health=jnp.array([50, 60, 40, 50, 100, 50]),
+            events=before.events.at[0, 0].add(1).at[1, 3].add(2).at[2, 1:6].add(1),
+            experience=before.experience.at[2, 3].add(200).at[3, :2].add(jnp.array([5, 8])),
+            gold=before.gold + jnp.array([0, 0, 0, 7, -3, 0]),
+        )
+        goods = empty_packs(n)
+        hat = goods.replace(thing=goods.thing.at[4, 0].set(2), worn=goods.worn.at[4, 0].set(True))
+        state = types.SimpleNamespace(players=after, goods=hat, moves=jnp.array(moves, jnp.int8))
+        # Skills begin at different experience or not: only the growth of the highest counts.
+        still = best_entry(before, types.SimpleNamespace(players=before, goods=None))
+        return starter_kit(before, state), best_entry(before, state), still, gear_of(hat.thing, hat.worn).defence[4]
+
+    kit, best, still, defence = jax.device_get(paid())
+    bits = np.array([0, 1, -(5 * math.log2(5 / 6) + math.log2(1 / 6)) / 6, 3 * 0.5 + 2 * 3 / 8, 1, 1])
+    np.testing.assert_allclose(kit, np.array([0.03, 0.04, 0.06, 0, 0, 0.03]) + 0.02 * (bits - 1), atol=1e-7)
     assert defence > 0
-    paid = [0, 0.03 * 10, 0.03 * -10 + 0.002 * 200, 0.002 * 8 + 0.001 * 7, 0.001 * -3 + 0.04 * defence / 15, 0]
-    np.testing.assert_allclose(best_entry(before, after, hat), 0.1 * np.array(paid), atol=1e-6)
-    # Skills begin at different experience or not: only the growth of the highest counts.
-    np.testing.assert_allclose(best_entry(before, before, None), 0, atol=0)
+    wanted = [0, 0.03 * 10, 0.03 * -10 + 0.002 * 200, 0.002 * 8 + 0.001 * 7, 0.001 * -3 + 0.04 * defence / 15, 0]
+    np.testing.assert_allclose(best, 0.1 * np.array(wanted), atol=1e-6)
+    np.testing.assert_allclose(still, 0, atol=0)
+
+
+def test_the_starter_kit_looks_back_at_the_last_eight_moves():
+    """On maps without ground nobody eats, so all that it pays is for the moves. Beside a plain model of them."""
+    plain, paid = (Bare(preset="mini", n_players=3, shaping=shaping) for shaping in ("none", "starter_kit"))
+    chosen = np.random.default_rng(0).integers(0, 5, (12, 3))
+    rewards = []
+    for env in (plain, paid):
+        state, _ = jax.jit(lambda key, env=env: env.reset(key, env.sample_level(key)))(KEY)
+        step, found = jax.jit(env.step), []
+        for move in chosen:
+            state, ts = step(KEY, state, {"move": jnp.asarray(move, jnp.int32)})
+            found.append(ts.reward)
+        rewards.append(np.array(found))
+
+    def entropy(moves):
+        return -sum(n / len(moves) * math.log2(n / len(moves)) for n in collections.Counter(moves).values())
+
+    for t, player in np.ndindex(chosen.shape):
+        made = chosen[: t + 1, player].tolist()
+        wanted = 0.02 * (entropy(made[-8:]) - 1) if len(made) > 5 else 0
+        np.testing.assert_allclose(rewards[1][t, player] - rewards[0][t, player], wanted, atol=1e-6)

@@ -17,6 +17,7 @@ from minimax_lib.envs.nmmo.state import unscored
 from minimax_lib.envs.nmmo.tables import EVENT_CODES, EVENTS, GRASS, HERB, SKILLS, STONE, TABLES
 from minimax_lib.envs.nmmo.task_specs import (
     COMPETITION,
+    LISTS,
     OWN_LISTS,
     TaskSpec,
     register_predicate,
@@ -284,6 +285,27 @@ def test_the_lists():
     ]
     assert competition.seizes.size == 0
     assert competition.pay is None
+
+
+def test_agents_can_tell_tasks_apart():
+    """Whatever differs in the doing of a task differs in what its agent is told, in every list of the package too."""
+    tile, dead = predicate("OccupyTile", row=40, col=60), predicate("AllDead")
+    foes, leader = "all_foes", "my_team_leader"
+    specs = [
+        *(TaskSpec(goal) for goal in (tile, predicate("OccupyTile", row=60, col=40), dead, ~dead, dead | ~dead)),
+        *(TaskSpec(dead, pay=pay) for pay in ("OngoingTask", "HoldDurationTask")),
+        *(TaskSpec(predicate("CanSeeAgent", target=target)) for target in (1, 2, 128, leader)),
+        *(TaskSpec(predicate("CanSeeGroup", target=target)) for target in (1, [2, 3], foes, "my_team", leader)),
+        *(TaskSpec(predicate("CheckAgentStatus", target=foes, status=status)) for status in ("alive", "dead")),
+        *(TaskSpec(predicate("SeizeTile", row=row, col=99 - row, num_ticks=9)) for row in (39, 50, 60)),
+        *(TaskSpec(predicate("SeizeQuadCenter", num_ticks=9, quadrant=quarter)) for quarter in ("first", "second")),
+        TaskSpec(predicate("SeizeCenter", num_ticks=9)),
+        *(TaskSpec(predicate("ProtectLeader", target_protect=who, target_destroy=foes)) for who in (3, leader)),
+    ]
+    for tasks in (tables_of(tuple(specs), 80), *(task_list(name, 1024, 80) for name in LISTS)):
+        told = np.concatenate([tasks.features, tasks.forms], axis=1)
+        assert len(np.unique(told, axis=0)) == len(tasks)
+        assert ((told >= 0) & (told <= 1)).all()
 
 
 def test_tasks_are_drawn_by_their_weights():

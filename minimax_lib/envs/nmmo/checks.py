@@ -11,6 +11,8 @@ from minimax_lib.envs.nmmo.terrain import TILES_PER_OCTAVE
 from minimax_lib.registry import unknown_name
 
 MOST_ENTITIES = 32767  # neighbours are stored in 16 bits
+MOST_TOLD = 1024  # of an observation
+MOST_CLUSTERS = 2048  # a map compares each place of one with every other
 
 
 def check_settings(env: Any) -> None:
@@ -23,8 +25,9 @@ def check_settings(env: Any) -> None:
     if env.n_players > 4 * env.centre:
         raise ValueError(f"n_players={env.n_players}: there are {4 * env.centre} places to spawn on the edge")
     check_int("max_steps", env.max_steps, 1, LAST)
-    for name in ("n_neighbours", "clusters", "single_resources"):
-        check_int(name, getattr(env, name), 1)
+    check_int("n_neighbours", env.n_neighbours, 1, MOST_TOLD)
+    check_int("clusters", env.clusters, 1, min(env.centre**2 // 8, MOST_CLUSTERS))
+    check_int("single_resources", env.single_resources, 1, env.centre**2 // 4)
     check_int("npc_level_max", env.npc_level_max, 1, 10)
     for name in ("starvation", "dehydration", "stop_below", "fog_onset", "fog_final"):
         check_int(name, getattr(env, name), 0)

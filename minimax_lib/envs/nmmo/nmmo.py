@@ -26,7 +26,7 @@ from minimax_lib.envs.nmmo.moment import Moment, as_moment, moment_of
 from minimax_lib.envs.nmmo.neighbours import neighbours
 from minimax_lib.envs.nmmo.presets import PRESETS, Preset
 from minimax_lib.envs.nmmo.resources import Resources, placed, with_patches
-from minimax_lib.envs.nmmo.shaping import SHAPINGS
+from minimax_lib.envs.nmmo.shaping import no_moves, shaped
 from minimax_lib.envs.nmmo.spawning import CANDIDATES, N_BITS
 from minimax_lib.envs.nmmo.square import Square, spawn_places
 from minimax_lib.envs.nmmo.state import (
@@ -285,11 +285,11 @@ class NMMO(MultiAgentEnvironment):
             goods=empty_packs(n) if self.items else None,
             tally=empty_tally(self.tasks.predicates, self.tasks.has_own, n, self.tasks.n_leaves),
             seized=jnp.full((len(self.tasks.seizes), 2), NOBODY, jnp.int32) if len(self.tasks.seizes) else None,
+            moves=no_moves(self.shaping, n),
             log=jnp.zeros((n_rows(self.rules, n), len(COLUMNS)), jnp.int32) if self.keep_log else None,
         )
         if self.n_npcs:
-            bits = jax.random.bits(k_npcs, (CANDIDATES, N_BITS), jnp.uint32)
-            state = with_npcs(bits, state, self.rules)
+            state = with_npcs(jax.random.bits(k_npcs, (CANDIDATES, N_BITS), jnp.uint32), state, self.rules)
         state = self._looked_round(state)
         facts = facts_of(state.players, self.rules, self.n_teams > 0)
         return state, agents_opening(self.observe(state), progress=state.score.best, facts=facts)
@@ -308,8 +308,8 @@ class NMMO(MultiAgentEnvironment):
         if self.health_reward:
             reward += self.health_reward / FULL * (state.players.health - before.health)
         if self.shaping != "none":
-            more = SHAPINGS[self.shaping](before, state.players, state.goods)
-            reward += jnp.where(playing, more, 0.0)  # the dead still wear what they wore
+            state, more = shaped(self.shaping, before, state, action["move"], playing)
+            reward += more
         state = self._looked_round(state.replace(score=score))
         alive = state.players.alive
         died = playing & ~alive

@@ -152,9 +152,8 @@ def market(state: EnvState) -> jax.Array:
 
 def task_row(state: EnvState, task_list: TaskList) -> jax.Array:
     """f32[P, 28] in [0, 1]: four leaves of a task (predicate, kind, level, amount, second amount, target), scaled; then
-    the progress, whether it is completed, and two free columns."""
-    leaves = jnp.asarray(task_list.features)[state.level.tasks]  # f32[P, 24]
+    the progress, whether it is completed, how the leaves are joined, and how the task is paid."""
+    leaves, forms = (jnp.asarray(x)[state.level.tasks] for x in (task_list.features, task_list.forms))
     completed = state.score.completed.astype(jnp.float32)
-    free = jnp.zeros((len(leaves), 2), jnp.float32)
     told = jnp.clip(jnp.stack([state.score.value, completed], axis=1), 0, 1)
-    return jnp.concatenate([leaves, told, free], axis=1)
+    return jnp.concatenate([leaves, told, forms], axis=1)

@@ -108,6 +108,7 @@ class EnvState(struct.PyTreeNode):
     shelf: Any = None  # i32[2, 160], the listings that players were told of last (`market.shelf`)
     tally: Any = None  # `Tally`; None if no task of the list needs it
     seized: Any = None  # i32[Z, 2], of each tile to be seized who took it last (-1: nobody), and when
+    moves: jax.Array | None = None  # i8[P, 8], the last moves, the newest last, -1: none yet; if the shaping asks
     log: jax.Array | None = None  # i32[L, 7], the events of the last tick (`log.log_of`), if `keep_log` is set
 
 

@@ -2,8 +2,9 @@
 
 import dataclasses
 import functools
+import zlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 import jax
 import jax.numpy as jnp
@@ -15,17 +16,18 @@ from minimax_lib.envs.nmmo.predicates import ITEM_EVENTS, PREDICATES, SEIZES, TI
 from minimax_lib.envs.nmmo.state import TaskProgress
 from minimax_lib.envs.nmmo.tables import EVENTS
 from minimax_lib.envs.nmmo.tally import matching
-from minimax_lib.envs.nmmo.task_specs import TaskSpec, specs_called
-from minimax_lib.envs.nmmo.teams import Teams
+from minimax_lib.envs.nmmo.task_specs import Pay, TaskSpec, specs_called
+from minimax_lib.envs.nmmo.teams import NAMES, Teams
 from minimax_lib.envs.nmmo.view import Alone, Groups, Members, View
 
 N_PREDICATES = 34  # of the reference
 OWN_DOINGS, OF_TEAM = -1, -2  # subjects that are no player
-ONGOING, HOLDING = 1, 2  # how a task is paid that is not paid its progress
+ONGOING, HOLDING = 1, 2  # places in `Pay`: how a task is paid that is not paid its progress
 # What divides the numbers of a leaf, so that agents are told of them within 0 and 1.
 N_KINDS = {"CountEvent": len(EVENTS)}
 AMOUNTS = {"TickGE": 1024, "GainExperience": 1000}
 USUAL_KINDS, USUAL_AMOUNT, USUAL_SHARE, MOST_LEVEL = 16, 50, 1, 10
+MOST_TOLD = 255  # players that agents are told apart, and the names of some
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -118,8 +120,7 @@ class TaskList:
     @functools.cached_property
     def pay(self) -> dict[str, np.ndarray] | None:
         """[M] by name: how tasks are paid (0: progress), ticks to hold, factor of rewards; None if all is as usual."""
-        kinds = {"Task": 0, "OngoingTask": ONGOING, "HoldDurationTask": HOLDING}
-        kind = np.array([kinds[spec.pay] for spec in self.specs], np.int32)
+        kind = np.array([get_args(Pay).index(spec.pay) for spec in self.specs], np.int32)
         hold = np.array([spec.hold for spec in self.specs], np.int32)
         factor = np.array([spec.reward for spec in self.specs], np.float32)
         return {"kind": kind, "hold": hold, "factor": factor} if kind.any() or (factor != 1).any() else None
@@ -157,27 +158,52 @@ class TaskList:
     @functools.cached_property
     def features(self) -> np.ndarray:
         """f32[M, 24] in [0, 1], what an agent is told of its task: of four leaves the predicate, kind, level, amount,
-        second amount and target."""
+        second amount and target. Of a tile, its row and column stand in the places of kind and level."""
         rows = np.zeros((len(self), MOST_LEAVES, 6))
         names = list(PREDICATES)
         for task, leaves in enumerate(self.leaves):
             for place, leaf in enumerate(leaves):
                 name, own = leaf.predicate, numbers_of(leaf, self.middle)
-                has_kind = "kind" in own
+                tile = tile_of(name, own)
+                kind = (own["kind"] + 1) / N_KINDS.get(name, USUAL_KINDS) if "kind" in own else 0
+                level = own.get("level", 0) / MOST_LEVEL
                 rows[task, place] = [
                     min((names.index(name) + 1) / N_PREDICATES, 1),
-                    (own["kind"] + 1) / N_KINDS.get(name, USUAL_KINDS) if has_kind else 0,
-                    own.get("level", 0) / MOST_LEVEL,
+                    *((kind, level) if tile is None else (x / (2 * self.middle) for x in tile)),
                     own.get("amount", 0) / AMOUNTS.get(name, USUAL_AMOUNT),
                     own.get("share", 0) / USUAL_SHARE,
-                    _told_target(own.get("target", 0)) / 255,
+                    0 if tile else told_players(own),
                 ]
         return np.clip(rows, 0, 1).astype(np.float32).reshape(len(self), -1)
 
+    @functools.cached_property
+    def forms(self) -> np.ndarray:
+        """f32[M, 2] in [0, 1], what an agent is told of its task beside the leaves: how they are joined, and how the
+        task is paid. Both are the same in every list, and 0 for one predicate that is paid its progress."""
+        joined = [
+            0 if (shape := spec.goal.shape()) == LEAF else zlib.crc32(repr(shape).encode()) for spec in self.specs
+        ]
+        paid = [get_args(Pay).index(spec.pay) / 2 for spec in self.specs]
+        return np.stack([np.array(joined) / 2**32, paid], axis=1).astype(np.float32)
 
-def _told_target(target: int) -> int:
-    """Leaders, which are below 0, come after all players."""
-    return target if target >= 0 else 256 + target
+
+def tile_of(name: str, own: dict[str, Any]) -> tuple[int, int] | None:
+    """(row, column) of the tile that a leaf means by its numbers; None if it means none."""
+    if name in SEIZES:
+        return divmod(own["target"], TILE_ROW)
+    return (own["kind"], own["level"]) if name == "OccupyTile" else None
+
+
+def told_players(own: dict[str, Any]) -> float:
+    """What an agent is told of the players that a leaf means: the number of the first one, from 1 on, or, above all
+    numbers, the name that means them. 0 if it means none."""
+    meant = own.get("target", own.get("group", ()))
+    first = meant[0] if isinstance(meant, tuple) and meant else meant
+    if first == ():
+        return 0.0
+    if isinstance(first, int) and first >= 0:
+        return min(first + 1, MOST_TOLD - len(NAMES)) / MOST_TOLD
+    return (MOST_TOLD - NAMES.index(first if isinstance(first, str) else leader_of(first))) / MOST_TOLD
 
 
 def numbers_of(leaf: Goal, middle: int) -> dict[str, Any]:
