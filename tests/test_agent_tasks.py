@@ -213,6 +213,17 @@ def test_lives_on_different_tasks_share_a_world():
     assert min(map(len, seats)) >= 2  # a task is tried from several seats
 
 
+def test_where_all_agents_of_a_world_are_drawn_one_task_they_are_measured_on_one():
+    for n_episodes, n_worlds in ((2, 7), (5, 14)):  # a world of four agents has four lives on its task
+        tasks = LifeEvaluation(1, n_episodes, tuple(range(7)), 2, FOUR, in_common=True)._tasks_of_worlds()
+        assert tasks.shape == (1, n_worlds // 2 + n_worlds % 2, 2, 4)  # the last of 7 worlds is filled up with one more
+        assert (tasks == tasks[..., :1]).all()
+        assert np.bincount(tasks.ravel()).min() >= n_episodes
+    tasks = trained(FOUR, core=LearningProgressSettings(), task_of="world", n_levels=3).curriculum
+    assert tasks.evaluation.in_common
+    assert not trained(FOUR, core=LearningProgressSettings(), n_levels=3).curriculum.evaluation.in_common
+
+
 @pytest.mark.deep
 def test_on_four_devices_all_know_the_results_of_all():
     settings = TasksMethod(n_parallel=8, n_steps=10, n_levels=8).per_device(4)

@@ -83,10 +83,11 @@ class LifeEvaluation(TaskEvaluation):
     """The same for agents with their own tasks. A world is filled with agents that have different tasks.
 
     So `n_episodes` lives on each of N tasks cost N * n_episodes / G worlds. Where agents meet, a life depends on the
-    others, as in training.
+    others, as in training. So where all agents of a world are drawn the same task, they have the same one here too.
     """
 
     env: Any  # a `MultiAgentEnvironment` that has `with_tasks`
+    in_common: bool = False  # all agents of a world have the same task, in at least `n_episodes` lives
 
     def rates(self, key: jax.Array, table: Level, students: Students) -> tuple[jax.Array, jax.Array]:
         """As `TaskEvaluation.rates`; the worlds are the levels of `table` in turn. `n_at_once` counts worlds."""
@@ -110,13 +111,23 @@ class LifeEvaluation(TaskEvaluation):
         measured = np.array(self.measured)
         return sums[measured] / counts[measured], env_steps.sum(dtype=jnp.uint32)
 
+    @staticmethod
+    def n_worlds(n_tasks: int, n_episodes: int, n_agents: int, in_common: bool) -> int:
+        """The fewest worlds that have so many lives on each task."""
+        return n_tasks * -(-n_episodes // n_agents) if in_common else -(-n_tasks * n_episodes // n_agents)
+
     def _tasks_of_worlds(self) -> np.ndarray:
         """i32[devices, chunks, n_at_once, G], the task of each agent."""
-        n_agents, n_lives = self.env.n_agents, len(self.measured) * self.n_episodes
-        n_chunks = -(-n_lives // (n_agents * self.n_at_once * axes.n_devices()))
+        n_agents = self.env.n_agents
+        wanted = self.n_worlds(len(self.measured), self.n_episodes, n_agents, self.in_common)
+        n_chunks = -(-wanted // (self.n_at_once * axes.n_devices()))
         n_worlds = axes.n_devices() * n_chunks * self.n_at_once
+        shape = axes.n_devices(), n_chunks, self.n_at_once, n_agents
+        if self.in_common:
+            of_worlds = np.resize(np.repeat(self.measured, wanted // len(self.measured)), n_worlds).astype(np.int32)
+            return np.repeat(of_worlds, n_agents).reshape(shape)
         lives = np.resize(np.repeat(self.measured, self.n_episodes), n_agents * n_worlds).astype(np.int32)
         # Lives on one task go to different worlds. Each world shifts them by one seat, as a seat may be a better place.
         apart = lives.reshape(n_agents, n_worlds).T
         shifted = np.stack([np.roll(world, shift) for shift, world in enumerate(apart)])
-        return shifted.reshape(axes.n_devices(), n_chunks, self.n_at_once, n_agents)
+        return shifted.reshape(shape)

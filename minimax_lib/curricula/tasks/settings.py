@@ -173,14 +173,14 @@ class TasksMethod(QueuedRollouts, TaskSettings):
             if not measured:
                 where = f"runner.evaluate_where is {self.evaluate_where}"
                 raise ValueError(f"{where}: it is above 0 on none of the {self.n_levels} levels")
-        every, of_agents = self.evaluate_every or EVERY, self._is_of_agents(env)
-        n_lives = len(measured) * self.evaluate_episodes * (1 if of_agents else env.n_agents)
-        if env.with_tasks and not self.evaluate_every:
-            n_steps = n_rows * env.n_agents * self.n_steps
-            every = max(EVERY, math.ceil(n_lives * env.max_steps / (PLAYED * n_steps)))
+        every, of_agents, in_common = self.evaluate_every or EVERY, self._is_of_agents(env), self.task_of == "world"
+        n_worlds = len(measured) * self.evaluate_episodes
         if of_agents:
-            at_once = min(n_rows, -(-n_lives // env.n_agents))
-            return LifeEvaluation(every, self.evaluate_episodes, measured, at_once, env)
+            n_worlds = LifeEvaluation.n_worlds(len(measured), self.evaluate_episodes, env.n_agents, in_common)
+        if env.with_tasks and not self.evaluate_every:
+            every = max(EVERY, math.ceil(n_worlds * env.max_steps / (PLAYED * n_rows * self.n_steps)))
+        if of_agents:
+            return LifeEvaluation(every, self.evaluate_episodes, measured, min(n_rows, n_worlds), env, in_common)
         best_of = env.n_agents if self.level_rate == "best" else 1
         return TaskEvaluation(every, self.evaluate_episodes, measured, min(n_rows, len(measured)), best_of=best_of)
 
