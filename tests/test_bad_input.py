@@ -110,6 +110,45 @@ def assert_refused(main, words, pattern: str, capsys) -> None:
         (["--model", "s5", "--model.n-layers", "2147483647"], "--model.n-layers is 2147483647: it must be at most *"),
         (["--env", "Pendulum", "--env.n-substeps", "2147483647"], "n_substeps=2147483647: it must be at most 100"),
         (["--env.height", "1000000"], "height=1000000: it must be at most 4096"),
+        (["--env", "Pendulum", "--env.mass", "1"], "--env.mass is '1': it must be a list of 2 numbers"),
+        (
+            ["--hosts.n-processes", "2"],
+            "--hosts.n-processes is 2, which is for --distributed only: add that, or leave it out",
+        ),
+        (
+            ["--runner", "tasks", "--runner.evaluate-every", "9"],
+            "--runner.evaluate-every is '9': leave it out, since runner.core asks for no evaluations",
+        ),
+        (["--env", "LaserTag", "--env.view-front", "2147483647"], "view_front=2147483647: it must be at most 4096"),
+        (["--env", "LaserTag", "--env.view-back", "2147483647"], "view_back=2147483647: it must be at most 4096"),
+        (
+            ["--runner", "plr", "--runner.levels-per-row", "2147483647"],
+            "--runner.levels-per-row is 2147483647: it must be at most 33554432",
+        ),
+        (
+            ["--runner", "ncc", "--runner.n-new", "2147483647"],
+            "--runner.n-new is 2147483647: it must be at most 1073741824",
+        ),
+        (
+            ["--runner", "ncc", "--runner.n-episodes", "2147483647"],
+            "--runner.n-episodes is 2147483647: it must be at most 10000",
+        ),
+        (
+            ["--runner", "sfl", "--runner.n-episodes", "2147483647"],
+            "--runner.n-episodes is 2147483647: it must be at most 10000",
+        ),
+        (
+            ["--runner", "episode_plr", "--runner.n-fresh", "2147483647"],
+            "--runner.n-fresh is 2147483647: it must be at most 33554432",
+        ),
+        (
+            ["--runner", "tasks", "--runner.core", "sfl", "--runner.evaluate-episodes", "2147483647"],
+            "--runner.evaluate-episodes is 2147483647: it must be at most 10000",
+        ),
+        (
+            ["--env", "LaserTag", "--runner", "selfplay", "--runner.n-parallel", "2147483647"],
+            "runner.n_opponents is 4: it must divide the 2147483647 rows (try 1)",
+        ),
     ],
     ids=lambda value: None if isinstance(value, str) else " ".join(value)[:40],
 )
@@ -199,6 +238,9 @@ def test_ctrl_c_while_a_plugin_is_imported_is_no_fault_of_the_plugin(capsys):
         (["--runner", "sfl", "--runner.n-scored", "2147483616"], "--runner.n-scored"),
         (["--runner", "plr", "--runner.generator", "sfl", "--runner.generator.n-scored", "2147483616"], "n-scored"),
         (["--eval.n-episodes", "2147483647"], "--eval.n-episodes"),
+        (["--runner", "plr", "--runner.levels-per-row", "33554432"], "--runner.levels-per-row"),
+        (["--runner", "ncc", "--runner.n-new", "1073741824"], "--runner.n-new"),
+        (["--runner", "episode_plr", "--runner.n-fresh", "33554432"], "--runner.n-fresh"),
     ],
 )
 def test_what_no_machine_holds_is_refused_before_anything_is_allocated(words, setting, capsys):
@@ -237,6 +279,9 @@ def run_folder():
         ),
         (["--compilation-cache", ""], "--compilation-cache is '': it must be auto, none, or a folder"),
         (["--tasks", "Labyrnth"], "unknown held-out task 'Labyrnth': choose from *(did you mean 'Labyrinth'?)"),
+        (["--tasks"], "--tasks is empty: it must be held-out tasks or groups of them, such as all"),
+        (["--levels"], "--levels is empty: it must be files of levels, or folders of them"),
+        (["--levels", "Labyrinth"], "--levels is 'Labyrinth': there is no such file (--tasks names held-out tasks)"),
     ],
 )
 def test_flags_of_an_evaluation_that_were_ignored(run_folder, words, pattern, capsys):

@@ -298,3 +298,12 @@ def test_a_long_description_of_an_array_does_not_hide_why_it_was_not_written():
     why = r"^not written: OUT_OF_RANGE: File too large \[os_error_code='27'\]$"
     with pytest.raises(CheckpointError, match=why), _explained("not written"):
         raise ValueError(f"OUT_OF_RANGE: File too large {described} [os_error_code='27']")
+
+
+def test_a_long_description_of_an_array_does_not_hide_why_it_was_not_read(two, monkeypatch):
+    def fails(*_):
+        raise ValueError("read failed. See full TensorStore details: TensorStore({\n'base': 1})>.")
+
+    monkeypatch.setattr(Checkpoints, "_read", fails)
+    with Checkpoints(two[0]) as checkpoints, pytest.raises(CheckpointError, match=r"that of update 2: read failed$"):
+        checkpoints.restore(placed(jax.eval_shape(make)))

@@ -212,7 +212,7 @@ def test_flags_take_any_spelling_and_order():
             ["--config", "dr.yml"],
             "unknown config file 'dr.yml': choose from * such as * (did you mean 'maze/dr'?)",
         ),
-        (["--config", "."], "config file '.' cannot be read: Is a directory"),
+        (["--config", "."], "config file '.' is a folder: it must be a file"),
         (
             ["--plugins", "no_such_module"],
             "plugin 'no_such_module' cannot be imported: No module named 'no_such_module'",

@@ -91,9 +91,9 @@ def test_values_take_the_declared_type(hint, value, expected):
         (bool, Words(("maybe",)), "x is 'maybe': it must be true or false"),
         (str, 7, "x is 7: it must be text (in a file, put it in quotes)"),
         (float | None, "no", "x is 'no': it must be a number or none"),
-        (tuple[int, ...], Words(("1", "b")), "x is '1 b': it must be a list of an integer"),
+        (tuple[int, ...], Words(("1", "b")), "x is '1 b': it must be a list of integers"),
         (tuple[str, ...], "abc", "x is 'abc': it must be a list of text"),
-        (tuple[int, int], [1], "x is [1]: it must be a list of 2"),
+        (tuple[int, int], [1], "x is [1]: it must be a list of 2 integers"),
         (Literal["rank", "greedy"], "rnk", "unknown x 'rnk': choose from rank, greedy (did you mean 'rank'?)"),
     ],
 )
@@ -150,7 +150,7 @@ def test_groups_are_chosen_by_name_with_the_defaults_of_where_they_stand():
         ({"wdith": 3}, "unknown setting 'wdith': choose from shape, sides (did you mean 'shape.width'?)"),
         ({"shape": {"wdith": 3}}, "unknown setting 'shape.wdith': choose from shape.width, shape.mode (did you mean "),
         ({"hidden": 3}, "unknown setting 'hidden': choose from shape, sides"),
-        ({"sides": {"a": 1}}, "sides is {'a': 1}: it must be a list of an integer"),
+        ({"sides": {"a": 1}}, "sides is {'a': 1}: it must be a list of integers"),
         ({7: 1}, "unknown setting '7': choose from shape, sides"),
     ],
 )
@@ -481,3 +481,17 @@ def test_a_setting_of_an_earlier_version_is_accepted_and_means_nothing():
     now = to_dict(from_dict({}))
     assert not differences(now | {"model": now["model"] | old["model"]}, now)  # a run with such a file can be resumed
     assert from_dict({"runner": teacher}).runner.teacher.model == S5()
+
+
+def test_a_wrong_path_of_a_file_names_the_file_of_the_run_that_is_meant(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("runs/a").mkdir(parents=True)
+    Path("runs/a/config.yaml").write_text("seed: 1\n")
+    for wrong, line in {
+        "runs/a": "config file 'runs/a' is a folder: it must be a file (say runs/a/config.yaml)",
+        "runs": "config file 'runs' is a folder: it must be a file",
+        "runs/b/config.yaml": "(did you mean 'runs/a/config.yaml'?)",
+        "a": "(did you mean 'runs/a/config.yaml'?)",
+    }.items():
+        with pytest.raises(ValueError, match=re.escape(line) + "$"):
+            read_yaml(wrong)

@@ -505,7 +505,10 @@ def test_results_that_cannot_be_kept_are_refused_before_the_work(copied, capsys)
     [
         ([], "no run is given: name its folder, as in --run runs/my-run"),
         (["--run", "{runs}/frist"], "unknown run '{runs}/frist': choose from *(did you mean '{runs}/first'?)"),
-        (["--run", "{runs}"], "{runs} is not the folder of a run: it has no config.yaml"),
+        (
+            ["--run", "{runs}"],
+            "{runs} is not the folder of a run: it has no config.yaml (it holds *, such as {runs}/*)",
+        ),
         (["--run", "{run}", "--checkpoint", "15"], "{run} has no checkpoint 15: choose from 10, 20, latest"),
         (["--run", "{run}", "--checkpoint", "last"], "--checkpoint is 'last': it must be an integer or one of latest"),
         (["--run", "{run}", "--tasks", "Labyrnth"], "unknown held-out task 'Labyrnth': * (did you mean 'Labyrinth'?)"),
@@ -536,7 +539,7 @@ def test_results_that_cannot_be_kept_are_refused_before_the_work(copied, capsys)
         (["--run", "lasertag/search", "--robust"], "LaserTag has 2 agents: the worst levels (--robust) are *"),
         (
             ["--compare", "{runs}"],
-            "{runs} is not the folder of a run: it has no config.yaml (it holds *: say {runs}/*)",
+            "{runs} is not the folder of a run: it has no config.yaml (it holds *, such as {runs}/*)",
         ),
         (["--compare", "{run}", "--out", "x.txt"], "--out is 'x.txt': it must end with .csv"),
         (["--compare", "{run}", "{run}"], "{run} is named twice: name each run once"),

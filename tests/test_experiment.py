@@ -455,6 +455,20 @@ def test_files_of_a_run_that_were_deleted_are_made_again(tmp_path):
             assert contents(folder.path) == before
 
 
+def test_what_a_person_wrote_into_a_configuration_is_kept(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    with folder.owned():
+        assert folder.admit({"seed": 1}, resume=False, free=()) is None
+        folder.config.write_text("# my best run\nseed: 1\n")
+        assert folder.admit({"seed": 1}, resume=True, free=()) is None
+        assert folder.config.read_text() == "# my best run\nseed: 1\n"
+        kept = folder.admit({"seed": 2}, resume=True, free=())
+        assert kept is not None
+        assert kept.read_text() == "# my best run\nseed: 1\n"
+        assert folder.config.read_text() == "seed: 2\n"
+        assert folder.admit({"seed": 3}, resume=True, free=()) is None  # as a run wrote it
+
+
 def test_a_folder_that_another_process_has_taken_over_is_lost(tmp_path):
     """As where it was moved away, and a run of the same name begun."""
     folder, other = RunFolder(tmp_path / "run"), RunFolder(tmp_path / "run")
@@ -571,13 +585,15 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path, capsys):
         assert "Permission denied" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("text", [None, "{", "- 1"])
-def test_a_run_without_a_readable_configuration_is_refused(done, tmp_path, text):
+@pytest.mark.parametrize(
+    ("text", "why"), [(None, "it has no config.yaml"), ("{", "config file"), ("- 1", "config file")]
+)
+def test_a_run_without_a_readable_configuration_is_refused(done, tmp_path, text, why):
     folder = RunFolder(tmp_path)
     folder.metrics.write_text("update\n")
     if text is not None:
         folder.config.write_text(text)
-    with pytest.raises(RunRefused, match="config") as refused:
+    with pytest.raises(RunRefused, match=f"cannot resume .*: {why}") as refused:
         folder.admit({"seed": 1}, resume=True, free=())
     assert "\n" not in str(refused.value)
 

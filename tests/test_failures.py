@@ -60,6 +60,11 @@ def test_a_bug_keeps_its_traceback(tmp_path):
 def test_the_host_may_run_out_too():
     line = training_failure(MemoryError("Unable to allocate 256. TiB"), {"ppo.n_chunks": 1, "runner.n_parallel": 32})
     assert line.startswith("out of memory: Unable to allocate 256. TiB; a smaller --runner.n-parallel (now 32) or")
+    in_turn = {"runner.n_parallel": 32, "runner.levels_per_row": 8, "ppo.n_chunks": 1}
+    assert "a smaller --runner.n-parallel (now 32), --runner.levels-per-row (now 8) or" in training_failure(
+        MemoryError(), in_turn
+    )
+    assert "levels-per-row" not in training_failure(MemoryError(), in_turn | {"runner.levels_per_row": 1})
     assert training_failure(OSError("disk"), {}) == "disk"
     assert evaluation_failure(MemoryError(), 100) == (
         "out of memory: MemoryError; a smaller --n-episodes (now 100) or fewer --tasks need less"

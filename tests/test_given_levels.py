@@ -145,6 +145,12 @@ def test_files_that_hold_no_mazes_are_refused_in_one_line(name, content, message
     assert "\n" not in str(error.value)
 
 
+def test_levels_of_an_environment_without_files_are_refused(capsys):
+    assert evaluate(["--run", "walker/basic", "--compilation-cache", "none", "--levels", "a.txt"]) == 2
+    said = "error: --levels is 'a.txt', and BipedalWalker reads no files of levels: leave it out\n"
+    assert capsys.readouterr().err == said
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -215,6 +215,10 @@ def test_what_is_not_there_is_refused_in_one_line(run, tmp_path):
     )
     assert refused(tmp_path / "none") == f"run '{tmp_path / 'none'}' does not exist"
     assert refused(tmp_path) == f"{tmp_path} is not the folder of a run: it has no config.yaml"
+    table = run.path / "metrics.csv"
+    assert refused(table) == f"{table} is a file: runs are folders (say {run.path})"
+    checkpoints = run.path / "checkpoints"
+    assert refused(checkpoints) == f"{checkpoints} is not the folder of a run: it has no config.yaml (say {run.path})"
     assert refused(run.path, checkpoint=3) == f"{run.path} has no checkpoint 3: choose from 2, 4, latest"
     assert "has no checkpoint '2'" in refused(run.path, checkpoint="2")
     assert refused(run.path, seed=4) == f"seed is 4: {run.path} has 5 to 7"

@@ -316,9 +316,12 @@ def test_pictures_show_upright_poles_in_the_band():
 @pytest.mark.parametrize(
     ("setting", "line"),
     [
-        ({"mass": (0.0, 1.0)}, "mass=(0.0, 1.0): it must be (least, most), with 0 < least <= most"),
-        ({"damping": (0.2, 0.1)}, "damping=(0.2, 0.1): it must be (least, most), with 0 <= least <= most"),
-        ({"gravity": (1.0, float("inf"))}, "gravity=(1.0, inf): it must be (least, most), with 0 < least <= most"),
+        ({"mass": (0.0, 1.0)}, "mass=(0.0, 1.0): it must be (least, most), with 0 < least <= most, both finite"),
+        ({"damping": (0.2, 0.1)}, "damping=(0.2, 0.1): it must be (least, most), with 0 <= least <= most, both finite"),
+        (
+            {"gravity": (1.0, float("inf"))},
+            "gravity=(1.0, inf): it must be (least, most), with 0 < least <= most, both finite",
+        ),
         ({"tolerance": 4.0}, "tolerance=4.0: it must be finite, and between 1e-06 and 3.141592653589793"),
         ({"hold_steps": 300}, "hold_steps=300: it must be at most max_steps, 200"),
         ({"n_substeps": 0}, "n_substeps=0: it must be at least 1"),

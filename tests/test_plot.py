@@ -650,13 +650,15 @@ def test_figures_that_cannot_be_drawn_are_lines_and_the_others_are_drawn(capsys)
     (make_run("a") / "eval.csv").unlink()
     assert main(["a", "--out", "out"]) == 0
     out = capsys.readouterr().out
-    assert "not drawn: learning curve of held_out/solved_rate: no solved_rate in eval.csv" in out
+    assert "not drawn: learning curve of held_out/solved_rate: solved_rate has no numbers in eval.csv" in out
     assert "not drawn: held-out bars: a has no eval.csv (minimax-evaluate --run a makes an evaluation)" in out
     assert "not drawn: complexity curves: no level metric in metrics.csv" in out
     assert "not drawn: return relative to a baseline: say --baseline LABEL, one of plr" in out
     assert {path.name for path in Path("out").glob("*.png")} == {"curve-return.png", "curve-solved_rate.png"}
     assert main(["a", "--figures", "held-out", "gap", "--out", "none"]) == 1
     assert capsys.readouterr().err == "error: nothing can be drawn from these runs\n"
+    assert main(["a", "--figures", "tasks", "--out", "none"]) == 1
+    assert "not drawn: tasks: no log of a Host is given" in capsys.readouterr().out
     assert not Path("none").exists()
     assert main([str(make_run("b")), "--figures", "improvement", "--out", "none"]) == 1
     assert "it needs two groups of runs" in capsys.readouterr().out
@@ -702,9 +704,11 @@ def test_the_same_figure_is_the_same_file(two_methods):
     [
         ([], "no run is given: name their folders first, as in minimax-plot runs/*"),
         (["runs/aa"], "unknown run 'runs/aa': choose from runs/a (did you mean 'runs/a'?)"),
-        (["runs"], "runs is not the folder of a run: it has no config.yaml (it holds 1: say runs/*)"),
-        (["notes.txt"], "notes.txt is a file: runs are folders (./*/ names folders alone)"),
+        (["runs"], "runs is not the folder of a run: it has no config.yaml (it holds 1, such as runs/a)"),
+        (["notes.txt"], "notes.txt is a file: runs are folders"),
         (["runs/a/config.yaml"], "runs/a/config.yaml is a file: runs are folders (say runs/a)"),
+        (["runs/a/levels"], "run 'runs/a/levels' does not exist (say runs/a)"),
+        (["aa"], "unknown run 'aa': choose from runs/a, empty (did you mean 'runs/a'?)"),
         (["runs/a", "--figures", "curvs"], f"unknown figures 'curvs': choose from {', '.join(FIGURES)} (did you mean"),
         (["runs/a", "--format", "jpg"], "unknown format 'jpg': choose from png, pdf, svg (did you mean 'png'?)"),
         (["runs/a", "--metrics", "retrun"], "unknown metric 'retrun': choose from return, "),
@@ -721,6 +725,11 @@ def test_the_same_figure_is_the_same_file(two_methods):
         (["runs/a", "--smooth", "0"], "--smooth is 0: it must be at least 1"),
         (["runs/a", "--x", "steps"], "unknown x 'steps': choose from updates, env_steps, seconds"),
         (["runs/a", "--out", ""], "--out is '': it must be a folder"),
+        (["runs/a", "--out", "notes.txt/x"], "--out is 'notes.txt/x': it must be a folder, and 'notes.txt' is a file"),
+        (
+            ["runs/a", "--held-out", "eval.cvs"],
+            "unknown evaluation 'eval.cvs': choose from auto, eval.csv (did you mean",
+        ),
         (["runs/a", "--nope"], "unknown flag --nope: choose from "),
         (["empty"], "empty has no metrics.csv: there is nothing to draw yet"),
     ],
@@ -876,7 +885,7 @@ def test_wins_against_the_bank_are_one_figure(capsys):
     make_run("a", 0, 2, columns=BANK, runner={"name": "selfplay"})
     make_run("b", 2, 1)
     assert main(["a", "b", "--x", "env_steps", "--figures", "bank"]) == 0
-    assert "note: plr: no opponents/oldest_win_rate in metrics.csv" in capsys.readouterr().out
+    assert "note: plr: opponents/oldest_win_rate has no numbers in metrics.csv" in capsys.readouterr().out
     rows = written("plots/bank.csv")
     assert list(dict.fromkeys(row["copy"] for row in rows)) == [
         "newest copy",
@@ -888,7 +897,8 @@ def test_wins_against_the_bank_are_one_figure(capsys):
     assert oldest == [(2000, pytest.approx(0.7)), (3000, pytest.approx(0.6)), (4000, pytest.approx(0.5))]
     assert {(float(row["low"]), float(row["high"])) for row in rows if row["copy"] == "hardest copy"} == {(0.0, 0.1)}
     assert main(["b", "--figures", "bank"]) == 1
-    assert "not drawn: wins against the bank: no opponents/newest_win_rate in metrics.csv" in capsys.readouterr().out
+    said = "not drawn: wins against the bank: opponents/newest_win_rate has no numbers in metrics.csv"
+    assert said in capsys.readouterr().out
     groups = find_groups(["a"])
     assert [what for what, _ in requests(parse(["a"]), groups) if "bank" in what] == ["wins against the bank"]
     assert not [what for what, _ in requests(parse(["b"]), find_groups(["b"])) if "bank" in what]

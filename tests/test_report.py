@@ -300,7 +300,7 @@ def test_hostile_names_are_escaped_in_every_part():
     ("damage", "said"),
     [
         (lambda run: (run / "eval.csv").unlink(), "There are no scores on held-out tasks: runs/a has no eval.csv"),
-        (lambda run: (run / "metrics.csv").unlink(), "Return on the levels of the training: no return in metrics.csv"),
+        (lambda run: (run / "metrics.csv").unlink(), "of the training: return has no numbers in metrics.csv"),
         (lambda run: (run / "metrics.csv").write_text("update;seed\n1;0\n"), "metrics.csv cannot be read: line 1"),
         (lambda run: (run / "eval.csv").write_text("update,seed,task\n1,0,Rooms\n"), "unknown score 'solved_rate'"),
     ],
@@ -362,7 +362,7 @@ def test_only_an_own_file_that_nobody_has_changed_is_replaced():
     [
         ([], "no run is given: name their folders first, as in minimax-report runs/*"),
         (["runs/b"], "unknown run 'runs/b': choose from runs/a (did you mean 'runs/a'?)"),
-        (["runs"], "runs is not the folder of a run: it has no config.yaml (it holds 1: say runs/*)"),
+        (["runs"], "runs is not the folder of a run: it has no config.yaml (it holds 1, such as runs/a)"),
         (["runs/a", "runs/a"], "runs/a is named twice: name each run once"),
         (["runs/a", "--label", "x"], "--label is 'x': it must be NAME=PATTERN, as in 'DR=runs/dr-*'"),
         (["runs/a", "--out", "x.pdf"], "--out is 'x.pdf': it must be a file whose name ends with .html"),

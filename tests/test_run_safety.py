@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import crash
@@ -227,6 +228,14 @@ def test_what_a_failed_write_leaves_behind_is_not_reported_and_bugs_are(monkeypa
     hush_failed_writes.__wrapped__()
     for error in (RuntimeError("Event loop is closed"), RuntimeError("a bug")):
         Ending(error)
+    assert reported == ["a bug"]
+
+    # A read that orbax has begun and given up, as Python reports it.
+    names: dict = {}
+    exec(compile("async def read(): pass", "/site-packages/orbax/checkpoint/reading.py", "exec"), names)
+    unawaited = names["read"]()
+    sys.unraisablehook(SimpleNamespace(exc_value=OSError("not read"), object=unawaited))
+    unawaited.close()
     assert reported == ["a bug"]
 
     async def fails():

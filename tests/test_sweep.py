@@ -386,6 +386,18 @@ def test_all_trials_are_trained_and_the_table_is_sorted(capsys):
     assert [run.config for run in runs_of(again)] == [run.config for run in made(vary=LRS)]
 
 
+def test_what_a_person_wrote_into_the_table_is_kept():
+    assert sweep("--trial", 1, vary=LRS) == 0
+    assert sweep("--table", vary=LRS) == 0
+    assert sweep(vary=LRS) == 0
+    assert not (TOY / "old_sweeps").exists()  # what the sweep itself wrote is not
+    table = (TOY / "sweep.csv").read_text()
+    (TOY / "sweep.csv").write_text(table + "# the second one looks odd\n")
+    assert sweep("--table", vary=LRS) == 0
+    assert (TOY / "sweep.csv").read_text() == table
+    assert (TOY / "old_sweeps" / "sweep.csv").read_text() == table + "# the second one looks odd\n"
+
+
 def test_a_table_that_is_too_wide_keeps_its_scores(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     others = {"gamma": 0.75, "gae_lambda": 0.5, "clip_eps": 0.25, "entropy_coef": 0.125, "max_grad_norm": 0.5}
@@ -569,10 +581,11 @@ def test_half_a_line_in_the_journal_is_cut_off_and_a_damaged_one_is_refused(caps
     assert sweep(vary=LRS) == 0
     assert path.read_bytes().startswith(whole)
     assert [state for state, *_ in journal()] == ["COMPLETE"] * 3
-    path.write_bytes(b"nonsense\n" + whole)
-    capsys.readouterr()
-    assert sweep(vary=LRS) == 2
-    assert capsys.readouterr().err.startswith("error: runs/sweeps/toy/journal.log is damaged (")
+    for damaged in (b"nonsense\n" + whole, whole.replace(b'"distributions":{}', b'"distributions":null')):
+        path.write_bytes(damaged)
+        capsys.readouterr()
+        assert sweep(vary=LRS) == 2
+        assert capsys.readouterr().err.startswith("error: runs/sweeps/toy/journal.log is damaged (")
 
 
 @pytest.mark.parametrize("words", [[], ["--table"], ["--dry-run"], ["--trial", "1"], ["--slurm", "a.sh"]])

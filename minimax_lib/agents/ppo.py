@@ -98,7 +98,9 @@ def _check(name: str, value: float, holds: bool, rule: str) -> None:
 
 def divisor(count: int, near: int) -> int:
     """The divisor of `count` that is nearest to `near`."""
-    return min((d for d in range(1, count + 1) if count % d == 0), key=lambda d: abs(d - near))
+    # Each divisor has a partner, of which one is at most the root: of a very large number, all others are not tried.
+    small = [d for d in range(1, math.isqrt(count) + 1) if count % d == 0]
+    return min((d for low in small for d in (low, count // low)), key=lambda d: (abs(d - near), d))
 
 
 class Batch(struct.PyTreeNode):

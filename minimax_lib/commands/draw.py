@@ -20,9 +20,8 @@ from minimax_lib.jax_settings import check_jax
 from minimax_lib.messages import one_line
 from minimax_lib.pictures import films, galleries
 from minimax_lib.pictures.output import FigureFolder
-from minimax_lib.pictures.runs import check_is_run
 from minimax_lib.store.files import saved_updates
-from minimax_lib.store.folder import RunFolder
+from minimax_lib.store.folder import RunFolder, check_is_run
 from minimax_lib.store.loaded import LoadedRun, opened_run
 from minimax_lib.store.saved import Run, find_run
 

@@ -54,7 +54,7 @@ from minimax_lib.store.evaluations import (
     share_names,
     write_new,
 )
-from minimax_lib.store.folder import differences
+from minimax_lib.store.folder import check_is_run, differences
 from minimax_lib.store.saved import Run, find_run, restore
 from minimax_lib.store.tables import read_table
 from minimax_lib.trees import mapped
@@ -121,7 +121,7 @@ def found_runs(settings: EvaluateSettings) -> list[Run]:
 
 def methods_of(settings: EvaluateSettings) -> dict[str, list[Run]]:
     """The runs of --compare and --label by the names of their methods, as `minimax-plot` groups and names runs."""
-    from minimax_lib.pictures.runs import RunTables, check_is_run, find_groups
+    from minimax_lib.pictures.runs import RunTables, find_groups
 
     found: dict[Path, Run] = {}
 
@@ -148,7 +148,7 @@ def runners_of(settings: EvaluateSettings, runs: Sequence[Run]) -> dict[Path, Ev
             check_one_agent(run.config.env)
         # How an agent learns has no part in an evaluation.
         tree = to_dict(run.config)
-        suite = settings.suite.of_run(run.config.runner)
+        suite = settings.suite_of(run.config)
         kind = repr((tree["env"], tree["model"], suite.tasks))
         if kind not in shared:
             shared[kind] = suite.build(run.config.env, make_agent(run.config).agent)

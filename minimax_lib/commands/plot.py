@@ -40,16 +40,18 @@ def prepared(words: Sequence[str]) -> Prepared:
     runs = [path for path in settings.run if path not in logs]
     groups = find_groups(without_sweeps(runs), settings.patterns, settings.by) if runs or settings.patterns else []
     check_names(settings, groups)
-    wanted = [(f"tasks of {path}", partial(host_picture, path)) for path in logs] if "tasks" in settings.figures else []
-    return settings, groups, list(drawable([*wanted, *(requests(settings, groups) if groups else ())]))
+    wanted = [*_tasks(settings, logs), *(requests(settings, groups) if groups else ())]
+    return settings, groups, list(drawable(wanted))
 
 
 def check_names(settings: PlotSettings, groups: Sequence[Group]) -> None:
-    """ValueError for an unknown metric, held-out task or baseline."""
+    """ValueError for an unknown metric, held-out task, evaluation or baseline."""
     for metric in settings.metrics:
         lines.check_metric(groups, metric)
     if settings.tasks:
         lines.check_tasks(groups, settings.tasks)
+    if groups:
+        scores.check_source([run for group in groups for run in group.runs], settings.held_out)
     labels = [group.label for group in groups]
     if settings.baseline and settings.baseline not in labels:
         raise unknown_name("baseline", settings.baseline, labels)
@@ -69,6 +71,19 @@ def requests(settings: PlotSettings, groups: Sequence[Group]) -> Iterator[Reques
     of = {name: REQUESTS[name] for name in REQUESTS if name in settings.figures}
     for make in of.values():
         yield from make(settings, groups)
+
+
+def _tasks(settings: PlotSettings, logs: Sequence[str]) -> Iterator[Request]:
+    # Where all figures are drawn, nothing is said of those that are for others.
+    chosen = settings.figures if settings.figures != tuple(FIGURES) else ()
+    if "tasks" in settings.figures:
+        yield from ((f"tasks of {path}", partial(host_picture, path)) for path in logs)
+    if "tasks" in chosen and not logs:
+        yield "tasks", partial(_impossible, 'no log of a Host is given (Host(log="tasks.csv") writes one)')
+    if len(logs) == len(settings.run) and not settings.patterns:
+        for name in chosen:
+            if name != "tasks":
+                yield name, partial(_impossible, "no run is given")
 
 
 def _curves(settings: PlotSettings, groups: Sequence[Group]) -> Iterator[Request]:

@@ -10,19 +10,22 @@ import jax
 from minimax_lib.commands.status import refuse
 from minimax_lib.config import Config, parse, to_dict
 from minimax_lib.config.files import read_yaml
-from minimax_lib.config.flags import left_behind_by
+from minimax_lib.config.flags import files_and_flags, left_behind_by
 from minimax_lib.config.paths import check_cache_folder
 from minimax_lib.config.train import AUTO
 from minimax_lib.config.tree import flat
 from minimax_lib.config.wandb import Wandb
+from minimax_lib.curricula.base import Curriculum
 from minimax_lib.curricula.levels.sfl import SFLMethod
+from minimax_lib.curricula.tasks.levels_and_tasks import LevelsAndTasks
+from minimax_lib.curricula.tasks.listed import Tasks
 from minimax_lib.evaluation.held_out import EvalRunner
 from minimax_lib.experiment.compilation import keep_compiled_programs
 from minimax_lib.jax_settings import check_jax
 from minimax_lib.leaving import interrupted
-from minimax_lib.messages import printable
+from minimax_lib.messages import printable, shown
 from minimax_lib.runners.build import make_runner, mesh_of, program_of, with_runner
-from minimax_lib.runners.hosts import join, make_devices_of_cores, n_cores
+from minimax_lib.runners.hosts import Hosts, join, make_devices_of_cores, n_cores
 from minimax_lib.runners.memory import check_memory
 from minimax_lib.runners.seeds import Program
 
@@ -39,9 +42,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         if config.distributed:
             join(config.hosts, flat(to_dict(config)))
         else:
+            check_alone(config.hosts)
             make_devices_of_cores(n_cores() if config.n_devices == AUTO else config.device_count)
         check_jax()
         config, program, eval_runner = check(as_saved(config))
+        check_evaluated(sys.argv[1:] if argv is None else argv, program.runner.curriculum)
         check_memory(config, program)
         for line in [*left_behind_by(sys.argv[1:] if argv is None else argv, config), *doubts(config)]:
             print(f"warning: {printable(line)}", file=sys.stderr)
@@ -80,6 +85,29 @@ def check(config: Config) -> tuple[Config, Program, EvalRunner]:
         mesh_of(config).check_devices()
     runner = runner or make_runner(config)
     return config, program_of(config, runner), config.eval.build(config.env, runner.agent.agent)
+
+
+def check_alone(hosts: Hosts) -> None:
+    """ValueError for a setting of other processes, where there are none."""
+    for field in dataclasses.fields(hosts):
+        value = getattr(hosts, field.name)
+        if value != field.default:
+            raise ValueError(
+                f"hosts.{field.name} is {value}, which is for --distributed only: add that, or leave it out"
+            )
+
+
+def check_evaluated(words: Sequence[str], curriculum: Curriculum) -> None:
+    """ValueError for a flag about evaluations of tasks, where the curriculum makes none."""
+    # Flags alone: a shipped file may say it for all of its cores.
+    flags = files_and_flags(words)[1].get("runner", {})
+    parts = (curriculum.levels, curriculum.tasks) if isinstance(curriculum, LevelsAndTasks) else (curriculum,)
+    if isinstance(flags, dict) and all(isinstance(part, Tasks) and part.evaluation is None for part in parts):
+        for name in ("evaluate_every", "evaluate_episodes", "evaluate_where"):
+            if name in flags:
+                raise ValueError(
+                    f"runner.{name} is {shown(flags[name])}: leave it out, since runner.core asks for no evaluations"
+                )
 
 
 def doubts(config: Config) -> list[str]:

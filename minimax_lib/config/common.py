@@ -1,7 +1,9 @@
 """What the commands about finished runs have in common: settings, what they mean, and checks."""
 
 import dataclasses
+import os
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from minimax_lib.config.paths import check_path
 from minimax_lib.config.tree import Tree
@@ -81,6 +83,10 @@ def check_out_folder(out: str, example: str) -> None:
     check_path("out", out)
     if not out:
         raise ValueError(f"out is '': it must be a folder, such as {example} (the current one is .)")
+    folder = Path(out)
+    there = next((path for path in (folder, *folder.parents) if os.path.exists(path)), Path())
+    if not os.path.isdir(there):
+        raise ValueError(f"out is {shown(out)}: it must be a folder, and {shown(str(there))} is a file")
 
 
 def check_names(setting: str, given: Sequence[str], allowed: Sequence[str]) -> None:

@@ -8,6 +8,7 @@ from typing import Literal, NoReturn
 from minimax_lib.config.common import Grouped, with_underscores
 from minimax_lib.config.help import Flag, sections, show_flags
 from minimax_lib.config.paths import check_cache_folder, check_path
+from minimax_lib.config.train import Config
 from minimax_lib.config.tree import Tree, build
 from minimax_lib.config.words import runs_and_flags
 from minimax_lib.evaluation.held_out import Evaluation
@@ -141,13 +142,20 @@ class EvaluateSettings(Grouped):
             return self.n_episodes or EPISODES_FOR_SCORES
         return self.n_episodes or (EPISODES_ON_LEVELS if self.robust else EPISODES_ON_TASKS)
 
-    @property
-    def suite(self) -> Evaluation:
-        """The evaluation on held-out tasks."""
+    def suite_of(self, run: Config) -> Evaluation:
+        """The evaluation of a run of this configuration on held-out tasks; ValueError where it has none of them."""
+        for path in self.levels:
+            if run.env.levels_in is None:
+                raise ValueError(
+                    f"levels is {shown(path)}, and {type(run.env).__name__} reads no files of levels: leave it out"
+                )
+            if not (Path(path).exists() or "." in path or "/" in path):  # it would be taken for the name of a task
+                raise ValueError(f"levels is {shown(path)}: there is no such file (--tasks names held-out tasks)")
         levels = tuple(f"{path}/" if Path(path).is_dir() else path for path in self.levels)
-        return Evaluation(
+        suite = Evaluation(
             tasks=levels or self.tasks, n_episodes=self.episodes, greedy=self.greedy, protocol=self.protocol
         )
+        return suite.of_run(run.runner)
 
     @property
     def robust_protocol(self) -> RobustProtocol:
@@ -167,8 +175,14 @@ def parse(words: Sequence[str]) -> EvaluateSettings:
 
 def _refuse_ignored(settings: EvaluateSettings, given: Tree) -> None:
     """ValueError for a flag that is given although this kind of evaluation ignores it."""
-    if "opponents" in given and not settings.opponents:
-        raise ValueError(f"opponents is empty: it must be {RANDOM}, {BOT}, {BANK} or folders of runs")
+    needed = {
+        "opponents": f"{RANDOM}, {BOT}, {BANK} or folders of runs",
+        "tasks": "held-out tasks or groups of them, such as all",
+        "levels": "files of levels, or folders of them",
+    }
+    for name, what in needed.items():
+        if name in given and not getattr(settings, name):
+            raise ValueError(f"{name} is empty: it must be {what}")
     only_robust = [(name, "is for --robust and --scores only: add one, or leave it out") for name in ONLY_ROBUST]
     which = "scores" if settings.scores else "robust"
     only_tasks = [(name, f"means nothing with --{which}: leave one of them out") for name in ONLY_TASKS]

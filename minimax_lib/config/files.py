@@ -1,5 +1,6 @@
 """Experiments as YAML files."""
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import yaml
 
 from minimax_lib.config.aliases import settings_elsewhere
-from minimax_lib.config.shipped import shipped
+from minimax_lib.config.shipped import RUNS, shipped
 from minimax_lib.config.tree import Tree
 from minimax_lib.config.values import Plain
 from minimax_lib.files import MISSING, UnreadableFile, naming, read_text
@@ -18,6 +19,7 @@ from minimax_lib.registry import unknown_name
 MOST_BYTES, MOST_VALUES, DEEPEST = 50_000, 5000, 30
 LONGEST_NAME = 200  # characters of the name of a setting in a message
 TEXT = "tag:yaml.org,2002:str"
+RUN_CONFIG = "config.yaml"  # in the folder of a run
 
 
 # What YAML 1.1 and flags read alike.
@@ -83,6 +85,10 @@ def read_yaml(path: str | Path) -> Tree:
     except UnreadableFile as error:
         if error.why == MISSING:
             raise _no_such_file(Path(path)) from None
+        if os.path.isdir(path):  # unlike `Path.is_dir`, it fails for no path
+            inside = Path(path) / RUN_CONFIG
+            hint = f" (say {inside})" if inside.is_file() else ""
+            raise ValueError(f"config file {shown(str(path))} is a folder: it must be a file{hint}") from None
         raise ValueError(f"config file {shown(str(path))} {error.why}") from None
     except yaml.YAMLError as error:
         raise ValueError(f"config file {shown(str(path))} is not YAML: {_where(error)}") from None
@@ -166,7 +172,11 @@ class _Place:
 
 def _no_such_file(path: Path) -> ValueError:
     neighbours = [str(other) for other in sorted(path.parent.glob("*.yaml"))]
-    return unknown_name("config file", path, [*neighbours, *shipped()])
+    # A folder's name may be misspelt, or the name of a run may stand for its file.
+    runs = [str(other) for other in sorted(path.parent.parent.glob(f"*/{RUN_CONFIG}")) if path.name == RUN_CONFIG]
+    of_run = Path(RUNS, path, RUN_CONFIG)
+    meant = str(of_run) if os.path.isfile(of_run) else None
+    return unknown_name("config file", path, [*neighbours, *runs, *shipped()], meant=meant)
 
 
 def _where(error: yaml.YAMLError) -> str:

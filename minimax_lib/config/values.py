@@ -75,7 +75,10 @@ def describe(hint: Any) -> str:
         return describe(get_args(hint)[0])
     if get_origin(hint) is tuple:
         kinds = get_args(hint)
-        return f"a list of {describe(kinds[0])}" if kinds[-1] is ... else f"a list of {len(kinds)}"
+        many = _PLURALS.get(kinds[0]) or describe(kinds[0])
+        if kinds[-1] is ...:
+            return f"a list of {many}"
+        return f"a list of {len(kinds)} {many}" if len(set(kinds)) == 1 else f"a list of {len(kinds)}"
     return _SCALARS[hint][0]
 
 
@@ -208,3 +211,4 @@ _SCALARS: dict[Any, tuple[str, Callable[[Any], Any]]] = {
     str: ("text", _text),
     NoneType: ("none", _none),
 }
+_PLURALS = {int: "integers", float: "numbers"}

@@ -9,6 +9,8 @@ from minimax_lib.curricula.base import Curriculum
 from minimax_lib.envs.base import Environment
 
 Settings = TypeVar("Settings")
+MOST_EPISODES = 10_000  # on a level: more tell nothing about it, and a scoring has them in memory together
+MOST_LEVELS = 2**30  # of a batch or a scoring: devices count in 32 bits, and add these to others
 
 
 class CurriculumSettings(Protocol):
@@ -51,6 +53,13 @@ def divided_among(settings: Settings, n: int, name: str) -> Settings:
         raise ValueError(f"on each of {n} devices, {error}") from error
 
 
+def check_levels(name: str, value: int, n_rows: int = 1) -> None:
+    """ValueError where the setting gives each of `n_rows` rows so many levels that they cannot be counted."""
+    most = max(1, MOST_LEVELS // n_rows)
+    if value > most:
+        raise ValueError(f"runner.{name} is {value}: it must be at most {most}")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RolloutSettings:
     """The size of a batch of experience: what training needs beside the settings of the curriculum itself.
@@ -90,6 +99,7 @@ class RolloutSettings:
                 raise ValueError(f"runner.{name} is {getattr(self, name)}: it must be at least 1")
         if self.rollouts_per_batch is not None and self.rollouts_per_batch < 1:
             raise ValueError(f"runner.rollouts_per_batch is {self.rollouts_per_batch}: it must be at least 1")
+        check_levels("levels_per_row", self.levels_per_row, self.n_parallel)
         getattr(super(), "__post_init__", lambda: None)()  # of the curriculum's own settings, if they check anything
 
     @property

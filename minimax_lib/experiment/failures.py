@@ -8,16 +8,17 @@ from jax.errors import JaxRuntimeError
 from minimax_lib.messages import one_line
 
 XLA_ERRORS = (JaxRuntimeError, MemoryError)
-LESS = ("runner.n_parallel", "runner.capacity", "n_seeds")  # smaller values need less memory
+LESS = ("runner.n_parallel", "runner.levels_per_row", "runner.capacity", "n_seeds")  # smaller values need less memory
 MORE = ("ppo.n_chunks",)  # larger values need less memory
 SPENT = ("RESOURCE_EXHAUSTED", "out of memory", "unable to allocate", "failed to allocate")
 
 
 def training_failure(error: BaseException, settings: Mapping[str, Any]) -> str:
     """One line on an error in training. For too little memory, it names the `settings` (dotted names) that decide."""
+    one_level = settings.get("runner.levels_per_row", 1) == 1  # there are no fewer
     less, more = (
         ", ".join(f"--{name.replace('_', '-')} (now {settings[name]})" for name in names if name in settings)
-        for names in (LESS, MORE)
+        for names in ([name for name in LESS if not (one_level and name == "runner.levels_per_row")], MORE)
     )
     return _failure(error, f"a smaller {less} or a larger {more} needs less")
 

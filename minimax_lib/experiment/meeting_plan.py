@@ -164,7 +164,7 @@ def game_tasks(settings: EvaluateSettings, run: Run) -> tuple[GameTasks, int]:
     Some tasks may be played against different bots. Here the opponents say who plays, so that those against the random
     bot are enough; without such tasks, all are played.
     """
-    suite, agent = settings.suite.of_run(run.config.runner), make_agent(run.config).agent
+    suite, agent = settings.suite_of(run.config), make_agent(run.config).agent
     held_out = suite.build(run.config.env, agent).held_out
     if not isinstance(held_out.env, Against):
         return GameTasks(held_out), 0

@@ -146,7 +146,10 @@ class ExperimentRunner:
                     f"cannot resume {self.folder.path}: n_updates is {self.config.n_updates:,}, and it has had "
                     f"{found[0]:,} updates already: give at least as many"
                 )
-        self.folder.admit(self.settings, self.config.resume, free_settings(self.config), reasons_fixed(self.config))
+        free, fixed = free_settings(self.config), reasons_fixed(self.config)
+        kept = self.folder.admit(self.settings, self.config.resume, free, fixed)
+        if kept:
+            print(f"{self.folder.config} is written anew: the file as it was is kept in {kept}", flush=True)
 
     def _check_not_edited(self, update: int, own: dict[str, Any], saved: dict[str, Any]) -> None:
         """RunRefused if config.yaml (`saved`) has been edited since the checkpoint, whose configuration is `own`."""

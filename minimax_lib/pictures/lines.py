@@ -291,10 +291,14 @@ def curves_of_metric(
 ) -> tuple[list[Curve], list[str]]:
     """(a curve of a metric of each group that has it, notes); those of eval.csv are means over the common tasks."""
     if not metric.startswith(HELD_OUT):
-        return curves_of(groups, lambda run: training_lines(run, metric, x, smooth), f"no {metric} in metrics.csv")
+        what = f"{metric} has no numbers in metrics.csv"
+        return curves_of(groups, lambda run: training_lines(run, metric, x, smooth), what)
     column = metric.removeprefix(HELD_OUT)
     # A metric of one task is not a mean. Other names have a slash too, as `facts/lifetime`.
     known = {task for run in _runs(groups) for cells in run.evals.values() for task in cells.get("task", ())}
     common, notes = ([], []) if column.partition("/")[0] in known else common_tasks(groups, tasks)
-    curves, more = curves_of(groups, lambda run: held_out_lines(run, metric, x, common), f"no {column} in eval.csv")
+    # The axis is that of the training, which metrics.csv alone knows.
+    placed = "" if x == "updates" else f" (or metrics.csv does not say their {COLUMN_OF[x]})"
+    what = f"{column} has no numbers in eval.csv{placed}"
+    curves, more = curves_of(groups, lambda run: held_out_lines(run, metric, x, common), what)
     return curves, [*notes, *more]

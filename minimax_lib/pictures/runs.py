@@ -5,7 +5,7 @@ import functools
 import itertools
 import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatch
 from glob import glob
 from pathlib import Path
@@ -20,7 +20,7 @@ from minimax_lib.config.tree import flat
 from minimax_lib.files import UnreadableFile
 from minimax_lib.registry import unknown_name
 from minimax_lib.store.files import UnreadLines
-from minimax_lib.store.folder import RunFolder, completed, no_such_run
+from minimax_lib.store.folder import RunFolder, check_is_run, completed
 from minimax_lib.store.origin import Origin, begun_by_this_version, read_origins
 from minimax_lib.store.tables import KEYS as KEY_COLUMNS
 from minimax_lib.store.tables import read_table
@@ -103,21 +103,6 @@ def settings_of(folder: RunFolder) -> dict[str, Any]:
     saved = read_yaml(folder.config)
     # To complete the settings, all of the package and JAX are imported. What this version has written is complete.
     return saved if begun_by_this_version(read_origins(folder.origin)) else completed(saved)
-
-
-def check_is_run(path: Path, agents: Iterable[str] = ()) -> None:
-    """ValueError in one line, with what to name instead (or one of `agents`), where `path` is not a folder of a run."""
-    if path.is_file():
-        is_in_run = RunFolder(path.parent).config.exists()
-        hint = f"say {path.parent}" if is_in_run else f"{path.parent}/*/ names folders alone"
-        raise ValueError(f"{path} is a file: runs are folders ({hint})")
-    if not path.is_dir():
-        raise no_such_run(path, agents)
-    config = RunFolder(path).config
-    if not config.exists():
-        inside = len(list(path.glob("*/config.yaml")))
-        more = f" (it holds {inside}: say {path}/*)" if inside else ""
-        raise ValueError(f"{path} is not the folder of a run: it has no {config.name}{more}")
 
 
 def by_seed(path: Path, keys: Sequence[str] = ("seed",)) -> dict[int, Cells]:

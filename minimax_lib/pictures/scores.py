@@ -110,6 +110,13 @@ def last_of_training(run: RunTables) -> ScoreTable | None:
     return ScoreTable(run, EVAL_CSV, last, how, seeds) if seeds else None
 
 
+def check_source(runs: Sequence[RunTables], source: str) -> None:
+    """ValueError, with the nearest name, if no run has an evaluation like `source`."""
+    names = dict.fromkeys(one.name for run in runs for one in evaluations_of(run))
+    if source not in (AUTO, EVAL_CSV) and not any(fnmatch(name, source.removesuffix(".csv")) for name in names):
+        raise unknown_name("evaluation", source, [AUTO, EVAL_CSV, *names])
+
+
 def choose_evaluations(runs: Sequence[RunTables], source: str = AUTO) -> tuple[list[ScoreTable], str]:
     """(an evaluation of each run, all made in the same way; which one it is). NotDrawn where some run has none."""
     if source == AUTO:

@@ -38,9 +38,18 @@ def least_bytes(config: Any, program: Program) -> dict[str, int]:
         "a rollout (--runner.n-parallel, --runner.n-evals, --runner.n-steps, --n-seeds)": rollout,
     }
     # They exist only while levels are scored or edited, so that the state does not show them.
+    levels = level_bytes(config.env) * config.n_seeds
+    n_drawn = config.runner.levels_per_batch
+    parts["the levels of a batch (--runner.n-parallel, --runner.levels-per-row, --env, --n-seeds)"] = n_drawn * levels
     for n_scored in values_of(config.runner, "n_scored"):
-        levels = n_scored * level_bytes(config.env) * config.n_seeds
-        parts["the levels of a scoring (--runner.n-scored, --env, --n-seeds)"] = levels
+        parts["the levels of a scoring (--runner.n-scored, --env, --n-seeds)"] = n_scored * levels
+    for n_new in values_of(config.runner, "n_new"):
+        parts["the levels of a scoring (--runner.n-new, --env, --n-seeds)"] = n_new * levels
+    for n_fresh in values_of(config.runner, "n_fresh"):
+        n_drawn = n_fresh * config.runner.n_parallel
+        parts["the new levels of a rollout (--runner.n-fresh, --runner.n-parallel, --env, --n-seeds)"] = (
+            n_drawn * levels
+        )
     for n_edits in values_of(config.runner, "n_edits"):
         edits = n_edits * config.runner.levels_per_batch * config.n_seeds * EDIT_BYTES
         parts["mutations (--runner.n-edits, --runner.n-parallel, --n-seeds)"] = edits

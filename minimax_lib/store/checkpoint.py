@@ -145,7 +145,7 @@ class Checkpoints:
                     newer = {other: why for other, why in damaged.items() if other > update}
                     return Restored(update, state, newer, record)
                 except Exception as error:  # whatever is wrong with this one, an earlier one may be good
-                    damaged[update] = one_line(error)
+                    damaged[update] = _reason(error)
                 gc.collect()  # Python reports what was never awaited when it collects, so it must do that here
                 if only is None and hosts.largest(not (self.folder / str(update)).exists()):
                     del damaged[update]  # the run that owns the folder has deleted it, and has saved a newer one
@@ -302,14 +302,20 @@ def _explained(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # Tensorstore's description of the array is so long that the cause is lost in the middle of the message.
-        reason = re.sub(r" ?\[tensorstore_spec='.*?'\]", "", str(error), flags=re.DOTALL)
-        raise CheckpointError(f"{what}: {one_line(Exception(reason) if reason else error)}") from error
+        raise CheckpointError(f"{what}: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """The message of an error in one line, without Tensorstore's description of the array."""
+    # It is so long that the cause would be lost in the middle of the message.
+    reason = re.sub(r" ?\[tensorstore_spec='.*?'\]", "", str(error), flags=re.DOTALL)
+    reason = re.sub(r"\. See full TensorStore details: .*", "", reason, flags=re.DOTALL)
+    return one_line(Exception(reason) if reason else error)
 
 
 @functools.cache
 def hush_failed_writes() -> None:
-    """From now on, the process reports a failed write only by the error that is raised.
+    """From now on, the process reports a failed read or write only by the error that is raised.
 
     orbax also logs each error. If several parts of a state cannot be written, the first failure closes the event loop.
     Then Python warns, often much later, of a closed loop, of errors that were not asked for, and of coroutines that
@@ -321,7 +327,10 @@ def hush_failed_writes() -> None:
     report = sys.unraisablehook
 
     def report_unless_late(unraisable: Any) -> None:
-        if str(unraisable.exc_value) != "Event loop is closed":
+        # Reads that orbax began and has given up fail later, as coroutines that nobody waits for.
+        code = getattr(unraisable.object, "cr_code", None)
+        of_orbax = code is not None and "orbax" in code.co_filename
+        if str(unraisable.exc_value) != "Event loop is closed" and not of_orbax:
             report(unraisable)
 
     sys.unraisablehook = report_unless_late

@@ -12,13 +12,13 @@ from typing import Any
 import filelock
 import yaml
 
-from minimax_lib.config.files import read_yaml
-from minimax_lib.config.shipped import shipped
+from minimax_lib.config.files import RUN_CONFIG, read_yaml
+from minimax_lib.config.shipped import RUNS, shipped
 from minimax_lib.config.tree import flat
 from minimax_lib.config.values import convert
-from minimax_lib.files import MOST_TEXT, read_bytes
+from minimax_lib.files import MOST_TEXT, holds, read_bytes
 from minimax_lib.registry import unknown_name
-from minimax_lib.store.files import saved_updates, write_atomically
+from minimax_lib.store.files import copy_aside, saved_updates, write_atomically
 
 try:
     import fcntl
@@ -43,7 +43,7 @@ class RunFolder:
 
     def __init__(self, path: Path):
         self.path = path
-        self.config = path / "config.yaml"
+        self.config = path / RUN_CONFIG
         self.metrics = path / "metrics.csv"
         self.evaluations = path / "eval.csv"
         self.checkpoints = path / "checkpoints"
@@ -148,12 +148,14 @@ class RunFolder:
 
     def admit(
         self, config: dict[str, Any], resume: bool, free: Collection[str], reasons: Mapping[str, str] = NO_REASONS
-    ) -> None:
+    ) -> Path | None:
         """Records the configuration, or raises RunRefused.
 
         A folder without a run takes any configuration, so `resume` may always be given. A folder with a run must be
         resumed, and only the settings `free` (dotted names) may differ from its own. `reasons` says for some
         settings why they may not differ.
+
+        Returns where a file that a person has written into is kept, if another configuration takes its place.
         """
         if self.holds_run():
             if not resume:
@@ -161,12 +163,24 @@ class RunFolder:
                     f"{self.path} already holds a run: add --resume to continue it, or choose another --name"
                 )
             self._check_same(config, free, reasons)
-        # It is written on a resume too, since settings in `free` may have changed.
         self._settings = yaml.safe_dump(config, sort_keys=False)
         try:
-            write_atomically(self.config, self._settings)
+            return self._record(config)
         except OSError as error:
             raise _unwritable(self.path, error) from error
+
+    def _record(self, config: dict[str, Any]) -> Path | None:
+        """Writes `config` where the file says something else: on a resume, settings in `free` may have changed."""
+        kept, saved = None, {}
+        if self.config.exists():
+            with contextlib.suppress(ValueError):  # what cannot be read says something else
+                saved = read_yaml(self.config)
+                if not differences(saved, config):
+                    return None  # so that its comments stay
+            if not holds(self.config, yaml.safe_dump(saved, sort_keys=False).encode()):
+                kept = copy_aside(self.config, self.path)
+        write_atomically(self.config, self._settings)
+        return kept
 
     def _check_same(self, config: dict[str, Any], free: Collection[str], reasons: Mapping[str, str]) -> None:
         saved = self.saved_config()
@@ -187,6 +201,8 @@ class RunFolder:
 
     def saved_config(self) -> dict[str, Any]:
         """The configuration of the run in the folder; RunRefused if it cannot be read."""
+        if not self.config.exists():
+            raise RunRefused(f"cannot resume {self.path}: it has no {RUN_CONFIG}")
         try:
             return read_yaml(self.config)
         except ValueError as error:
@@ -224,12 +240,35 @@ def locked_folder(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+def check_is_run(path: Path, agents: Iterable[str] = ()) -> None:
+    """ValueError in one line, with what to name instead (or one of `agents`), where `path` is not a folder of a run."""
+    if not path.is_dir():
+        raise no_such_run(path, agents)
+    if not (path / RUN_CONFIG).exists():
+        inside = sorted(str(config.parent) for config in path.glob(f"*/{RUN_CONFIG}"))
+        more = f" (it holds {len(inside)}, such as {inside[0]})" if inside else _say_run_round(path)
+        raise ValueError(f"{path} is not the folder of a run: it has no {RUN_CONFIG}{more}")
+
+
+def _say_run_round(path: Path) -> str:
+    """The run in whose folder `path` is, for the end of a message; empty if there is none."""
+    return next((f" (say {folder})" for folder in path.parents if (folder / RUN_CONFIG).is_file()), "")
+
+
 def no_such_run(path: Path, agents: Iterable[str] = ()) -> ValueError:
     """The error for a folder that does not exist, with the runs beside it whose names are nearest.
 
-    `agents` are names that could have been meant instead: they are shown where there is no run beside it.
+    `agents` are names that could have been meant instead: they are shown where there is no run beside it, together with
+    the runs in `runs/`.
     """
-    runs = [str(config.parent) for config in path.parent.glob("*/config.yaml")]
+    if path.is_file():
+        return ValueError(f"{path} is a file: runs are folders{_say_run_round(path)}")
+    if round_it := _say_run_round(path):
+        return ValueError(f"run {str(path)!r} does not exist{round_it}")
+    beside = list(path.parent.glob(f"*/{RUN_CONFIG}"))
+    # The name of a run does for its folder where runs are by default.
+    by_default = [] if path.is_absolute() else Path(RUNS).glob(f"*/{RUN_CONFIG}")
+    runs = list(dict.fromkeys(str(config.parent) for config in (*beside, *by_default)))
     # However far off (no cutoff): any run of the folder is a better hint than none.
     nearest = difflib.get_close_matches(str(path), runs, n=5, cutoff=0.0)
     known = [] if path.is_absolute() else list(agents)
@@ -239,7 +278,7 @@ def no_such_run(path: Path, agents: Iterable[str] = ()) -> ValueError:
         )
     if not nearest and not known:
         return ValueError(f"run {str(path)!r} does not exist")
-    return unknown_name("run", path, nearest or known, [*nearest, *known])
+    return unknown_name("run", path, nearest if beside else [*nearest, *known], [*nearest, *known])
 
 
 def completed(saved: dict[str, Any]) -> dict[str, Any]:

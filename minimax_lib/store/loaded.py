@@ -45,7 +45,7 @@ from minimax_lib.runners.build import make_agent
 from minimax_lib.runners.training import RunnerState
 from minimax_lib.store.archive import archived
 from minimax_lib.store.files import saved_updates
-from minimax_lib.store.folder import RunFolder, no_such_run
+from minimax_lib.store.folder import RunFolder, check_is_run
 from minimax_lib.store.kept_copies import bank_of_seed, copy_in, slots_of
 from minimax_lib.store.kept_levels import KeptLevels
 from minimax_lib.store.origin import Origin, read_origins
@@ -109,10 +109,9 @@ def _archived_state(run: Run) -> tuple[int, RunnerState]:
 
 def _check_no_plugins(path: Path) -> None:
     """ValueError where the run names modules, in the words of Python and not of the command line."""
+    check_is_run(path, shipped_agents())
     config = RunFolder(path).config
-    if not path.is_dir():
-        raise no_such_run(path, shipped_agents())
-    named = convert(read_yaml(config).get("plugins", ()), tuple[str, ...], "plugins") if config.exists() else ()
+    named = convert(read_yaml(config).get("plugins", ()), tuple[str, ...], "plugins")
     if named:
         raise ValueError(
             f"{str(config)!r} is of a run with plugins, which are imported only if you name them: add "

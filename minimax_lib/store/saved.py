@@ -15,7 +15,7 @@ from minimax_lib.runners.build import make_runner, mesh_of
 from minimax_lib.runners.devices import whole_state
 from minimax_lib.store.archive import archived, read
 from minimax_lib.store.files import saved_updates
-from minimax_lib.store.folder import RunFolder, no_such_run
+from minimax_lib.store.folder import RunFolder, check_is_run
 from minimax_lib.store.parameters import about_params, forms_of
 from minimax_lib.store.provenance import configuration_of, edited, free_settings
 
@@ -71,11 +71,8 @@ def find_run(path: Path, checkpoint: int | Literal["latest"], plugins_are_given:
     run with plugins is refused unless the user has given some.
     """
     path = located_run(path)
+    check_is_run(path, shipped_agents())
     folder = RunFolder(path)
-    if not path.is_dir():
-        raise no_such_run(path, shipped_agents())
-    if not folder.config.exists():
-        raise ValueError(f"{path} is not the folder of a run: it has no {folder.config.name}")
     updates, files = saved_updates(folder.checkpoints), archived(folder.archive)
     if not updates and not files:
         raise ValueError(f"{path} holds no checkpoint: there is nothing to evaluate yet")

@@ -85,7 +85,7 @@ class SweepStudy:
             try:
                 journal = JournalStorage(Journal(str(path), lock_of(path)))  # type: ignore[arg-type]
                 known = [study.study_name for study in optuna.get_all_study_summaries(journal)]
-            except (ValueError, LookupError, TypeError, AssertionError) as error:
+            except (ValueError, LookupError, TypeError, AttributeError, AssertionError) as error:
                 what = f"{path} is damaged ({one_line(error)})"
                 raise ValueError(f"{what}: choose another name (the runs beside it are whole)") from error
             if not write and self._name in known:

@@ -21,11 +21,11 @@ from minimax_lib.envs.registry import make_held_out
 from minimax_lib.evaluation.held_out import tasks_of_run
 from minimax_lib.evaluation.statistics import MIN_SEEDS
 from minimax_lib.experiment.progress import duration
-from minimax_lib.files import MOST_TABLE, UnreadableFile, opened
-from minimax_lib.store.files import UnreadLines, write_atomically
+from minimax_lib.files import MOST_TABLE, UnreadableFile, opened, read_bytes
+from minimax_lib.store.files import UnreadLines, copy_aside, write_atomically
 from minimax_lib.store.tables import KEYS, read_table
 from minimax_lib.sweeps.runs import SweepRun, as_text, short_names
-from minimax_lib.sweeps.study import FINISHED, PRUNED, UNFINISHED, WAITING, SweepStudy
+from minimax_lib.sweeps.study import FINISHED, OLD, PRUNED, UNFINISHED, WAITING, SweepStudy
 
 TABLE = "sweep.csv"
 LONGEST_ROW = 10_000  # bytes of metrics.csv: a row has some hundred
@@ -156,9 +156,18 @@ def write_table(study: SweepStudy, found: Sequence[Result]) -> Path:
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
+    path = study.folder / TABLE
     with study.alone():
-        write_atomically(study.folder / TABLE, text.getvalue())
-    return study.folder / TABLE
+        if path.exists() and not _is_of_sweep(read_bytes(path, MOST_TABLE), text.getvalue().encode()):
+            copy_aside(path, study.folder / OLD)
+        write_atomically(path, text.getvalue())
+    return path
+
+
+def _is_of_sweep(old: bytes, new: bytes) -> bool:
+    """Whether an older table has the columns of the `new` one and rows of its trials alone: nothing of a person."""
+    trials = [{b",".join(line.split(b",")[:2]) for line in text.splitlines()} for text in (old, new)]
+    return old.partition(b"\n")[0] == new.partition(b"\n")[0] and trials[0] <= trials[1]
 
 
 def row_of(result: Result) -> dict[str, object]:

@@ -10,6 +10,7 @@ from flax import struct
 
 from minimax_lib import axes
 from minimax_lib.agents.population import AgentPop
+from minimax_lib.agents.ppo import divisor
 from minimax_lib.counts import Count
 from minimax_lib.curricula.base import Curriculum, LevelBatch, Plan, Students
 from minimax_lib.curricula.levels.dr import RandomLevels
@@ -229,10 +230,9 @@ class OpponentBank:
     def check_rows(self, n_rows: int) -> None:
         """ValueError where `n_rows` rows cannot be divided among the opponents."""
         if n_rows % self.n_opponents:
-            divisors = [n for n in range(1, n_rows + 1) if n_rows % n == 0]
-            nearest = min(divisors, key=lambda n: abs(n - self.n_opponents))
             raise ValueError(
-                f"runner.n_opponents is {self.n_opponents}: it must divide the {n_rows} rows (try {nearest})"
+                f"runner.n_opponents is {self.n_opponents}: it must divide the {n_rows} rows "
+                f"(try {divisor(n_rows, self.n_opponents)})"
             )
 
 

@@ -18,7 +18,7 @@ from minimax_lib.curricula.base import NEW, REPLAY, SOURCE_NAMES, Curriculum, Le
 from minimax_lib.curricula.level_buffer import LevelBuffer, ReplaySettings
 from minimax_lib.curricula.outcome import Outcome
 from minimax_lib.curricula.scores import SCORES, Score
-from minimax_lib.curricula.settings import QueuedRollouts, check_one_agent
+from minimax_lib.curricula.settings import QueuedRollouts, check_levels, check_one_agent
 from minimax_lib.curricula.tasks.listed import begun_by, best_returns, with_best_returns
 from minimax_lib.curricula.tasks.scoring import AttemptScoring
 from minimax_lib.curricula.tasks.settings import scored_by
@@ -187,6 +187,7 @@ class EpisodePLR(QueuedRollouts, AttemptScoring, ReplaySettings):
         super().__post_init__()
         if self.n_fresh < 1:
             raise ValueError(f"runner.n_fresh is {self.n_fresh}: it must be at least 1")
+        check_levels("n_fresh", self.n_fresh, self.n_parallel)
 
     @property
     def divided(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from minimax_lib.counts import Count
 from minimax_lib.curricula.base import REPLAY, Attempts, Curriculum, LevelBatch, Plan, Students, level_batch
 from minimax_lib.curricula.levels.sfl import learnability_of
 from minimax_lib.curricula.outcome import Outcome
-from minimax_lib.curricula.settings import RestartedRollouts
+from minimax_lib.curricula.settings import MOST_EPISODES, RestartedRollouts, check_levels
 from minimax_lib.envs.base import Environment, Level, sample_levels
 from minimax_lib.registry import unknown_name
 from minimax_lib.tasks import draw
@@ -267,6 +267,9 @@ class NCCMethod(RestartedRollouts):
             value = getattr(self, name)
             if value is not None and value < bound:
                 raise ValueError(f"runner.{name} is {value}: it must be at least {bound}")
+        check_levels("n_new", self.n_new)
+        if self.n_episodes > MOST_EPISODES:
+            raise ValueError(f"runner.n_episodes is {self.n_episodes}: it must be at most {MOST_EPISODES}")
         if not 0 < self.score_share <= 1:
             raise ValueError(f"runner.score_share is {self.score_share}: it must be above 0, and at most 1")
         if not 0 < self.step_size < float("inf"):

@@ -21,7 +21,7 @@ from minimax_lib.curricula.base import (
     level_batch,
 )
 from minimax_lib.curricula.outcome import Outcome
-from minimax_lib.curricula.settings import RestartedRollouts
+from minimax_lib.curricula.settings import MOST_EPISODES, RestartedRollouts
 from minimax_lib.envs.base import Environment, Level, sample_levels
 
 
@@ -137,6 +137,8 @@ class SFLSettings:
                 f"runner.n_episodes is {self.n_episodes}: a rate of one episode is 0 or 1, and then no level is "
                 "learnable, so it must be at least 2"
             )
+        if self.n_episodes > MOST_EPISODES:
+            raise ValueError(f"runner.n_episodes is {self.n_episodes}: it must be at most {MOST_EPISODES}")
         if self.every < 1:
             raise ValueError(f"runner.every is {self.every}: it must be at least 1")
         if self.n_scored < 1:

@@ -12,7 +12,7 @@ from minimax_lib.agents.population import AgentPop
 from minimax_lib.curricula.base import Curriculum
 from minimax_lib.curricula.score_checks import check_score
 from minimax_lib.curricula.scores import SCORES, Score
-from minimax_lib.curricula.settings import QueuedRollouts
+from minimax_lib.curricula.settings import MOST_EPISODES, QueuedRollouts
 from minimax_lib.curricula.tasks.agents import AgentTasks
 from minimax_lib.curricula.tasks.evaluation import LifeEvaluation, TaskEvaluation
 from minimax_lib.curricula.tasks.levels_and_tasks import LevelsAndTasks
@@ -57,6 +57,10 @@ class TaskSettings(AttemptScoring):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"runner.{name} is {value}: it must be at least 1")
+        if self.evaluate_episodes > MOST_EPISODES:
+            raise ValueError(
+                f"runner.evaluate_episodes is {self.evaluate_episodes}: it must be at most {MOST_EPISODES}"
+            )
         super().__post_init__()
 
     @property

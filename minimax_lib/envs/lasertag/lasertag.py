@@ -120,8 +120,8 @@ class LaserTag(MultiAgentEnvironment):
         check_int("max_steps", self.max_steps, 1)
         object.__setattr__(self, "actions", tuple(self.actions))
         check_actions(self.actions)
-        check_int("view_front", self.view_front, 0)
-        check_int("view_back", self.view_back, 0)
+        check_side("view_front", self.view_front, 0)
+        check_side("view_back", self.view_back, 0)
         check_int("view_side", self.view_side, 0, 15)  # a row of the view is stored as the bits of one word
 
     @property

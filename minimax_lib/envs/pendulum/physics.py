@@ -30,7 +30,7 @@ def check_range(name: str, limits: Range) -> None:
     positive = name in POSITIVE
     if not (math.isfinite(most) and least <= most and (least > 0 if positive else least >= 0)):
         rule = "0 < least" if positive else "0 <= least"
-        raise ValueError(f"{name}={limits}: it must be (least, most), with {rule} <= most")
+        raise ValueError(f"{name}={limits}: it must be (least, most), with {rule} <= most, both finite")
 
 
 def within(ranges: Physics, shares: Physics) -> Physics:
