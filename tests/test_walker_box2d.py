@@ -122,14 +122,19 @@ def test_single_steps_on_the_ground():
 
 
 @pytest.mark.parametrize(
-    ("world", "least", "most"), [("BipedalWalker-v3", 300, 330), ("BipedalWalkerHardcore-v3", -150, 0)]
+    ("agent", "world", "least", "most"),
+    [
+        ("walker/basic", "BipedalWalker-v3", 300, 330),
+        ("walker/basic", "BipedalWalkerHardcore-v3", -150, 0),
+        pytest.param("walker/accel", "BipedalWalker-v3", 250, 300, marks=pytest.mark.deep),
+    ],
 )
-def test_the_trained_agent_walks_in_gymnasiums_world(world, least, most):
-    """`walker/basic` has been trained here alone, on nearly flat ground. It has never seen Hardcore's obstacles.
+def test_trained_agents_walk_in_gymnasiums_worlds(agent, world, least, most):
+    """They have been trained here alone, `walker/basic` on nearly flat ground. It has never seen Hardcore's obstacles.
 
-    In 50 episodes it had 316 (the least 315) and -65.
+    In 50 episodes `walker/basic` had 316 (the least 315) and -65, `walker/accel` 276 (the least 263).
     """
-    run, envs = load_run("walker/basic"), [gymnasium.make(world) for _ in range(5)]
+    run, envs = load_run(agent), [gymnasium.make(world) for _ in range(5)]
     obs = np.stack([env.reset(seed=i)[0] for i, env in enumerate(envs)])
     returns, alive, carry = np.zeros(len(envs)), np.ones(len(envs), bool), None
     while alive.any():
