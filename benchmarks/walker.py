@@ -187,7 +187,8 @@ def film(name: str, file: Path, world: str, n_steps: int, every: int) -> Path:
     run = load_run(name)
     keys = (jax.random.key(i) for i in range(MOST_TRIES))
     played = (run.play(WORLDS[world], key, greedy=True) for key in keys)
-    here = films.film([next(episode for episode in played if episode.episode_return > SOLVED)], scale=1.0)[: n_steps + 1 : every]
+    solved = next(episode for episode in played if episode.episode_return > SOLVED)
+    here = films.film([solved], scale=1.0)[: n_steps + 1 : every]
     env = gymnasium.make(world, render_mode="rgb_array")
     there = next(frames for frames in (_filmed(run, env, i, n_steps, every) for i in range(MOST_TRIES)) if frames)
     texts = ["here, in JAX", "in Gymnasium, in Box2D: the same agent"]
