@@ -21,8 +21,9 @@ from doc_blocks import python_blocks, run_blocks
 
 import minimax_lib
 from docs.make.flags import COMMAND, commands
-from minimax_lib.commands import train
+from minimax_lib.commands import play, train
 from minimax_lib.config import parse, save_yaml, sweep, sweep_command
+from minimax_lib.config.shipped import shipped_agents
 from minimax_lib.config.words import as_typed
 from minimax_lib.curricula.levels.generators import GENERATORS
 from minimax_lib.curricula.registry import RUNNERS
@@ -108,7 +109,9 @@ def parse_command(command: str, words: list[str]) -> None:
         sweep.read_sweep(name, flags)
         return
     module = importlib.import_module(f"minimax_lib.config.{command.removeprefix('minimax-')}")
-    module.parse(words)
+    settings = module.parse(words)
+    if command == "minimax-play" and settings.run in ("", *shipped_agents()):  # no other test runs it
+        (play.watched if settings.run else play.walked)(settings)
 
 
 def stand_in(word: str) -> str | None:
