@@ -288,7 +288,7 @@ def test_the_lists():
 
 
 def test_agents_can_tell_tasks_apart():
-    """Whatever differs in the doing of a task differs in what its agent is told, in every list of the package too."""
+    """Tiles, players, names of players, operators and ways to pay are told apart, and all tasks of each list."""
     tile, dead = predicate("OccupyTile", row=40, col=60), predicate("AllDead")
     foes, leader = "all_foes", "my_team_leader"
     specs = [

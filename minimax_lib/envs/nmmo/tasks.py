@@ -195,8 +195,11 @@ def tile_of(name: str, own: dict[str, Any]) -> tuple[int, int] | None:
 
 
 def told_players(own: dict[str, Any]) -> float:
-    """What an agent is told of the players that a leaf means: the number of the first one, from 1 on, or, above all
-    numbers, the name that means them. 0 if it means none."""
+    """What an agent is told of the players that a leaf means, from 0 (none) to 1.
+
+    A player is told by its number. Of several players, the first one is told. Names such as `all_foes` are told by
+    the highest values.
+    """
     meant = own.get("target", own.get("group", ()))
     first = meant[0] if isinstance(meant, tuple) and meant else meant
     if first == ():
