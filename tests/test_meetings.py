@@ -17,7 +17,6 @@ from minimax_lib.config import save_yaml, to_dict
 from minimax_lib.config.evaluate import parse
 from minimax_lib.config.shipped import shipped_agents
 from minimax_lib.envs.lasertag import LaserTag
-from minimax_lib.envs.lasertag.bot import hunting_bot
 from minimax_lib.envs.matrix_game import UNEVEN_ROCK_PAPER_SCISSORS, MatrixGame
 from minimax_lib.envs.registry import FAMILIES, register_env
 from minimax_lib.evaluation.match_tables import Fare, Ranking, fare_table, matrix_table, wilson
@@ -25,6 +24,7 @@ from minimax_lib.evaluation.matches import CrossTable
 from minimax_lib.evaluation.ratings import ratings
 from minimax_lib.experiment.meeting_plan import planned
 from minimax_lib.opponents.bank import EMPTY
+from minimax_lib.playing.players import own_bot
 from minimax_lib.runners.build import make_agent
 from minimax_lib.store.checkpoint import Checkpoints
 from minimax_lib.store.folder import RunFolder
@@ -326,7 +326,7 @@ def test_tasks_that_differ_in_the_bot_are_one(tmp_path, monkeypatch):
         found = meeting(*words)
         assert (found.tasks, found.n_left_out) == (tasks, n_left_out)
         assert isinstance(found.held_out.env, LaserTag)
-        assert found.bot is (hunting_bot if "bot" in words else None)
+        assert found.bot is (own_bot if "bot" in words else None)  # the game's written player is that script
     assert not any(name.endswith("Bot") for name in meeting("random").tasks)
     save_run(tmp_path / "blind", env={"name": "LaserTag", "actions": ["left", "forward", "fire"]})
     assert evaluate(tmp_path, monkeypatch, "--run", "blind", "--opponents", "bot") == 2
