@@ -7,7 +7,7 @@ What is measured, on worlds of the preset `--preset` with random actions that ag
 * the whole with mortals: worlds end when nobody lives, and begin again on the same map
 * the time to compile a tick, the time to draw a map, the bytes of a state
 * with `--lives`: how long agents live who act at random, by the written forager, and by the runs of `--run`, on the 64
-  held-out maps
+  held-out maps; with `--misled`, also the runs where each agent is told the task of the next seat
 * with `--chunks`: a gradient of the network `tiny` in so many parts (`--ppo.n-chunks`), which take turns
 * the reference engine (the package nmmo 2.1.2), where it can be imported; else the reason why it is left out
 
@@ -57,13 +57,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--task-set", default="survive", help="the list of tasks")
     parser.add_argument("--horizon", type=int, default=512, help="of --lives")
     parser.add_argument("--run", nargs="*", default=[], help="runs, or trained agents by name, for --lives")
+    parser.add_argument("--misled", action="store_true", help="of --lives: tell each agent another's task as well")
     parser.add_argument("--chunks", type=int, nargs="+", default=[], help="parts of a gradient; leaves the speed out")
     parser.add_argument("--out", type=Path, help="file of results (JSON)")
     args = parser.parse_args(argv)
     env = NMMO(preset=args.preset, task_set=args.task_set)
     result: Row = {"facts": environment_facts(), "preset": args.preset}
     if args.lives:
-        result["lives"] = lives_table(dataclasses.replace(env, max_steps=args.horizon), args.run)
+        result["lives"] = lives_table(dataclasses.replace(env, max_steps=args.horizon), args.run, args.misled)
     elif args.chunks:
         result["microseconds_a_row"] = gradients(env, args.chunks)
     else:
@@ -285,15 +286,29 @@ def engine_speed(n_ticks: int = 100) -> Row | str:
 # ------------------------------------------------------------------------------------------------------------- lives
 
 
-def lives_table(env: NMMO, runs: Sequence[str]) -> list[Row]:
+class Misled(NMMO):
+    """Each agent is told the task of the next seat, and paid for its own. An agent that heeds its task gets worse."""
+
+    def observe(self, state: Any) -> Any:
+        return super().observe(state.replace(level=self.with_tasks(state.level, jnp.roll(state.level.tasks, 1))))
+
+
+def misled(env: NMMO) -> Misled:
+    """The same world, with false tasks."""
+    return Misled(**{field.name: getattr(env, field.name) for field in dataclasses.fields(env)})
+
+
+def lives_table(env: NMMO, runs: Sequence[str], with_false_tasks: bool = False) -> list[Row]:
     """Prints and returns how agents live on the held-out maps, by player."""
     suite = NMMOSuite(env, (HELD_OUT,))
     levels = jax.tree.map(lambda x: x[0], jax.jit(lambda: suite.sample(jax.random.key(0), N_MAPS[HELD_OUT]))())
     players = [("random", crowds.by_chance(suite.env), ()), ("forager", crowds.by_rule(suite.env), ())]
     for name in runs:
         loaded = load_run(name)
-        players += [(f"{name} seed {seed}", crowds.trained(suite.env, (own := loaded.of(seed)).agent), own.params)
-                    for seed in loaded.seeds]  # fmt: skip
+        for told, world in [("", suite.env)] + with_false_tasks * [(" misled", misled(suite.env))]:
+            for seed in loaded.seeds:
+                own = loaded.of(seed)
+                players.append((f"{name} seed {seed}{told}", crowds.trained(world, own.agent), own.params))
     rows = []
     for name, crowd, params in players:
         lives = jax.device_get(jax.jit(crowd.lives)(jax.random.key(3), params, levels))
