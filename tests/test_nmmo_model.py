@@ -12,6 +12,7 @@ from minimax_lib.envs.maze import AMaze
 from minimax_lib.envs.nmmo.nmmo import NMMO
 from minimax_lib.envs.nmmo.observation import COLUMNS, N_COLUMNS, N_PACK, N_TASK, VIEW
 from minimax_lib.envs.nmmo.tables import FIRST_ITEM_ID, ITEMS, MATERIALS
+from minimax_lib.envs.nmmo.tasks import N_PREDICATES
 from minimax_lib.models import nmmo_parts
 from minimax_lib.models.composed import Composed
 from minimax_lib.models.distributions import IMPOSSIBLE
@@ -92,6 +93,26 @@ def test_what_a_network_knows_of_the_observation_is_what_the_environment_shows()
     assert N_TASK == 4 * 6 + 4
     assert FIRST_ITEM_ID + len(ITEMS) == nmmo_parts.N_THING_KINDS
     assert len(nmmo_parts.PACK_SCALES) == N_PACK - 1
+    assert nmmo_parts.TASK_NAMES == {"predicate": N_PREDICATES, "kind": 64}
+
+
+@pytest.mark.parametrize("tasks", ["train", "stages", "competition"])
+def test_each_predicate_and_kind_of_a_task_has_a_vector_of_its_own(tasks):
+    """Beside a plain model. As quantities, neighbouring kinds were nearly the same to a new network."""
+    rows = NMMO(preset="mini_npc", task_set=tasks).tasks.features.reshape(-1, 4, 6)
+    names = {column: np.unique(rows[..., column]) for column in (0, 1)}
+    for column, n in enumerate(nmmo_parts.TASK_NAMES.values()):
+        assert len(np.unique(np.round(n * names[column]))) == len(names[column])
+    task, two = nmmo_parts.Task(16), np.zeros((2, 28), np.float32)
+    two[:, 0], two[:, 1], two[:, 3] = names[0][-1], names[1][-2:], 0.1  # kinds that follow one another
+    params = jax.device_get(task.init(KEY, two)["params"])
+    found = np.asarray(task.apply({"params": params}, two))
+    parts, (predicates, kinds) = two[:, :24].reshape(2, 4, 6), (params[name] for name in nmmo_parts.TASK_NAMES)
+    x = parts @ params["part"]["kernel"] + params["part"]["bias"]
+    x[:, 0] += predicates[np.rint(34 * two[:, 0]).astype(int) - 1] + kinds[np.rint(64 * two[:, 1]).astype(int) - 1]
+    rest = two[:, 24:] @ params["rest"]["kernel"] + params["rest"]["bias"]
+    np.testing.assert_allclose(found, np.maximum(x, 0).sum(axis=1) + np.maximum(rest, 0), rtol=1e-5, atol=1e-6)
+    assert np.linalg.norm(found[0] - found[1]) > 0.3 * np.linalg.norm(found[0])
 
 
 @pytest.mark.parametrize(("side", "stride", "pad"), [(3, 3, 0), (5, 2, 0), (3, 1, 1)])
@@ -159,9 +180,9 @@ def test_small_networks_see_others_only_if_something_can_be_done_to_them():
         params = jax.eval_shape(network.init, KEY, obs, (), jax.ShapeDtypeStruct((1, 1), bool))["params"]
         return "entities" in params, sum(x.size for x in jax.tree.leaves(params))
 
-    assert parts(ALONE, "tiny") == (False, 122374)  # 0.6 million operations
+    assert parts(ALONE, "tiny") == (False, 123942)  # 0.6 million operations
     assert parts(NPCS, "tiny")[0]
-    assert parts(ALONE, "small") == (True, 161078)
+    assert parts(ALONE, "small") == (True, 164214)
     assert list(SIZES) == ["tiny", "small", "large"]
 
 

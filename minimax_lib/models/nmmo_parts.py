@@ -22,6 +22,8 @@ KIND, ROW, COLUMN = range(3)  # columns of an entity
 SCALES = np.array([1, 7, 7, 100, 100, 100, 100, 10, 10, 10, 10, 255, 100, 1, 1, 1], np.float32)
 N_THING_KINDS = 18  # the reference's numbers; 0: an empty slot
 PACK_SCALES = np.array([10, 20, 100, 1, 1], np.float32)  # of a slot's level, quantity, price, worn, usable
+# The numbers of a task that are names, and how many names the range from 0 to 1 has: 34 predicates, at most 64 kinds.
+TASK_NAMES = {"predicate": 34, "kind": 64}
 MIDDLES = np.array([0, 8, 8, *[0] * 13], np.float32)
 
 
@@ -150,12 +152,19 @@ class Market(nn.Module):
 
 
 class Task(nn.Module):
-    """f32[n, width] of tasks f32[n, 28]: the sum over their parts, each a predicate and its numbers."""
+    """f32[n, width] of tasks f32[n, 28]: the sum over their parts, each a predicate and its numbers.
+
+    The first two numbers of a part, predicate and kind, are names in fact. Each of them has a vector of its own: read
+    as quantities, "drink water" and "eat food" differ by 0.04, and agents did not learn to tell them apart.
+    """
 
     width: int
 
     @nn.compact
     def __call__(self, task: jax.Array) -> jax.Array:
         parts, rest = task[:, :24].reshape(-1, 4, 6), task[:, 24:]
-        of_parts = nn.relu(nn.Dense(self.width, kernel_init=HE, name="part")(parts)).sum(axis=1)
-        return of_parts + nn.relu(nn.Dense(self.width, kernel_init=HE, name="rest")(rest))
+        x = nn.Dense(self.width, kernel_init=HE, name="part")(parts)
+        for column, (name, n) in enumerate(TASK_NAMES.items()):
+            is_name = jax.nn.one_hot(jnp.round(n * parts[..., column]).astype(jnp.int32) - 1, n)  # none of them: 0
+            x += is_name @ self.param(name, nn.initializers.normal(0.5**0.5), (n, self.width))
+        return nn.relu(x).sum(axis=1) + nn.relu(nn.Dense(self.width, kernel_init=HE, name="rest")(rest))
