@@ -61,6 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--chunks", type=int, nargs="+", default=[], help="parts of a gradient; leaves the speed out")
     parser.add_argument("--out", type=Path, help="file of results (JSON)")
     args = parser.parse_args(argv)
+    if args.misled and not args.lives:
+        parser.error("--misled is of --lives")
     env = NMMO(preset=args.preset, task_set=args.task_set)
     result: Row = {"facts": environment_facts(), "preset": args.preset}
     if args.lives:

@@ -307,3 +307,11 @@ def test_a_long_description_of_an_array_does_not_hide_why_it_was_not_read(two, m
     monkeypatch.setattr(Checkpoints, "_read", fails)
     with Checkpoints(two[0]) as checkpoints, pytest.raises(CheckpointError, match=r"that of update 2: read failed$"):
         checkpoints.restore(placed(jax.eval_shape(make)))
+
+
+def test_a_checkpoint_of_another_version_of_a_model_is_named_as_such(two):
+    """A layer that has come since has no saved numbers."""
+    shape = jax.eval_shape(make)
+    shape = shape.replace(weights=shape.weights | {"table": jax.ShapeDtypeStruct((2, 3), jnp.float32)})
+    with Checkpoints(two[0]) as checkpoints, pytest.raises(CheckpointError, match=r"different: weights\.table$"):
+        checkpoints.restore(placed(shape))

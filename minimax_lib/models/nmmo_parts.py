@@ -154,8 +154,9 @@ class Market(nn.Module):
 class Task(nn.Module):
     """f32[n, width] of tasks f32[n, 28]: the sum over their parts, each a predicate and its numbers.
 
-    The first two numbers of a part, predicate and kind, are names in fact. Each of them has a vector of its own: read
-    as quantities, "drink water" and "eat food" differ by 0.04, and agents did not learn to tell them apart.
+    The first two numbers of a part, predicate and kind, stand for names. Each name has a vector of its own. Read as
+    quantities, "drink water" and "eat food" differ by 0.05, and agents did not learn to tell them apart. The kind of a
+    tile is its row.
     """
 
     width: int

@@ -307,6 +307,10 @@ def _explained(what: str) -> Iterator[None]:
 
 def _reason(error: Exception) -> str:
     """The message of an error in one line, without Tensorstore's description of the array."""
+    # Where the trees differ, orbax lists every array and gives an advice that nobody here can follow.
+    if differing := re.findall(r"^(\S+):\n    - Source", str(error), flags=re.MULTILINE):
+        more = f" and {len(differing) - 1} others" if differing[1:] else ""
+        return f"another version saved it; different: {min(differing, key=len)}{more}"
     # It is so long that the cause would be lost in the middle of the message.
     reason = re.sub(r" ?\[tensorstore_spec='.*?'\]", "", str(error), flags=re.DOTALL)
     reason = re.sub(r"\. See full TensorStore details: .*", "", reason, flags=re.DOTALL)
