@@ -392,10 +392,16 @@ def test_what_a_person_wrote_into_the_table_is_kept():
     assert sweep(vary=LRS) == 0
     assert not (TOY / "old_sweeps").exists()  # what the sweep itself wrote is not
     table = (TOY / "sweep.csv").read_text()
-    (TOY / "sweep.csv").write_text(table + "# the second one looks odd\n")
-    assert sweep("--table", vary=LRS) == 0
-    assert (TOY / "sweep.csv").read_text() == table
-    assert (TOY / "old_sweeps" / "sweep.csv").read_text() == table + "# the second one looks odd\n"
+    # A remark below the rows, then a cell of a row that the sweep writes.
+    edits = [table + "# the second one looks odd\n", table.replace(",finished,", ",finished twice,", 1)]
+    for n, edited in enumerate(edits, start=1):
+        assert edited != table
+        (TOY / "sweep.csv").write_text(edited)
+        assert sweep("--table", vary=LRS) == 0
+        assert (TOY / "sweep.csv").read_text() == table
+        kept = [path.read_text() for path in (TOY / "old_sweeps").iterdir()]
+        assert len(kept) == n
+        assert edited in kept
 
 
 def test_a_table_that_is_too_wide_keeps_its_scores(capsys, monkeypatch):

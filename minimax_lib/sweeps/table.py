@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import dataclasses
+import hashlib
 import io
 import math
 import os
@@ -27,7 +28,7 @@ from minimax_lib.store.tables import KEYS, read_table
 from minimax_lib.sweeps.runs import SweepRun, as_text, short_names
 from minimax_lib.sweeps.study import FINISHED, OLD, PRUNED, UNFINISHED, WAITING, SweepStudy
 
-TABLE = "sweep.csv"
+TABLE, MARK = "sweep.csv", ".sweep.csv.sha256"
 LONGEST_ROW = 10_000  # bytes of metrics.csv: a row has some hundred
 WIDEST = 10_000  # characters of a table that has all the room it wants
 
@@ -149,25 +150,26 @@ def last_rows(path: Path, n: int) -> list[dict[str, str]]:
 
 
 def write_table(study: SweepStudy, found: Sequence[Result]) -> Path:
-    """`sweep.csv`, with a row for each trial."""
+    """`sweep.csv`, with a row for each trial. A table that a person has changed is kept beside it."""
     rows = [row_of(result) for result in found]
     columns = list(dict.fromkeys(name for row in rows for name in row))
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    path = study.folder / TABLE
+    path, mark = study.folder / TABLE, study.folder / MARK
     with study.alone():
-        if path.exists() and not _is_of_sweep(read_bytes(path, MOST_TABLE), text.getvalue().encode()):
+        # The mark says what the last table was. Without one, or after a kill, a copy too many is made.
+        written = read_bytes(mark, MOST_TABLE) if mark.exists() else b""
+        if path.exists() and _mark(read_bytes(path, MOST_TABLE)) != written:
             copy_aside(path, study.folder / OLD)
         write_atomically(path, text.getvalue())
+        write_atomically(mark, _mark(text.getvalue().encode()))
     return path
 
 
-def _is_of_sweep(old: bytes, new: bytes) -> bool:
-    """Whether an older table has the columns of the `new` one and rows of its trials alone: nothing of a person."""
-    trials = [{b",".join(line.split(b",")[:2]) for line in text.splitlines()} for text in (old, new)]
-    return old.partition(b"\n")[0] == new.partition(b"\n")[0] and trials[0] <= trials[1]
+def _mark(table: bytes) -> bytes:
+    return hashlib.sha256(table).hexdigest().encode()
 
 
 def row_of(result: Result) -> dict[str, object]:
