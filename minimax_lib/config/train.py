@@ -78,6 +78,9 @@ class Config:
     pictures_every: int = 0
     """Updates from one set of pictures in levels/ to the next: the best levels, where levels come from, designs, and
     episodes of the agent (see minimax-draw). They are drawn in the background. 0: none."""
+    init_from: str = ""
+    """A run, a trained agent of the package, or a file of parameters (.npz): the students begin with its parameters.
+    The optimiser and the curriculum begin anew. Empty: with random ones."""
     resume: bool = False
     """Continue the run in the folder of this name from its newest checkpoint, if there is one."""
     report: bool = True
@@ -120,7 +123,7 @@ class Config:
             value, groups = getattr(self, name), self.n_seed_devices
             if value % groups:
                 raise ValueError(f"{name} is {value}: it must be a multiple of n_seed_devices, which is {groups}")
-        for name in ("log_dir", "name", "compilation_cache"):
+        for name in ("log_dir", "name", "init_from", "compilation_cache"):
             check_path(name, getattr(self, name))
         # An empty path would be the current folder, and is more likely a variable that is not set.
         if not self.log_dir:

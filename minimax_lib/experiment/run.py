@@ -42,6 +42,7 @@ from minimax_lib.runners.training import RunnerState
 from minimax_lib.store.checkpoint import CheckpointError, Checkpoints, placed
 from minimax_lib.store.evaluations import csv_text, file_name, write_new
 from minimax_lib.store.folder import RunFolder, RunRefused, completed, differences
+from minimax_lib.store.initial import begun_with, initial_params
 from minimax_lib.store.origin import origin_of, record
 from minimax_lib.store.parameters import named
 from minimax_lib.store.provenance import configuration_of, edited, free_settings, reasons_fixed
@@ -74,6 +75,7 @@ class ExperimentRunner:
             except ValueError as error:
                 raise ValueError(f"archive_every is {config.archive_every}: {error}") from None
         self.eval_runner = eval_runner or config.eval.build(config.env, make_agent(config).agent)
+        self.initial = initial_params(config, self.program)
         self.held_out = HeldOutEvaluation(self.eval_runner, config, self.mesh) if config.eval.every else None
 
     def run(self) -> int:
@@ -215,11 +217,11 @@ class ExperimentRunner:
         if restored is None:
             if self.config.resume:
                 progress.say(f"there is nothing to resume in {self.folder.path.absolute()}: the run begins there")
+            if self.initial is not None:
+                progress.say(f"the students begin with the parameters of {self.config.init_from}")
             # Compiling takes longest and begins first. It needs only the shapes of the state.
             compiling = self._compile(shape)
-            return ResumePoint(
-                finished(lambda: self.program.init(self.config.seed)), 0, is_fresh=True, compiling=compiling
-            )
+            return ResumePoint(finished(self._first_state), 0, is_fresh=True, compiling=compiling)
         for update, why in restored.damaged.items():
             progress.say(f"the checkpoint of update {update:,} is damaged ({why})")
         if restored.damaged:
@@ -228,6 +230,10 @@ class ExperimentRunner:
         if restored.update < self.config.n_updates:
             start = dataclasses.replace(start, compiling=self._compile(restored.state))
         return start
+
+    def _first_state(self) -> RunnerState:
+        state = self.program.init(self.config.seed)
+        return state if self.initial is None else begun_with(state, self.initial)
 
     def _compile(self, state: RunnerState) -> "Future[None]":
         """Starts to compile training and evaluation for states like `state`; its shapes are enough."""

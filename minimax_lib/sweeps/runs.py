@@ -18,8 +18,9 @@ from minimax_lib.config.tree import NAME, Tree, flat, left_behind, overlay
 from minimax_lib.envs.registry import make_held_out
 from minimax_lib.evaluation.held_out import tasks_of_run
 from minimax_lib.messages import shortened
-from minimax_lib.runners.build import with_runner
+from minimax_lib.runners.build import program_of, with_runner
 from minimax_lib.store.folder import RunFolder
+from minimax_lib.store.initial import initial_params
 from minimax_lib.store.provenance import FREE
 
 NOTES = "trials"  # the folder for what is known of trials outside their runs
@@ -111,6 +112,7 @@ def check_of(sweep: Sweep) -> Check:
         if config.distributed:
             raise ValueError("distributed is on: a trial of a sweep is one process")
         config, runner = with_runner(config)
+        initial_params(config, program_of(config, runner))
         evaluated = config.eval.build(config.env, runner.agent.agent).names
         scored = make_held_out(config.env, tasks_of_run(wanted, config.runner)).names
         missing = [task for task in scored if task not in evaluated]

@@ -1,0 +1,79 @@
+"""The parameters that the students of a run begin with, where these are not random."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from minimax_lib.config import Config
+from minimax_lib.messages import shown
+from minimax_lib.runners.seeds import Program
+from minimax_lib.runners.training import RunnerState
+from minimax_lib.store.files import saved_updates
+from minimax_lib.store.folder import RunFolder
+from minimax_lib.store.loaded import load_run
+from minimax_lib.store.parameters import forms_of, load_params
+
+MOST_SHOWN = 3  # arrays in a message
+
+
+def initial_params(config: Config, program: Program) -> Any | None:
+    """The parameters [S, A, ...] that `config.init_from` names; None where the run begins otherwise, or goes on.
+
+    ValueError in one line where they cannot be read, or belong to another network.
+    """
+    source = config.init_from
+    # A run that goes on has its own, and the other may have gone since then.
+    if not source or (config.resume and saved_updates(RunFolder(config.run_folder).checkpoints)):
+        return None
+    params = program.shape.students.params
+    n_seeds, n_students = jax.tree.leaves(params)[0].shape[:2]
+    if source.endswith(".npz"):
+        one = load_params(Path(source).expanduser())
+        if forms_of(one) == forms_of(params):  # an archive has all seeds and students
+            return one
+        parts = [[one] * n_students] * n_seeds
+    else:
+        parts = _of_run(source, range(config.seed, config.seed + n_seeds), n_students, config.plugins)
+    # One agent's, without the axes of seeds and students.
+    wanted = forms_of(jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), params))
+    if differing := sorted(dict(set(forms_of(parts[0][0]).items()) ^ set(wanted.items()))):
+        more = f" and {len(differing) - MOST_SHOWN} others" if differing[MOST_SHOWN:] else ""
+        raise ValueError(
+            f"init_from is {shown(source)}, which has another network than this run; different: "
+            f"{', '.join(differing[:MOST_SHOWN])}{more} (give the settings --model... and --env... that it was trained "
+            "with)"
+        )
+    return jax.tree.map(lambda *x: np.stack(x), *(jax.tree.map(lambda *x: np.stack(x), *row) for row in parts))
+
+
+def _of_run(source: str, seeds: Sequence[int], n_students: int, plugins: tuple[str, ...]) -> list[list[Any]]:
+    """The parameters of one agent, for each seed and student."""
+    try:
+        run = load_run(source, plugins=plugins or None)
+    except ValueError as error:
+        raise ValueError(f"init_from: {error}") from None
+    many = len(run.seeds) > 1
+    if many and not set(seeds) <= set(run.seeds):
+        raise ValueError(
+            f"init_from is {shown(source)}, which has the seeds {run.seeds[0]} to {run.seeds[-1]}, and this run has "
+            f"{seeds[0]} to {seeds[-1]}: give seeds of that run, or the file of one agent (load_run(...).export)"
+        )
+    students = range(n_students) if run.n_students == n_students else [0] * n_students
+    return [
+        [jax.tree.map(np.asarray, run.of(seed if many else None, student).params) for student in students]
+        for seed in seeds
+    ]
+
+
+def begun_with(state: RunnerState, params: Any) -> RunnerState:
+    """The state of a run before its first step, with the parameters [S, A, ...] for its students."""
+
+    def put(own: jax.Array, new: np.ndarray) -> jax.Array:
+        return jax.make_array_from_callback(own.shape, own.sharding, lambda index: new[index])
+
+    students = state.students
+    average = jax.tree.map(put, students.average, params) if jax.tree.leaves(students.average) else students.average
+    return state.replace(students=students.replace(params=jax.tree.map(put, students.params, params), average=average))
