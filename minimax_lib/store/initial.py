@@ -13,8 +13,9 @@ from minimax_lib.runners.seeds import Program
 from minimax_lib.runners.training import RunnerState
 from minimax_lib.store.files import saved_updates
 from minimax_lib.store.folder import RunFolder
-from minimax_lib.store.loaded import load_run
+from minimax_lib.store.loaded import opened_run
 from minimax_lib.store.parameters import forms_of, load_params
+from minimax_lib.store.saved import find_run
 
 MOST_SHOWN = 3  # arrays in a message
 
@@ -51,9 +52,11 @@ def initial_params(config: Config, program: Program) -> Any | None:
 
 def _of_run(source: str, seeds: Sequence[int], n_students: int, plugins: tuple[str, ...]) -> list[list[Any]]:
     """The parameters of one agent, for each seed and student."""
+    from minimax_lib.store.checkpoint import CheckpointError  # slow: not before the checks
+
     try:
-        run = load_run(source, plugins=plugins or None)
-    except ValueError as error:
+        run = opened_run(find_run(Path(source).expanduser(), "latest", plugins_are_given=bool(plugins)))
+    except (ValueError, CheckpointError) as error:
         raise ValueError(f"init_from: {error}") from None
     many = len(run.seeds) > 1
     if many and not set(seeds) <= set(run.seeds):
