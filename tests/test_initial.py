@@ -23,21 +23,8 @@ def train(folder, name, *flags, n_updates=1):
     for group, settings in TINY.items():
         for key, value in settings.items():
             words += [f"--{group}" if key == "name" else f"--{group}.{key.replace('_', '-')}", str(value)]
-    small = ("--runner.n-parallel", "4", "--runner.n-steps", "4")
-    return main(
-        [
-            *words,
-            *small,
-            *STILL,
-            "--n-updates",
-            str(n_updates),
-            "--log-dir",
-            str(folder),
-            "--name",
-            name,
-            *map(str, flags),
-        ]
-    )
+    words += ["--runner.n-parallel", "4", "--runner.n-steps", "4", "--n-updates", str(n_updates)]
+    return main([*words, *STILL, "--log-dir", str(folder), "--name", name, *map(str, flags)])
 
 
 def students(path):
@@ -92,7 +79,7 @@ def test_files_hold_one_agent_or_all_of_a_run(tmp_path):
     ("flags", "words"),
     [
         (("--init-from", "sourse"), "init_from: unknown run 'sourse': choose from *(did you mean 'source'?)"),
-        (("--init-from", "*nothing.npz*"), "*nothing.npz*"),
+        (("--init-from", "nothing.npz"), "*nothing.npz*"),
         (("--init-from", "strange"), "*--plugins*"),
         (("--init-from", "damaged"), "init_from: no checkpoint in *damaged* is not what was saved"),
         (("--init-from", "source", "--seed", 2), "*has the seeds 0 to 2, and this run has 2 to 3"),
