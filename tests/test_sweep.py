@@ -275,6 +275,7 @@ IMPOSSIBLE = [
     (TPE | {"vary": {"ppo.lr": [0.1, 0.2], "ppo.n_minibatches": [1, 5]}}, r"\(ppo.lr=0.1, ppo.n_minibatches=5\): ppo"),
     ({"vary": {"seed": list(range(101)), "ppo.lr": list(range(100))}}, "the grid has 10,100 trials"),
     ({"settings": {"eval.every": 0}}, "trial 1: eval.every is 0"),
+    ({"settings": {"init_from": "nothing"}}, "trial 1: init_from: unknown run 'nothing'"),
     ({"score": {"tasks": []}}, "score.tasks is empty"),
     ({"score": {"tasks": ["benchmark"]}}, "eval.tasks is MiniMaze, TrainingDistribution, without"),
     ({"score": {"tasks": ["MiniMase"]}}, "'MiniMase': choose from"),
