@@ -125,7 +125,8 @@ class Curriculum(Protocol):
     """Pure and static: a frozen dataclass. Derive from this class; `plan` and `propose` have no default.
 
     `shared_key` is the same key on every seed and device, `key` is this seed's and device's own. `clock` (i32[]) counts
-    the runner's steps and is the same on every seed. Check your own with `curricula.conformance.check_curriculum`.
+    the runner's steps and is the same on every seed.
+    Check your own with `minimax_lib.testing.curricula.check_curriculum`.
     """
 
     @property

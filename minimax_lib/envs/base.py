@@ -214,7 +214,7 @@ class Environment(BaseEnvironment):
     Static settings are fields of a frozen, hashable dataclass. All methods are pure and jittable. Only `reset` makes
     states, and it keeps the level in the state *as it came*, the same arrays. So restarting a level copies nothing.
     It must have `max_steps`, `observation_space`, `action_space`, `sample_level`, `reset` and `step`.
-    Check your own with `envs.conformance.check_environment`.
+    Check your own with `minimax_lib.testing.envs.check_environment`.
     """
 
     def reset(self, key: jax.Array, level: Level) -> tuple[EnvState, TimeStep]:

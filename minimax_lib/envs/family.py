@@ -32,7 +32,7 @@ def unchanged(env: Environment) -> Environment:
 class Editing:
     """How levels are mutated and compared: what ACCEL and the level buffer need to know of an environment.
 
-    Check your own with `envs.conformance.check_editing`.
+    Check your own with `minimax_lib.testing.envs.check_editing`.
     """
 
     mutate: Callable[[jax.Array, Level, int], Level]

@@ -94,7 +94,8 @@ class MultiAgentEnvironment(BaseEnvironment):
 
     `BatchMultiEnv` vectorises it: each agent is a row. Arrays have a leading G and no names: a program with 128 agents
     is then as short as one with two. What differs from agent to agent (a role) belongs in the observation. The level is
-    shared by all agents. It must also have `n_agents`. Check your own with `envs.conformance.check_multi_agent`.
+    shared by all agents. It must also have `n_agents`.
+    Check your own with `minimax_lib.testing.envs.check_multi_agent`.
     """
 
     multi_agent: ClassVar[bool] = True

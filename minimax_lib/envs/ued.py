@@ -16,7 +16,7 @@ class TeacherEnvironment(Environment):
     """An environment whose episodes design a level of another one (a teacher MDP, Dennis et al. 2020).
 
     It pays nothing: the worth of a design is not known before students have played it. A finished episode stays
-    as it is, whatever is done next. Check your own with `envs.conformance.check_teacher`.
+    as it is, whatever is done next. Check your own with `minimax_lib.testing.envs.check_teacher`.
     """
 
     def to_level(self, state: EnvState) -> Level:

@@ -1,1 +1,1 @@
-"""The environments in the forms of other libraries, each of which is imported only when it is asked for."""
+"""Our curricula and environments for other libraries. Each of these is imported only when it is asked for."""
