@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from minimax_lib.config import parse
+from minimax_lib.envs.multi_agent import batch_of
 from minimax_lib.envs.nmmo.family import FAMILY
 from minimax_lib.envs.nmmo.goods import empty_packs
 from minimax_lib.envs.nmmo.nmmo import NMMO
@@ -95,10 +96,12 @@ def test_episode_e_is_on_map_e_whatever_the_key():
 
 
 def test_held_out_worlds_go_on_to_the_end():
-    helps = {"resilient": 0.2, "health_reward": 1.0, "shaping": "starter_kit"}
+    helps = {"resilient": 0.2, "health_reward": 1.0, "shaping": "starter_kit", "death_reward": 0.0}
     training = NMMO(preset="mini", stop_below=6, horizon_jitter=0.5, **helps)
     env = make_held_out(training, ["benchmark"]).env
     assert env == NMMO(preset="mini")
+    assert make_held_out(training, ["TrainingDistribution"]).env == env  # alone, as beside the maps
+    assert batch_of(training, 1).played_out(2).env == env  # what a curriculum measures its tasks in
     assert FAMILY.groups["all"] == (HELD_OUT, VALIDATION, "TrainingDistribution")
     assert [make_held_out(training, [group]).names for group in list(GROUPS)[:2]] == [(VALIDATION,), (HELD_OUT,)]
 

@@ -147,8 +147,8 @@ class BaseEnvironment:
     Every time step has an `attempt`. When one ends and the episode does not, the world stays as it is, and the
     observation already shows the next task. By `step` alone, that is the same task again."""
     single: Ability = None
-    """`single()` is the environment, with levels of the same form, in which an episode is one attempt: for evaluations.
-    Needed beside `step_then`."""
+    """`single()` is the environment as evaluations play it, with levels of the same form: an episode is one attempt,
+    and what only helps training is off. Needed beside `step_then`."""
 
     # Abilities: on the host.
     draw_episodes: Ability = None

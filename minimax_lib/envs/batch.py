@@ -140,8 +140,9 @@ class BatchEnv:
         return self.env.reset(key, level)[1].obs
 
     def played_out(self, n_evals: int) -> "BatchEnv":
-        """The same for one episode on each row, with `n_evals` rows on each level."""
-        return dataclasses.replace(self, n_evals=n_evals, restart=NoRestart())
+        """The same for one evaluated episode on each row, with `n_evals` rows on each level."""
+        env = self.env.single() if self.env.single else self.env
+        return dataclasses.replace(self, env=env, n_evals=n_evals, restart=NoRestart())
 
     def reset(self, key: jax.Array, levels: Level) -> tuple[BatchState, BatchTimeStep]:
         """Starts all students on `levels` [B, ...]. Outside jit, ValueError where one is no level."""

@@ -233,7 +233,7 @@ def _made_held_out(env: Environment, names: Sequence[str], options: dict[str, An
     # A suite is asked for its own held-out tasks alone: it need not know the training distribution.
     own = tuple(task for task in tasks if not is_of_training(task))
     if not own:
-        return TrainingDistribution(env, tasks)
+        return TrainingDistribution(env.single() if env.single else env, tasks)  # as beside others
     suite = suite_of(own)
     if set(suite.names) != set(own):
         name = type(suite).__name__

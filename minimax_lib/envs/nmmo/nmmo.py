@@ -24,7 +24,7 @@ from minimax_lib.envs.nmmo.market import shelf
 from minimax_lib.envs.nmmo.masks import target_mask
 from minimax_lib.envs.nmmo.moment import Moment, as_moment, moment_of
 from minimax_lib.envs.nmmo.neighbours import neighbours
-from minimax_lib.envs.nmmo.presets import PRESETS, Preset
+from minimax_lib.envs.nmmo.presets import AS_TESTED, PRESETS, Preset
 from minimax_lib.envs.nmmo.resources import Resources, placed, with_patches
 from minimax_lib.envs.nmmo.shaping import no_moves, shaped
 from minimax_lib.envs.nmmo.spawning import CANDIDATES, N_BITS
@@ -355,7 +355,7 @@ class NMMO(MultiAgentEnvironment):
             seen["pack"] = observation.pack(state, masks["use"][:, :N_SLOTS])
         if self.market:
             seen["market"] = observation.market(state)
-        return jax.tree.map(functools.partial(_of_living, state.players.alive), seen)
+        return jax.tree.map(functools.partial(observation.of_living, state.players.alive), seen)
 
     def bot(self, key: jax.Array, state: EnvState, seat: jax.Array) -> dict[str, jax.Array]:
         """The action of the forager (`bot.forager_moves`) for one agent. It attacks only where that is forced."""
@@ -367,6 +367,10 @@ class NMMO(MultiAgentEnvironment):
             masks["target"] = target_mask(entities, state.near, self.spawn_immunity, self.may_hold_fire)
         action = with_nothing_else(move, self.action_space.items, masks)
         return jax.tree.map(lambda x: x[seat], action)
+
+    def single(self) -> "NMMO":
+        """See `Environment.single`."""
+        return dataclasses.replace(self, **AS_TESTED)
 
     def slim(self, state: EnvState) -> Moment:
         """See `Environment.slim`."""
@@ -393,8 +397,3 @@ class NMMO(MultiAgentEnvironment):
     def level_metrics(self, level: Level) -> dict[str, jax.Array]:
         """See `facts.map_facts`."""
         return map_facts(level, self.square)
-
-
-def _of_living(alive: jax.Array, seen: jax.Array) -> jax.Array:
-    """[P, ...], with zeros for the dead."""
-    return jnp.where(alive.reshape(-1, *(1,) * (seen.ndim - 1)), seen, jnp.zeros((), seen.dtype))

@@ -157,3 +157,8 @@ def task_row(state: EnvState, task_list: TaskList) -> jax.Array:
     completed = state.score.completed.astype(jnp.float32)
     told = jnp.clip(jnp.stack([state.score.value, completed], axis=1), 0, 1)
     return jnp.concatenate([leaves, told, forms], axis=1)
+
+
+def of_living(alive: jax.Array, seen: jax.Array) -> jax.Array:
+    """[P, ...], with zeros for the dead."""
+    return jnp.where(alive.reshape(-1, *(1,) * (seen.ndim - 1)), seen, jnp.zeros((), seen.dtype))

@@ -32,3 +32,13 @@ PRESETS: dict[str, dict[str, Any]] = {
     "mini_npc": {"n_players": 24, "n_npcs": 16, "max_steps": 256, "n_neighbours": 16, **_SMALL, **_ALL},
     "competition": {"n_npcs": 256, **_MEDIUM},
 }
+# Held-out worlds, and those in which a curriculum measures its tasks: without what spares time in training or helps to
+# learn. A death costs what it costs by default, so that returns of all runs can be compared.
+AS_TESTED: dict[str, Any] = {
+    "stop_below": 0,
+    "horizon_jitter": 0.0,
+    "resilient": 0.0,
+    "health_reward": 0.0,
+    "shaping": "none",
+    "death_reward": -1.0,
+}

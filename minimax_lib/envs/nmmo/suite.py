@@ -32,7 +32,7 @@ class NMMOSuite(NamedTasks):
     """Maps that are the same in every evaluation: episode e of a task is on its map e, and after the last on the first.
 
     A map is drawn as in training, with its places to spawn and its tasks. Worlds end at the horizon or with the last
-    life, and pay for tasks alone, whatever training does to spare time.
+    life, and pay for tasks and -1 for a death, whatever training does and pays (`NMMO.single`).
 
     competition, sample_eval and test_part are lists of tasks. In each world, all tasks of the list are dealt out in
     turn. The worlds of the first two are those of the NeurIPS 2023 competition, on four maps.
@@ -48,8 +48,7 @@ class NMMOSuite(NamedTasks):
         if lists and len(self.names) > 1:
             other = next(name for name in self.names if name != lists[0])
             raise ValueError(f"{lists[0]} and {other} are played in different worlds: evaluate one after the other")
-        own = {"stop_below": 0, "horizon_jitter": 0.0, "resilient": 0.0, "health_reward": 0.0, "shaping": "none"}
-        whole = dataclasses.replace(self.env, **own)  # type: ignore[arg-type]
+        whole = self.env.single()
         object.__setattr__(self, "env", _world_of(whole, lists[0]) if lists else whole)
 
     def sample(self, key: jax.Array, n_episodes: int) -> Level:
