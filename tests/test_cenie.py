@@ -46,6 +46,17 @@ def test_the_mixture_is_that_of_scikit_learn():
     assert LEAST_VARIANCE == 1e-3
 
 
+def test_numbers_that_are_large_and_hardly_change_do_not_drown_the_others():
+    """Against the same sum in float64, with 20 numbers that stay at 100 beside the three that tell."""
+    wide = np.concatenate([points(), np.full((60, 20), 100.0, np.float32)], axis=1)
+    mixture = jax.jit(lambda wide: em_step(opening(wide, 3), wide, jnp.ones(60, bool)))(wide)
+    found = jax.jit(log_likelihoods)(mixture, wide)
+    weights, means, variances = (np.asarray(x, np.float64) for x in jax.tree.leaves(mixture))
+    squares = (wide[:, None].astype(np.float64) - means) ** 2 / variances
+    joint = weights - 0.5 * (squares + np.log(2 * np.pi * variances)).sum(axis=-1)
+    np.testing.assert_allclose(found, np.log(np.exp(joint).sum(axis=1)), atol=1e-3)
+
+
 MODEL = Novelty(Sight(Box(-1.0, 1.0, (2,)), Discrete(2)), n_components=2, n_batches=2, n_of_batch=8, n_fits=3)
 
 

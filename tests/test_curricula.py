@@ -5,6 +5,7 @@ import functools
 import itertools
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -16,18 +17,20 @@ from minimax_lib import axes
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, PPOAgent
 from minimax_lib.config import load_yaml
-from minimax_lib.curricula.base import MUTATION, NEW, REPLAY, Attempts, LevelBatch, level_batch
+from minimax_lib.curricula.base import MUTATION, NEW, REPLAY, Attempts, LevelBatch, Plan, level_batch
 from minimax_lib.curricula.levels.accel import ACCEL
 from minimax_lib.curricula.levels.designed import PAIRED, Teacher
+from minimax_lib.curricula.levels.episode_replay import EpisodePLR
 from minimax_lib.curricula.levels.finite import FiniteLevels, FiniteList
 from minimax_lib.curricula.levels.parallel import Parallel
-from minimax_lib.curricula.levels.plr import PLR, PLRSettings
+from minimax_lib.curricula.levels.plr import PLR, PLRSettings, check_generator
 from minimax_lib.curricula.levels.sfl import SFL, SFLCurriculum, SFLSettings
 from minimax_lib.curricula.outcome import RolloutOutcome
 from minimax_lib.envs.family import Editing, whole_level
 from minimax_lib.envs.levels import LEVELS_SEED
 from minimax_lib.envs.maze.amaze import AMaze
 from minimax_lib.envs.registry import editing_of, identity_of, register_editing
+from minimax_lib.envs.restarts import QueuedLevels
 from minimax_lib.models.registry import MODELS
 from minimax_lib.playing.episodes import Played
 from minimax_lib.playing.rollout import Rollout, Transition
@@ -519,6 +522,7 @@ def test_max_mc_keeps_the_best_return_of_a_level(robust):
     [
         ({"score": "max_mcc"}, "did you mean 'max_mc'"),
         ({"parallel": True, "robust": False}, "runner.robust is False"),
+        ({"replay_prob": 0.0}, "runner.replay_prob is 0 with runner.robust"),
         ({"generator": Teacher(ppo=PPO(lr_final=0.0))}, "runner.generator.ppo.lr_final is 0.0"),
         (
             {"generator": Teacher(ppo=PPO(entropy_coef_final=0.0))},
@@ -531,6 +535,21 @@ def test_max_mc_keeps_the_best_return_of_a_level(robust):
 def test_impossible_plr_settings_are_refused_in_one_line(settings, message):
     with pytest.raises(ValueError, match=rf"^.*{message}.*$"):
         PLR(**settings)
+
+
+def test_a_generator_with_a_queue_is_refused():
+    queued = SimpleNamespace(plan=Plan(4, restart=QueuedLevels()))
+    with pytest.raises(ValueError, match=r"runner.generator is 'mine', whose rows take levels from a queue"):
+        check_generator("mine", queued, 4, parallel=False)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"tail": "write", "unique": False}, "runner.unique is False with runner.tail"), ({"n_fresh": 0}, "n_fresh is 0")],
+)
+def test_impossible_settings_of_episode_plr_are_refused_in_one_line(settings, message):
+    with pytest.raises(ValueError, match=rf"^.*{message}.*$"):
+        EpisodePLR(**settings)
 
 
 @pytest.mark.parametrize(

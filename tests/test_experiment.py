@@ -320,6 +320,25 @@ def test_a_dispatch_without_an_update_is_logged_and_the_run_goes_on(tmp_path):
     assert len(set(updates)) < len(updates)  # some of them taught nothing
 
 
+def test_a_level_buffer_that_never_fills_is_told_of_once(tmp_path, capsys):
+    config = toy_config(tmp_path)
+
+    class Waits(SlowProgram):
+        n_dispatches = 0
+
+        def run(self, state, target_updates, max_steps=MAX_STEPS):
+            self.n_dispatches += 1
+            waits = self.n_dispatches < 6
+            state, report = super().run(state, 0 if waits else target_updates, max_steps)
+            fill = {"buffer/fill": np.full(len(report.nonfinite), 0.072, np.float32)}
+            weight = {"buffer/fill": np.ones(len(report.nonfinite), np.float32)}
+            return state, report.replace(sums=report.sums | fill, weights=report.weights | weight)
+
+    experiment(config, Waits(toy_program(config), 0.0)).train()
+    said = capsys.readouterr().out
+    assert said.count("warning: nothing has been learnt so far: the level buffer stays 7.2% full") == 1
+
+
 def test_a_dispatch_is_bounded(tmp_path):
     config = toy_config(tmp_path, log_every=3)
     bounds = []

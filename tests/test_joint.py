@@ -451,6 +451,9 @@ def test_bad_settings_are_refused():
     agent = agent_of()
     with pytest.raises(ValueError, match=r"runner.n_opponents is 3: it must divide the 8 rows \(try 2\)"):
         SelfPlayMethod(n_parallel=8, n_opponents=3).build(GAME, agent, 8)
+    sfl = SFLSettings(n_scored=16, n_kept=8, n_episodes=3)  # scored by three games on each level
+    with pytest.raises(ValueError, match=r"runner.n_opponents is 16: it must divide the 24 rows"):
+        SelfPlayMethod(n_parallel=8, n_evals=2, n_opponents=16, levels=sfl).build(GAME, agent, 8)
     with pytest.raises(ValueError, match=r"runner.scripted is 1.5: it must be between 0 and 1"):
         SelfPlayMethod(scripted=1.5)
     with pytest.raises(ValueError, match=r"runner.scripted is 0.5: Race has no written player with these settings"):
@@ -593,7 +596,7 @@ def test_buffers_of_different_co_players_separate():
     one = jax.tree.map(lambda x: x[0], params_of(agent))
     strong = [biased(one, 0), biased(one, 2)]
     # "neg_return" is the regret here: the most that anybody can get against them there is 0.
-    plr = PLRSettings(capacity=24, min_fill=1.0, score="neg_return", replay_prob=0.0)
+    plr = PLRSettings(capacity=24, min_fill=1.0, score="neg_return", replay_prob=0.0, robust=False)
     settings = MaestroMethod(n_parallel=8, n_steps=1, capacity=2, every=1000, plr=plr, uniform=1.0)
     maestro = settings.build(env, agent, 8)
     state = maestro.init(KEY)

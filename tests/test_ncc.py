@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from minimax_lib import axes
 from minimax_lib.curricula.base import Attempts
 from minimax_lib.curricula.levels.ncc import FIRST_MOMENT, FLOOR, Ascent, NCCMethod, projected, replaced
 from minimax_lib.envs.maze.amaze import AMaze
@@ -102,6 +103,12 @@ def optima(levels, gamma):
 def small(**settings):
     method = NCCMethod(n_parallel=4, n_steps=12, capacity=10, n_new=3, n_episodes=2, **settings)
     return method.build(ENV, small_agent(ENV), 4)
+
+
+def test_each_device_begins_with_levels_of_its_own():
+    init = jax.vmap(small().init, in_axes=None, axis_size=2, axis_name=axes.DEVICE)
+    one, other = jax.device_get(jax.jit(init)(jax.random.key(0))).levels.agent_pos
+    assert (one != other).any()
 
 
 @pytest.mark.parametrize("score", [pytest.param("learnability", marks=pytest.mark.deep), "exact_regret"])

@@ -15,6 +15,7 @@ from minimax_lib.store.tables import read_table
 from minimax_lib.testing.curricula import small_agent
 from tests.probes import Probe
 
+OF_ANY_SCALE = ("policy_entropy", "least_confidence", "min_margin", "return", "neg_return", "value_disagreement")
 ENV = AMaze(height=3, width=3, n_walls=4, max_steps=8)
 
 
@@ -67,7 +68,8 @@ def test_every_score_is_studied_or_left_out_with_a_reason():
     assert "several rows" in student.left_out["learnability"]
     assert "a model of its own" in student.left_out["novelty"]
     normalised = ScoreStudent(ENV, small_agent(ENV).agent, 16, 2, normalizes=True)
-    assert "rewards were normalised" in normalised.left_out["max_mc"]
+    assert normalised.names == [name for name in student.names if name in OF_ANY_SCALE]
+    assert "rewards were normalised" in normalised.left_out["l1_value_loss"]
     probe = ScoreStudent(Probe(), small_agent(Probe()).agent, 16, 2)
     assert "best return" in probe.left_out["exact_regret"]
     game = LaserTag(height=4, width=4, min_side=3, max_steps=6)

@@ -160,6 +160,13 @@ def test_ages_and_last_entries_are_those_of_a_plain_loop():
         np.testing.assert_array_equal(found, entries)
 
 
+def test_ages_go_on_after_as_many_attempts_as_an_integer_can_count():
+    begun = Begun(last=jnp.full(2, 2**31 - 40, jnp.int32), count=jnp.int32(2**31 - 30))
+    for _ in range(10):  # 50 attempts on task 0
+        begun = begun.after(np.zeros(5, np.int32), np.ones(5, bool))
+    np.testing.assert_array_equal(begun.ages(), [0, 60])
+
+
 @pytest.mark.parametrize("alpha", [1.0, 0.25])
 def test_scores_are_written_in_their_order(alpha):
     rng = np.random.default_rng(1)

@@ -25,10 +25,12 @@ class GaussianMixture(struct.PyTreeNode):
 
 def joint_log_densities(mixture: GaussianMixture, points: jax.Array) -> jax.Array:
     """f32[N, K]: the logarithm of weight times density of each component, at `points` [N, F]."""
-    # (x - m)^2 as three products of matrices: [N, K, F] would take much more memory.
-    precisions = 1.0 / mixture.variances
-    squares = points**2 @ precisions.T - 2.0 * points @ (mixture.means * precisions).T
-    squares = squares + (mixture.means**2 * precisions).sum(axis=1)[None]
+    # (x - m)^2 as three products of matrices: [N, K, F] would take much more memory. About the mean of all components:
+    # otherwise a number that is large and hardly changes would leave rounding alone.
+    centre = (jnp.exp(mixture.log_weights) @ mixture.means)[None]
+    points, means, precisions = points - centre, mixture.means - centre, 1.0 / mixture.variances
+    squares = points**2 @ precisions.T - 2.0 * points @ (means * precisions).T
+    squares = squares + (means**2 * precisions).sum(axis=1)[None]
     norms = points.shape[1] * jnp.log(2.0 * jnp.pi) + jnp.log(mixture.variances).sum(axis=1)
     return mixture.log_weights[None] - 0.5 * (squares + norms[None])
 

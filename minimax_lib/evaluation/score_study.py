@@ -70,9 +70,15 @@ def reason_against(score: Score, env: Environment, agent: Agent, normalizes: boo
         "needs Discrete actions": score.needs_discrete and not isinstance(env.action_space, Discrete),
         "needs the best return of a level": score.needs_optimum and env.optimal_return is None,
         "needs the method parameter_change": score.needs_update and not hasattr(agent, "parameter_change"),
-        "compares returns with values, and rewards were normalised": score.mixes_scales and normalizes,
+        # A study knows no moments of rewards. So their scale is not that of the values.
+        "may compare rewards with values, and rewards were normalised": normalizes and not _is_free_of_scale(score),
     }
     return next((reason for reason, applies in reasons.items() if applies), "")
+
+
+def _is_free_of_scale(score: Score) -> bool:
+    """Whether the score is known to look at the policy, at values alone, or at returns alone."""
+    return score.needs_network or score in (SCORES["return"], SCORES["neg_return"])
 
 
 class ScoreStudent:

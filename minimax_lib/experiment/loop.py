@@ -93,6 +93,7 @@ class Training:
         self.pictures = LevelPictures(run.config, run.folder, progress.say) if run.config.pictures_every else None
         self.curves = curves
         self.began = self.first_interval = time.perf_counter()
+        self.last_fill, self.is_stuck = math.nan, False
         if hosts.is_first():
             # A run without a checkpoint keeps no rows, not even those of update 0: they will be written again.
             clock, update = (-1, -1) if start.is_fresh else (clock_of(start.state), start.update)
@@ -212,6 +213,18 @@ class Training:
         ]
         self._write(self.metrics, rows)
         self.progress.stands(self._standing(speed, metrics))
+        self._say_if_stuck(float(np.mean(metrics.get("buffer/fill", math.nan))))
+
+    def _say_if_stuck(self, fill: float) -> None:
+        """Says once that nothing is trained where the students wait for levels, and the buffer does not fill."""
+        fill = round(fill, 4)  # a mean
+        if self.update == self.start.update and fill == self.last_fill and not self.is_stuck:
+            self.is_stuck = True
+            self.progress.say(
+                f"warning: nothing has been learnt so far: the level buffer stays {fill:.1%} full, and replay waits "
+                "for more. If there are so few levels, set --runner.capacity to their number"
+            )
+        self.last_fill = fill
 
     def _standing(self, speed: float, metrics: dict[str, np.ndarray]) -> Standing:
         # Evaluations and checkpoints are included, because the time that is left contains some of them too.

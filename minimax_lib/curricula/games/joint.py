@@ -278,6 +278,8 @@ class SelfPlayMethod(RestartedRollouts, OpponentBank):
             )
         # Copies of the present student are all the same: one product for all rows.
         n = 1 if isinstance(opponents, SelfPlay) and not self.scripted else self.n_opponents
-        dataclasses.replace(self, n_opponents=n).check_rows(levels.plan.n_rows * self.n_evals)
+        # Where levels are scored by episodes of their own, these are games too.
+        for rows_per_level in {self.n_evals, getattr(self.levels, "n_episodes", self.n_evals)}:
+            dataclasses.replace(self, n_opponents=n).check_rows(levels.plan.n_rows * rows_per_level)
         joining = self.joining(env, agent)
         return Joint(levels, opponents, joining, n, self.greedy_opponents, seats, self.scripted)

@@ -64,7 +64,7 @@ class EpisodeReplay(Curriculum):
         placeholder = zeros(jax.eval_shape(self.env.sample_level, key))
         return EpisodeReplayState(
             buffer=level_buffer.init(placeholder, self.settings.capacity),
-            current=sample_levels(self.env, key, self.n_rows),
+            current=sample_levels(self.env, axes.device_key(key), self.n_rows),
             slots=jnp.full(self.n_rows, -1, jnp.int32),
             unfinished=Unfinished.none(self.n_rows),
         )
@@ -187,6 +187,8 @@ class EpisodePLR(QueuedRollouts, AttemptScoring, ReplaySettings):
         super().__post_init__()
         if self.n_fresh < 1:
             raise ValueError(f"runner.n_fresh is {self.n_fresh}: it must be at least 1")
+        if self.tail == "write" and not self.unique:
+            raise ValueError("runner.unique is False with runner.tail write: a level that is cut would take two slots")
         check_levels("n_fresh", self.n_fresh, self.n_parallel)
 
     @property

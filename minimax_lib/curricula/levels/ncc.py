@@ -161,7 +161,7 @@ class NCCCurriculum(Curriculum):
 
     def init(self, key: jax.Array) -> NCCState:
         return NCCState(
-            levels=sample_levels(self.env, key, self.capacity),
+            levels=sample_levels(self.env, axes.device_key(key), self.capacity),
             scores=jnp.full(self.capacity, -jnp.inf, jnp.float32),
             weights=jnp.full(self.capacity, 1.0 / self.capacity, jnp.float32),
             moment=jnp.float32(FIRST_MOMENT),

@@ -27,6 +27,7 @@ from minimax_lib.curricula.scores import SCORES, Score
 from minimax_lib.curricula.settings import RestartedRollouts
 from minimax_lib.envs.base import Environment, Level
 from minimax_lib.envs.registry import identity_of
+from minimax_lib.envs.restarts import QueuedLevels
 from minimax_lib.trees import zeros
 
 
@@ -217,6 +218,11 @@ class PLRSettings(ReplaySettings):
         SCORES[self.score]  # ValueError for an unknown name
         if self.parallel and not self.robust:
             raise ValueError("runner.robust is False with runner.parallel: parallel PLR learns from replay only")
+        if self.robust and self.schedule == "fixed" and self.replay_prob == 0:
+            raise ValueError(
+                "runner.replay_prob is 0 with runner.robust: nothing would ever be learnt, since only replayed levels "
+                "are learnt from. It must be above 0, or choose --runner.no-robust"
+            )
         if isinstance(self.generator, Teacher):
             for name in SCHEDULES:
                 if (value := getattr(self.generator.ppo, name)) is not None:
@@ -258,6 +264,11 @@ def check_generator(name: str, generator: Curriculum, n_rows: int, parallel: boo
         raise ValueError(
             f"runner.generator is {name!r}, which makes {generator.plan.n_rows} levels a batch: {n_rows} are wanted, "
             "choose one that is not parallel"
+        )
+    if isinstance(generator.plan.restart, QueuedLevels):
+        raise ValueError(
+            f"runner.generator is {name!r}, whose rows take levels from a queue: replayed levels are played one a row, "
+            "choose a generator that has no queue, such as random"
         )
     if parallel and jax.tree.leaves(jax.eval_shape(generator.init, jax.random.key(0))):
         raise ValueError(

@@ -85,7 +85,7 @@ class BoxTasks(Curriculum):
     def init(self, key: jax.Array) -> BoxTasksState:
         k_core, k_rows = jax.random.split(key)
         core = self.core.init(axes.of_first_device(k_core))
-        current = self._drawn(k_rows, core, self.n_rows)
+        current = self._drawn(axes.device_key(k_rows), core, self.n_rows)
         begun = axes.all_devices(current.task, 0)
         core = self.core.started(core, begun, jnp.ones(len(begun), bool))
         return BoxTasksState(core=core, current=current, unfinished=Unfinished.none(self.n_rows * self.n_agents))

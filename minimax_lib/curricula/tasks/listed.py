@@ -79,7 +79,7 @@ class Tasks(Curriculum):
     def init(self, key: jax.Array) -> TasksState:
         k_core, k_rows = jax.random.split(key)
         core = self.core.init(k_core if self.divided else axes.of_first_device(k_core))
-        current = self.core.sample(k_rows, core, self.n_queues)
+        current = self.core.sample(axes.device_key(k_rows), core, self.n_queues)
         begun = self._together(current[None])
         return TasksState(
             core=self.core.started(core, begun.reshape(-1), jnp.ones(begun.size, bool)),
