@@ -12,7 +12,10 @@ from flax import struct
 from minimax_lib.curricula.base import Curriculum
 from minimax_lib.curricula.tasks.settings import TasksMethod
 from minimax_lib.envs.base import Attempt, Environment, opening, transition
+from minimax_lib.envs.batch import BatchEnv
+from minimax_lib.envs.restarts import LevelQueue, QueuedLevels
 from minimax_lib.envs.spaces import Box, Discrete
+from minimax_lib.envs.wrappers import TimeLimit
 from minimax_lib.playing.schedule import Flowing
 from minimax_lib.runners.build import runner_of, trained_with
 from minimax_lib.runners.devices import DeviceMesh, DeviceRunner
@@ -311,6 +314,28 @@ def test_an_environment_of_attempts_keeps_its_promises():
 
     with pytest.raises(AssertionError, match=r"Forgetful.single\(\): an attempt ends, and the episode does not"):
         check_environment(Forgetful(), jax.random.key(0))
+
+
+def test_a_time_limit_ends_the_attempt_that_it_cuts():
+    env = TimeLimit(Errands(), 4)
+    check_environment(env, jax.random.key(0), n_rows=2)
+    assert ends_of(env, [6, 1, 1, 0]) == [3, 5, 7]  # task 6 is cut after 4 of its 7 steps
+
+
+def ends_of(env, tasks, n_steps=8):
+    """The steps in which the attempts of one row end, whose queue is `tasks`."""
+    batch = BatchEnv(env, restart=QueuedLevels())
+    numbers = jnp.array([tasks + [0] * n_steps], jnp.int32)
+    state, _ = batch.reset(jax.random.key(0), numbers[:, 0])
+    state = batch.with_queue(state, LevelQueue(table=jnp.arange(8, dtype=jnp.int32), numbers=numbers))
+
+    def one_step(state, key):
+        state, ts = batch.step(key, state, jnp.zeros((1, 1), jnp.int32))
+        return state, (ts.attempt.ended[0, 0], state.stock.place[0])
+
+    _, (ended, place) = jax.lax.scan(one_step, state, jax.random.split(jax.random.key(1), n_steps))
+    np.testing.assert_array_equal(np.cumsum(ended), place)  # so the results belong to the tasks of the queue
+    return np.flatnonzero(ended).tolist()
 
 
 def plain_errands(rows, queues):

@@ -298,6 +298,9 @@ class TimeLimit(Wrapper):
     def stepped(self, own: jax.Array, before: EnvState, state: EnvState, ts: Any) -> tuple[jax.Array, Any]:
         time = own + 1
         late = time >= self.limit
+        if ts.attempt is not None:  # an attempt ends with the episode; that of a dead agent has ended before
+            cut = ts.playing & late if self.multi_agent else late
+            ts = ts.replace(attempt=ts.attempt.replace(ended=ts.attempt.ended | cut))
         if not self.multi_agent:
             return time, ts.replace(truncated=ts.truncated | late)
         return time, ts.replace(truncated=ts.truncated | (ts.playing & ~ts.terminated & late), over=ts.over | late)
