@@ -20,14 +20,17 @@ from minimax_lib.curricula.levels.designed import PAIRED, Teacher
 from minimax_lib.curricula.levels.dr import DR
 from minimax_lib.curricula.levels.plr import PLR
 from minimax_lib.curricula.levels.sfl import SFLMethod
-from minimax_lib.envs.base import Environment, opening, transition
+from minimax_lib.envs.base import BaseEnvironment, Environment, opening, transition
 from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.envs.levels import level_of_list
 from minimax_lib.envs.maze import AMaze, MazeDesign
 from minimax_lib.envs.maze.mutate import mutate
+from minimax_lib.envs.multi_agent import MultiAgentEnvironment
+from minimax_lib.envs.nmmo import NMMO
 from minimax_lib.envs.registry import FAMILIES, editing_of, identity_of, make_held_out, register_env
 from minimax_lib.envs.spaces import ACTION_MASK, Box, Dict, Discrete, MultiDiscrete
 from minimax_lib.envs.task_levels import WithTask
+from minimax_lib.envs.walker import BipedalWalker
 from minimax_lib.envs.wrappers import (
     FrameStack,
     Potential,
@@ -41,6 +44,7 @@ from minimax_lib.envs.wrappers import (
 from minimax_lib.evaluation.held_out import EvalRunner
 from minimax_lib.evaluation.report import record_episodes
 from minimax_lib.models.settings import FeedForward
+from minimax_lib.opponents.duel import check_seats
 from minimax_lib.runners.build import make_runner, trained_with
 from minimax_lib.testing.curricula import small_agent
 from minimax_lib.testing.envs import check_environment
@@ -349,6 +353,37 @@ def test_optional_members_are_those_of_what_is_wrapped():
         assert twin == env
         assert hash(twin) == hash(env)
         assert twin.observe is not None
+
+
+# Rewards and time limits of a wrapper may be others, and a person plays the environment itself.
+NOT_FORWARDED = {"optimal_return", "scene", "zero_sum", "relabelled"}
+
+
+def test_every_ability_is_that_of_what_is_wrapped():
+    bases = (BaseEnvironment, MultiAgentEnvironment)
+    members = {name for base in bases for name in vars(base) if not name.startswith("_")}
+    assert members - vars(Wrapper).keys() == NOT_FORWARDED - {"zero_sum", "relabelled"}
+    for name in {"zero_sum", "relabelled"}:
+        assert not getattr(Wrapper, name)
+    env = TimeLimit(FrameStack(NMMO(preset="mini", n_players=4, n_teams=2), 1), 2)
+    check_seats(env, 2)
+    with pytest.raises(ValueError, match="it must be a multiple of 2, the agents of a team"):
+        check_seats(env, 1)
+    assert TimeLimit(BipedalWalker(), 2).legend == BipedalWalker.legend
+
+
+def test_pictures_take_what_is_left_of_a_wrapped_state():
+    @dataclasses.dataclass(frozen=True)
+    class Drawn(Probe):
+        def slim(self, state):
+            return state.clock
+
+        def draw_state(self, state):
+            return np.full((1, 1, 3), getattr(state, "clock", state))
+
+    env = TimeLimit(FrameStack(Drawn(), 2), 2)
+    state, _ = jax.jit(lambda key: env.reset(key, env.sample_level(key)))(jax.random.key(0))
+    np.testing.assert_array_equal(env.draw_state(env.slim(state)), env.draw_state(state))
 
 
 def test_bad_settings_are_refused_in_one_line():

@@ -37,6 +37,8 @@ class Wrapper(Environment):
     observe = Forwarded("_observe")
     draw_episodes = Forwarded("_draw_episodes")
     draw_state = Forwarded("_draw_state")
+    slim = Forwarded("_slim")
+    legend = Forwarded()  # type: ignore[assignment]
     reset_after = Forwarded("_reset_after")
     step_then = Forwarded("_step_then")
     single = Forwarded("_single")
@@ -53,6 +55,7 @@ class Wrapper(Environment):
     # The other members of a `MultiAgentEnvironment`. What a wrapper remembers need not be in the order of the agents.
     multi_agent = Forwarded()  # type: ignore[assignment]
     counted = Forwarded()
+    team_size = Forwarded()
     zero_sum = False
     relabelled = None
 
@@ -145,13 +148,21 @@ class Wrapper(Environment):
         return self.seen(state.own, self.env.observe(state.env))
 
     def _draw_episodes(self, states: Wrapped, running: np.ndarray, captions: Sequence[str], columns: int) -> np.ndarray:
-        return self.env.draw_episodes(states.env, running, captions, columns)
+        return self.env.draw_episodes(_inside(states), running, captions, columns)
 
     def _bot(self, key: jax.Array, state: Wrapped, seat: jax.Array) -> Any:
         return self.env.bot(key, state.env, seat)
 
     def _draw_state(self, state: Wrapped) -> np.ndarray:
-        return self.env.draw_state(state.env)
+        return self.env.draw_state(_inside(state))
+
+    def _slim(self, state: Wrapped) -> Any:
+        return self.env.slim(state.env)
+
+
+def _inside(state: Any) -> Any:
+    """The state of `env`. What `slim` has left of a state is one already."""
+    return state.env if isinstance(state, Wrapped) else state
 
 
 def unwrapped(env: Environment) -> Environment:
