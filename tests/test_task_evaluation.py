@@ -13,8 +13,10 @@ from minimax_lib.curricula.base import Curriculum
 from minimax_lib.curricula.tasks.settings import TasksMethod
 from minimax_lib.envs.base import Attempt, Environment, opening, transition
 from minimax_lib.envs.batch import BatchEnv
+from minimax_lib.envs.levels import level_of_list
 from minimax_lib.envs.restarts import LevelQueue, QueuedLevels
 from minimax_lib.envs.spaces import Box, Discrete
+from minimax_lib.envs.task_levels import WithTask
 from minimax_lib.envs.wrappers import TimeLimit
 from minimax_lib.playing.schedule import Flowing
 from minimax_lib.runners.build import runner_of, trained_with
@@ -319,23 +321,39 @@ def test_an_environment_of_attempts_keeps_its_promises():
 def test_a_time_limit_ends_the_attempt_that_it_cuts():
     env = TimeLimit(Errands(), 4)
     check_environment(env, jax.random.key(0), n_rows=2)
-    assert ends_of(env, [6, 1, 1, 0]) == [3, 5, 7]  # task 6 is cut after 4 of its 7 steps
+    place, ended, _ = flow(env, [6, 1, 1, 0])
+    assert np.flatnonzero(ended).tolist() == [3, 5, 7]  # task 6 is cut after 4 of its 7 steps
+    np.testing.assert_array_equal(np.cumsum(ended), place)  # so results belong to the tasks of the queue
 
 
-def ends_of(env, tasks, n_steps=8):
-    """The steps in which the attempts of one row end, whose queue is `tasks`."""
+def test_the_task_of_every_attempt_is_shown():
+    env = WithTask(Errands(), 8)
+    check_environment(env, jax.random.key(0), n_rows=2)
+    _, ended, obs = flow(env, [2, 0, 1, 3])
+    now = obs["observation"][:, 0]
+    np.testing.assert_array_equal(now, [2, 2, 0, 1, 1, 3, 0, 0])  # task 3 is cut in step 7
+    np.testing.assert_array_equal(obs["task"].argmax(axis=1), now)
+    # Round it, a wrapper hands on the numbered level.
+    assert flow(TimeLimit(env, 7), [2, 0, 1, 3])[1].tolist() == ended.tolist()
+
+
+def flow(env, tasks, n_steps=8):
+    """(place in the queue, attempt ended, observation) after each step of one row, whose queue is `tasks`."""
     batch = BatchEnv(env, restart=QueuedLevels())
+    table = jax.vmap(lambda number: level_of_list(env, number))(jnp.arange(8, dtype=jnp.int32))
     numbers = jnp.array([tasks + [0] * n_steps], jnp.int32)
-    state, _ = batch.reset(jax.random.key(0), numbers[:, 0])
-    state = batch.with_queue(state, LevelQueue(table=jnp.arange(8, dtype=jnp.int32), numbers=numbers))
+    queue = LevelQueue(table=table, numbers=numbers)
 
     def one_step(state, key):
         state, ts = batch.step(key, state, jnp.zeros((1, 1), jnp.int32))
-        return state, (ts.attempt.ended[0, 0], state.stock.place[0])
+        return state, (state.stock.place[0], *jax.tree.map(lambda x: x[0, 0], (ts.attempt.ended, ts.obs)))
 
-    _, (ended, place) = jax.lax.scan(one_step, state, jax.random.split(jax.random.key(1), n_steps))
-    np.testing.assert_array_equal(np.cumsum(ended), place)  # so the results belong to the tasks of the queue
-    return np.flatnonzero(ended).tolist()
+    @jax.jit
+    def played(key):
+        state, _ = batch.reset(key, jax.tree.map(lambda x: x[numbers[:, 0]], table))
+        return jax.lax.scan(one_step, batch.with_queue(state, queue), jax.random.split(key, n_steps))[1]
+
+    return jax.device_get(played(jax.random.key(0)))
 
 
 def plain_errands(rows, queues):

@@ -21,6 +21,13 @@ class TaskLevel(struct.PyTreeNode):
     level: Level
 
 
+class ShownTask(struct.PyTreeNode):
+    """The tasks of an episode: the first one, which its level has, and the one that is shown."""
+
+    first: jax.Array  # i32[]
+    now: jax.Array  # i32[], another one only in an episode of several attempts
+
+
 @dataclasses.dataclass(frozen=True)
 class WithTask(Wrapper):
     """Shows the agent the number of its level, as the entry "task" of the observation (one-hot, or a row of `shown`).
@@ -67,17 +74,26 @@ class WithTask(Wrapper):
         return level.level
 
     def _begun(self, level: TaskLevel, state: EnvState, ts: TimeStep) -> tuple[Wrapped, TimeStep]:
-        return Wrapped(env=state, own=level.task), ts.replace(obs=self.seen(level.task, ts.obs))
+        own = ShownTask(first=level.task, now=level.task)
+        return Wrapped(env=state, own=own), ts.replace(obs=self.seen(own, ts.obs))
 
-    def seen(self, own: jax.Array, obs: Any) -> dict[str, Any]:
+    def _step_then(self, key: jax.Array, state: Wrapped, action: Any, following: TaskLevel) -> tuple[Wrapped, TimeStep]:
+        env, ts = self.env.step_then(key, state.env, action, following.level)
+        # The step that ends an attempt shows the next task.
+        now = jnp.where(ts.attempt.ended & ~ts.done, following.task, state.own.now)
+        own = state.own.replace(now=now)
+        return Wrapped(env=env, own=own), ts.replace(obs=self.seen(own, ts.obs))
+
+    def seen(self, own: ShownTask, obs: Any) -> dict[str, Any]:
         parts = obs if isinstance(obs, dict) else {"observation": obs}
-        return parts | {"task": jnp.where(own >= 0, jnp.asarray(self._table())[jnp.maximum(own, 0)], 0.0)}
+        shown = jnp.asarray(self._table())[jnp.maximum(own.now, 0)]
+        return parts | {"task": jnp.where(own.now >= 0, shown, 0.0)}
 
     def unnumbered(self, level: Level) -> TaskLevel:
         return TaskLevel(task=jnp.full((), -1, jnp.int32), level=level)
 
     def get_level(self, state: Wrapped) -> TaskLevel:
-        return TaskLevel(task=state.own, level=self.env.get_level(state.env))
+        return TaskLevel(task=state.own.first, level=self.env.get_level(state.env))
 
     def level_metrics(self, level: TaskLevel) -> dict[str, jax.Array]:
         return self.env.level_metrics(level.level)

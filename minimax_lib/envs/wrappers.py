@@ -139,7 +139,7 @@ class Wrapper(Environment):
         return self.env.level_metrics(level)
 
     def _step_then(self, key: jax.Array, state: Wrapped, action: Any, following: Level) -> tuple[Wrapped, TimeStep]:
-        return self._after(state, *self.env.step_then(key, state.env, action, following))
+        return self._after(state, *self.env.step_then(key, state.env, action, self.inner_level(following)))
 
     def _single(self) -> Environment:
         return dataclasses.replace(self, env=self.env.single())
