@@ -9,12 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from minimax_lib.envs.nmmo.goals import predicate
+from minimax_lib.envs.nmmo.goals import ARGUMENTS, predicate
 from minimax_lib.envs.nmmo.nmmo import NMMO, places_of
 from minimax_lib.envs.nmmo.predicates import ITEM_EVENTS, PREDICATES
 from minimax_lib.envs.nmmo.resources import with_patches
 from minimax_lib.envs.nmmo.state import unscored
 from minimax_lib.envs.nmmo.tables import EVENT_CODES, EVENTS, GRASS, HERB, SKILLS, STONE, TABLES
+from minimax_lib.envs.nmmo.task_places import check_tasks
 from minimax_lib.envs.nmmo.task_specs import (
     COMPETITION,
     LISTS,
@@ -140,6 +141,28 @@ def test_all_recorded_values_of_predicates():
         start += len(own)
     assert len(seen) == 33
     assert set(PREDICATES) >= seen | {"SeizeTile"}
+
+
+def test_nothing_is_asked_for_only_where_that_means_something():
+    """An amount of 0 divides nothing: these predicates say what it means, and all others refuse it."""
+    mean_it = {"DefeatEntity", "EquipItem", "FullyArmed", "AllMembersWithinRange", "InventorySpaceGE"}
+    usual = {name: arguments for state in states() for name, arguments, *_ in state["values"]}
+    usual["SeizeTile"] = {"row": 20, "col": 20, "num_ticks": 3}
+    amounts = {
+        (name, key)
+        for name, own in ARGUMENTS.items()
+        for key, (number, _) in own.items()
+        if number in ("amount", "share")
+    }
+    assert len(amounts) == 25
+    for name, key in amounts:
+        if name in mean_it:
+            predicate(name, **usual[name] | {key: 0})
+        else:
+            with pytest.raises(ValueError, match=f"^{name}: {key}=0: it must be above 0, and at least 1e-06$"):
+                predicate(name, **usual[name] | {key: 0})
+        with pytest.raises(ValueError, match=f"^{name}: {key}=-1: it must be "):
+            predicate(name, **usual[name] | {key: -1})
 
 
 def test_one_player_is_a_group_of_one():
@@ -360,6 +383,20 @@ def test_a_file_of_tasks(tmp_path):
         ("- {predicate: Success, hold: 0}", "task 0: hold=0: it must be at least 1"),
         ("- {XOR: [1, 0]}", "task 0: unknown operator 'XOR': choose from AND, OR"),
         ("- {SUB: [1]}", "task 0: SUB has 1 parts: it must have 2"),
+        ("- {predicate: TickGE, num_tick: 0}", "task 0: TickGE: num_tick=0: it must be above 0"),
+        ("- {predicate: EarnGold, amount: -3}", "task 0: EarnGold: amount=-3: it must be above 0"),
+        ("- {predicate: TickGE, num_tick: .nan}", "task 0: TickGE: num_tick=nan: nan is no number"),
+        ("- {predicate: InventorySpaceGE, space: -1}", "task 0: InventorySpaceGE: space=-1: it must be at least 0"),
+        (
+            "- {predicate: AttainSkill, skill: Melee, level: 11}",
+            "task 0: AttainSkill: level=11: levels go from 0 to 10",
+        ),
+        (
+            "- {predicate: CanSeeGroup, target: [my_team_leader]}",
+            "target=['my_team_leader']: 'my_team_leader' in a list: a list has numbers of players, and a name stands",
+        ),
+        ("- {predicate: Success, weight: .inf}", "task 0: weight=inf: it must be finite, and not negative"),
+        ("- {predicate: Success, weight: 0}", ": all weights are 0: one must be above 0"),
         ("- {predicate: CanSeeAgent, target: 0}", "task 0: CanSeeAgent: target=0: players are numbered from 1 on"),
     ],
 )
@@ -378,6 +415,14 @@ def test_tasks_that_fit_no_world_are_refused():
     with pytest.raises(ValueError, match=r"^task CanSeeAgent_40: player 40: there are 24$"):
         NMMO(preset="mini", task_set="far")
     del OWN_LISTS["far"]
+    for goal, sentence in (
+        (predicate("OccupyTile", row=20, col=49), "a task is about row 20, column 49: both must be between 16 and 48"),
+        (seize(20, 1024 + 30).goal, "a task seizes row 20, column 1054: both must be between 18 and 46"),
+    ):
+        with pytest.raises(ValueError, match=f"^{sentence}$"):
+            check_tasks(tables_of((TaskSpec(goal),), MIDDLE), NMMO(preset="mini"))
+    with pytest.raises(ValueError, match=r"^the list of tasks 'none' is empty: it must have a task$"):
+        register_task_list("none", [])
     with pytest.raises(ValueError, match=r"^the list of tasks 'train' is one of the package"):
         register_task_list("train", [])
     with pytest.raises(ValueError, match=r"^'TickGE' is a predicate of the game"):

@@ -1,7 +1,6 @@
 """Goals of tasks: predicates with their arguments, and what is made of them with AND, OR, NOT, ADD, SUB and MUL."""
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +13,8 @@ from minimax_lib.registry import unknown_name
 LEAF, CONSTANT = "leaf", "constant"
 OPERATORS = ("AND", "OR", "NOT", "ADD", "SUB", "MUL")
 MOST_LEAVES = 4  # that agents are told of
+MOST_LEVEL = 10  # of skills, things and attacks
+LEAST, MOST = 1e-6, 1e30  # of amounts, which are 32-bit numbers and divide others
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,9 +99,23 @@ def _place_in(what: str, names: Sequence[str]) -> Callable[[Any], int]:
     return parse
 
 
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= MOST:
+        raise ValueError(f"{shown(value)} is no number up to {MOST:g}")
+    return float(value)
+
+
 def _amount(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise ValueError(f"{shown(value)} is no number")
+    """Of a predicate that divides by it."""
+    if not _number(value) >= LEAST:
+        raise ValueError(f"it must be above 0, and at least {LEAST:g}")
+    return float(value)
+
+
+def _amount_or_none(value: Any) -> float:
+    """Of a predicate that says itself what 0 means."""
+    if not _number(value) >= 0:
+        raise ValueError("it must be at least 0")
     return float(value)
 
 
@@ -108,6 +123,12 @@ def _whole(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not -(2**15) < value < 2**15:
         raise ValueError(f"{shown(value)} is no whole number below {2**15}")
     return value
+
+
+def _level(value: Any) -> int:
+    if not 0 <= _whole(value) <= MOST_LEVEL:
+        raise ValueError(f"levels go from 0 to {MOST_LEVEL}")
+    return int(value)
 
 
 def _player(value: Any) -> int:
@@ -128,7 +149,11 @@ def _players(value: Any) -> tuple[int, ...] | str:
     """The indices of players, or a name that means some."""
     if isinstance(value, str):
         return NAMES[_place_in("players", NAMES)(value)]
-    return tuple(_player(one) for one in (value if isinstance(value, (list, tuple)) else [value]))
+    players = value if isinstance(value, (list, tuple)) else [value]
+    for one in players:
+        if isinstance(one, str):
+            raise ValueError(f"{shown(one)} in a list: a list has numbers of players, and a name stands alone")
+    return tuple(map(_player, players))
 
 
 KIND_OF_EVENT = ("kind", _place_in("event", EVENTS))
@@ -136,7 +161,8 @@ KIND_OF_SKILL = ("kind", _place_in("skill", SKILLS))
 KIND_OF_STYLE = ("kind", _place_in("style", SKILLS[:N_STYLES]))
 KIND_OF_ITEM = ("kind", _place_in("item", ITEMS))
 KIND_OF_TILE = ("kind", _place_in("tile", MATERIALS))
-AMOUNT, LEVEL, PLAYERS = ("amount", _amount), ("level", _whole), ("group", _players)
+AMOUNT, OR_NONE = ("amount", _amount), ("amount", _amount_or_none)
+LEVEL, PLAYERS = ("level", _level), ("group", _players)
 _ITEMS = {"item": KIND_OF_ITEM, "level": LEVEL}
 # Of each predicate: the reference's names of its arguments, which number of a leaf each of them is, and how to read it.
 ARGUMENTS: dict[str, dict[str, tuple[str, Callable[[Any], Any]]]] = {
@@ -149,7 +175,7 @@ ARGUMENTS: dict[str, dict[str, tuple[str, Callable[[Any], Any]]]] = {
     "CanSeeTile": {"tile_type": KIND_OF_TILE},
     "CanSeeAgent": {"target": ("target", _player)},
     "CanSeeGroup": {"target": PLAYERS},
-    "OccupyTile": {"row": ("kind", _whole), "col": LEVEL},
+    "OccupyTile": {"row": ("kind", _whole), "col": ("level", _whole)},
     "DistanceTraveled": {"dist": AMOUNT},
     "AttainSkill": {"skill": KIND_OF_SKILL, "level": LEVEL, "num_agent": AMOUNT},
     "GainExperience": {"skill": KIND_OF_SKILL, "experience": AMOUNT, "num_agent": ("share", _amount)},
@@ -157,18 +183,18 @@ ARGUMENTS: dict[str, dict[str, tuple[str, Callable[[Any], Any]]]] = {
     "DefeatEntity": {
         "agent_type": ("kind", _place_in("agent type", ("player", "npc"))),
         "level": LEVEL,
-        "num_agent": AMOUNT,
+        "num_agent": OR_NONE,
     },
     **{name: {"amount": AMOUNT} for name in ("HoardGold", "EarnGold", "SpendGold", "MakeProfit")},
-    "InventorySpaceGE": {"space": AMOUNT},
-    "EquipItem": {**_ITEMS, "num_agent": AMOUNT},
-    "FullyArmed": {"combat_style": KIND_OF_STYLE, "level": LEVEL, "num_agent": AMOUNT},
+    "InventorySpaceGE": {"space": OR_NONE},
+    "EquipItem": {**_ITEMS, "num_agent": OR_NONE},
+    "FullyArmed": {"combat_style": KIND_OF_STYLE, "level": LEVEL, "num_agent": OR_NONE},
     **{
         name: {**_ITEMS, "quantity": AMOUNT}
         for name in ("OwnItem", "ConsumeItem", "HarvestItem", "FireAmmo", "ListItem", "BuyItem")
     },
-    "AllMembersWithinRange": {"dist": AMOUNT},
-    "SeizeTile": {"row": LEVEL, "col": ("kind", _whole), "num_ticks": AMOUNT},
+    "AllMembersWithinRange": {"dist": OR_NONE},
+    "SeizeTile": {"row": ("level", _whole), "col": ("kind", _whole), "num_ticks": AMOUNT},
     "SeizeCenter": {"num_ticks": AMOUNT},
     "SeizeQuadCenter": {
         "num_ticks": AMOUNT,
@@ -178,9 +204,9 @@ ARGUMENTS: dict[str, dict[str, tuple[str, Callable[[Any], Any]]]] = {
 }
 OWN_ARGUMENTS = {
     "kind": ("kind", _whole),
-    "level": LEVEL,
-    "amount": AMOUNT,
-    "share": ("share", _amount),
+    "level": ("level", _whole),
+    "amount": ("amount", _number),
+    "share": ("share", _number),
     "target": ("target", _whole),
 }
 ALIASES = {"n": "N", "style": "combat_style", "tile": "tile_type"}

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 import zlib
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
@@ -72,8 +73,8 @@ class TaskSpec:
             raise ValueError(f"subject={self.subject}: players are numbered from 1 on")
         if self.hold < 1:
             raise ValueError(f"hold={self.hold}: it must be at least 1")
-        if not self.weight >= 0:
-            raise ValueError(f"weight={self.weight}: it must not be negative")
+        if not 0 <= self.weight < math.inf:
+            raise ValueError(f"weight={self.weight}: it must be finite, and not negative")
         if len(self.goal.leaves()) > MOST_LEAVES:
             raise ValueError(f"{self.goal.name}: a task has at most {MOST_LEAVES} predicates")
 
@@ -95,8 +96,18 @@ def register_task_list(name: str, specs: Sequence[TaskSpec]) -> None:
     """Makes a list of tasks available as `--env.task-set NAME`."""
     if name in LISTS:
         raise ValueError(f"the list of tasks {name!r} is one of the package: choose another name")
-    OWN_LISTS[name] = tuple(specs)
+    listed = tuple(specs)
+    check_list(f"the list of tasks {name!r}", listed)
+    OWN_LISTS[name] = listed
     specs_called.cache_clear()
+
+
+def check_list(what: str, specs: Sequence[TaskSpec]) -> None:
+    """ValueError where no task can be drawn of a list, which messages call `what`."""
+    if not specs:
+        raise ValueError(f"{what} is empty: it must have a task")
+    if not any(spec.weight for spec in specs):
+        raise ValueError(f"{what}: all weights are 0: one must be above 0")
 
 
 def register_predicate(name: str, function: Any) -> None:
@@ -261,6 +272,7 @@ def specs_in(path: str) -> tuple[TaskSpec, ...]:
             specs.append(_spec(entry))
         except (ValueError, TypeError) as error:
             raise ValueError(f"{path}, task {number}: {error}") from None
+    check_list(path, specs)
     return tuple(specs)
 
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from minimax_lib.envs.nmmo.events import Happened
-from minimax_lib.envs.nmmo.goals import CONSTANT, LEAF, MOST_LEAVES, OWN, Goal, arguments_of, leader_of
+from minimax_lib.envs.nmmo.goals import CONSTANT, LEAF, MOST_LEAVES, MOST_LEVEL, OWN, Goal, arguments_of, leader_of
 from minimax_lib.envs.nmmo.predicates import ITEM_EVENTS, PREDICATES, SEIZES, TILE_ROW, Numbers
 from minimax_lib.envs.nmmo.state import TaskProgress
 from minimax_lib.envs.nmmo.tables import EVENTS
@@ -26,7 +26,7 @@ ONGOING, HOLDING = 1, 2  # places in `Pay`: how a task is paid that is not paid 
 # What divides the numbers of a leaf, so that agents are told of them within 0 and 1.
 N_KINDS = {"CountEvent": len(EVENTS)}
 AMOUNTS = {"TickGE": 1024, "GainExperience": 1000}
-USUAL_KINDS, USUAL_AMOUNT, USUAL_SHARE, MOST_LEVEL = 16, 50, 1, 10
+USUAL_KINDS, USUAL_AMOUNT, USUAL_SHARE = 16, 50, 1
 MOST_TOLD = 255  # players that agents are told apart, and the names of some
 
 
