@@ -447,3 +447,28 @@ def test_a_predicate_of_ones_own_and_another_subject():
     numbers[2] = 1  # paid for what player 2 does
     value = jax.jit(lambda view, numbers: values(tasks, numbers, view, members_of(tasks, numbers)))(view, numbers)
     assert value[:4].tolist() == [0.5, 1.0, 1.0, 0.0]
+
+
+def test_a_name_keeps_its_tasks(tmp_path):
+    def listed(n):
+        return [TaskSpec(predicate("TickGE", num_tick=n))]
+
+    register_task_list("kept", listed(10))
+    register_task_list("kept", listed(10))  # a cell of a notebook runs again
+    with pytest.raises(ValueError, match=r"^the list of tasks 'kept' is registered with other tasks: choose another"):
+        register_task_list("kept", listed(2))
+    assert NMMO(preset="mini", task_set="kept").task_name(0) == "TickGE_10"
+    cell = "def half(view, group, numbers):\n    return 0.5"
+    for text in (cell, cell):
+        exec(text, found := {})
+        register_predicate("KeptPredicate", found["half"])
+    exec(cell.replace("0.5", "0.25"), found)
+    with pytest.raises(ValueError, match=r"^the predicate 'KeptPredicate' is registered with another function: choose"):
+        register_predicate("KeptPredicate", found["half"])
+    path = tmp_path / "tasks.yaml"
+    path.write_text("- {predicate: TickGE, num_tick: 5}")
+    env = NMMO(preset="mini", task_set=str(path))
+    path.write_text("- {predicate: TickGE, num_tick: 6}")
+    with pytest.warns(UserWarning, match=r"tasks.yaml has changed: this process keeps the tasks that it read first"):
+        again = NMMO(preset="mini", task_set=str(path), max_steps=20)
+    assert again.task_name(0) == env.task_name(0) == "TickGE_5"

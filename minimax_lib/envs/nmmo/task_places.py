@@ -6,6 +6,7 @@ import numpy as np
 
 from minimax_lib.envs.nmmo.predicates import SEIZES, TILE_ROW
 from minimax_lib.envs.nmmo.resources import PATCH
+from minimax_lib.envs.nmmo.task_specs import warn_of_change
 from minimax_lib.envs.nmmo.tasks import TaskList, numbers_of, tile_of
 
 
@@ -16,6 +17,7 @@ def places_of(tiles: np.ndarray) -> np.ndarray:
 
 def check_tasks(tasks: TaskList, env: Any) -> None:
     """ValueError in one line where a task names a player or a tile that `env` (an `NMMO`) does not have."""
+    warn_of_change(env.task_set)
     check_tiles(tasks, env)
     if tasks.needs_teams and not env.n_teams:
         raise ValueError(f"task_set={env.task_set}: it has tasks of teams: set n_teams, such as 4")

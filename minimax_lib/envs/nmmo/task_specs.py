@@ -1,8 +1,10 @@
 """Tasks as their users write them: a goal, how it is paid, and how often it is drawn. Lists of them by name."""
 
+import contextlib
 import dataclasses
 import functools
 import math
+import warnings
 import zlib
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
@@ -21,6 +23,7 @@ from minimax_lib.registry import unknown_name
 
 Pay = Literal["Task", "OngoingTask", "HoldDurationTask"]
 MOST_TASKS = 100_000
+FILES = (".yaml", ".yml")
 TEAM: Literal["team"] = "team"  # a subject
 STAGE_FAMILIES = (
     "TickGE",
@@ -92,12 +95,20 @@ class TaskSpec:
 OWN_LISTS: dict[str, tuple[TaskSpec, ...]] = {}
 
 
+FUNCTIONS: dict[str, Any] = {}  # users' predicates, as they were registered
+
+
 def register_task_list(name: str, specs: Sequence[TaskSpec]) -> None:
-    """Makes a list of tasks available as `--env.task-set NAME`."""
+    """Makes a list of tasks available as `--env.task-set NAME`.
+
+    Environments are equal by the names of their lists. So ValueError where the name stands for other tasks already.
+    """
     if name in LISTS:
         raise ValueError(f"the list of tasks {name!r} is one of the package: choose another name")
     listed = tuple(specs)
     check_list(f"the list of tasks {name!r}", listed)
+    if OWN_LISTS.get(name, listed) != listed:
+        raise ValueError(f"the list of tasks {name!r} is registered with other tasks: choose another name")
     OWN_LISTS[name] = listed
     specs_called.cache_clear()
 
@@ -115,10 +126,15 @@ def register_predicate(name: str, function: Any) -> None:
 
     `function(view, group, numbers)` gives how far the players of `group` (bool[P]) have come, f32[], which is clipped
     to 0 and 1. `view` is a `View`. `numbers` has what a task says: kind, level, amount, share and target, all [].
-    It can be compiled by JAX. It costs something only if a task of the list names it.
+    It can be compiled by JAX. It costs something only if a task of the list names it. ValueError where the name stands
+    for another function already. One with the same code is the same, so a cell of a notebook can run again.
     """
     if name in PREDICATES and name not in OWN:
         raise ValueError(f"{name!r} is a predicate of the game: choose another name")
+    if name in FUNCTIONS:
+        if not _has_code_of(FUNCTIONS[name], function):
+            raise ValueError(f"the predicate {name!r} is registered with another function: choose another name")
+        return
 
     def of_all(view: View, members: Members, numbers: Numbers) -> jax.Array:
         n_players = len(view.alive)
@@ -132,6 +148,16 @@ def register_predicate(name: str, function: Any) -> None:
 
     PREDICATES[name] = of_all
     OWN.add(name)
+    FUNCTIONS[name] = function
+
+
+def _has_code_of(one: Any, other: Any) -> bool:
+    """Whether two functions are the same, or have the same code and nothing that it depends on."""
+    if one is other:
+        return True
+    code, theirs = getattr(one, "__code__", None), getattr(other, "__code__", None)
+    parts = [getattr(f, name, None) for f in (one, other) for name in ("__closure__", "__defaults__", "__kwdefaults__")]
+    return code is not None and code == theirs and not any(parts)
 
 
 # ------------------------------------------------------------------------------------------------------------- lists
@@ -253,9 +279,30 @@ def specs_called(task_set: str, horizon: int, middle: int) -> tuple[TaskSpec, ..
         return tuple(LISTS[task_set](horizon, middle))
     if task_set in OWN_LISTS:
         return OWN_LISTS[task_set]
-    if task_set.endswith((".yaml", ".yml")):
-        return specs_in(task_set)
+    if task_set.endswith(FILES):
+        return _first_read(task_set)[1]
     raise unknown_name("task_set", task_set, [*LISTS, *OWN_LISTS])
+
+
+@functools.cache
+def _first_read(path: str) -> tuple[int, tuple[TaskSpec, ...]]:
+    """(a number for the text, the tasks) of a file, as this process has first read it."""
+    return zlib.crc32(read_text(path).encode()), specs_in(path)
+
+
+def warn_of_change(task_set: str) -> None:
+    """A warning where the list is a file that is another one now than when this process first read it.
+
+    Environments are equal by the names of their files. So all of them keep the tasks that were read first.
+    """
+    if task_set in LISTS or task_set in OWN_LISTS or not task_set.endswith(FILES):
+        return
+    with contextlib.suppress(ValueError, OSError):  # it may be gone: nobody needs it any more
+        if zlib.crc32(read_text(task_set).encode()) != _first_read(task_set)[0]:
+            how = (
+                "this process keeps the tasks that it read first. Give the new ones another name, or start Python again"
+            )
+            warnings.warn(f"{task_set} has changed: {how}", stacklevel=4)
 
 
 def specs_in(path: str) -> tuple[TaskSpec, ...]:
