@@ -288,6 +288,8 @@ def test_settings_that_make_no_world_are_refused():
         ({"task_set": "all"}, "task_set"),
         ({"resilient": 1.5}, "between 0 and 1"),
         ({"n_neighbours": 0}, "n_neighbours"),
+        ({"fog_speed": 0.5}, "^fog_speed=0.5: there is no fog: set fog_onset, such as 64$"),
+        ({"fog_final": 4}, "^fog_final=4: there is no fog: set fog_onset, such as 64$"),
     ]
     for settings, message in cases:
         with pytest.raises(ValueError, match=message):

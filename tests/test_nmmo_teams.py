@@ -195,6 +195,7 @@ def test_what_fits_no_team_is_refused_in_one_line(tmp_path):
         ({"n_teams": 1}, "n_teams=1: it must be 0, or a divisor of n_players=24 above 1"),
         ({"n_teams": -1}, "n_teams=-1: it must be a whole number of at least 0"),
         ({"n_players": 64, "n_teams": 64}, "n_teams=64: on the edge there is room for 28 teams"),
+        ({"n_teams": 6, "stop_below": 4}, "stop_below=4: it must be below 4, the players of a team"),
         ({"task_set": "team_battle"}, "task_set=team_battle: it has tasks of teams: set n_teams, such as 4"),
         ({"task_set": "protect_the_king"}, "task_set=protect_the_king: it has tasks of teams: set n_teams, such as 4"),
     ):

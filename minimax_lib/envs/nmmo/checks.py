@@ -1,5 +1,6 @@
 """What the settings of a world must be."""
 
+import dataclasses
 import math
 from typing import Any
 
@@ -37,20 +38,15 @@ def check_settings(env: Any) -> None:
     for name in ("resilient", "horizon_jitter"):
         if not 0 <= getattr(env, name) <= 1:
             raise ValueError(f"{name}={getattr(env, name)!r}: it must be between 0 and 1")
-    if not 0 < env.fog_speed < math.inf:
-        raise ValueError(f"fog_speed={env.fog_speed!r}: it must be above 0")
+    _check_fog(env)
     if not -math.inf < env.sharpness_low <= 0:
         raise ValueError(f"sharpness_low={env.sharpness_low}: it must be at most 0, and finite")
     for name in ("death_reward", "health_reward"):
         if not math.isfinite(getattr(env, name)):
             raise ValueError(f"{name}={getattr(env, name)}: it must be a finite number")
-    check_int("n_teams", env.n_teams, 0)
-    if env.n_teams and (env.n_teams < 2 or env.n_players % env.n_teams):
-        raise ValueError(f"n_teams={env.n_teams}: it must be 0, or a divisor of n_players={env.n_players} above 1")
-    if SIDES * -(-env.n_teams // SIDES) >= env.centre:
-        raise ValueError(f"n_teams={env.n_teams}: on the edge there is room for {env.centre - SIDES} teams")
     if env.stop_below >= env.n_players:
         raise ValueError(f"stop_below={env.stop_below}: it must be below n_players={env.n_players}")
+    _check_teams(env)
     if env.n_npcs and not env.combat:
         raise ValueError(f"n_npcs={env.n_npcs}: NPCs need combat=True")
     if env.market and not env.items:
@@ -59,3 +55,23 @@ def check_settings(env: Any) -> None:
         raise unknown_name("shaping", env.shaping, known)
     if not isinstance(env.task_set, str):
         raise ValueError(f"task_set={env.task_set!r}: it must be a name or a file")
+
+
+def _check_fog(env: Any) -> None:
+    if not 0 < env.fog_speed < math.inf:
+        raise ValueError(f"fog_speed={env.fog_speed!r}: it must be above 0")
+    usual = {field.name: field.default for field in dataclasses.fields(env)}
+    for name in ("fog_speed", "fog_final"):
+        if not env.fog_onset and getattr(env, name) != usual[name]:
+            raise ValueError(f"{name}={getattr(env, name)!r}: there is no fog: set fog_onset, such as 64")
+
+
+def _check_teams(env: Any) -> None:
+    check_int("n_teams", env.n_teams, 0)
+    if env.n_teams and (env.n_teams < 2 or env.n_players % env.n_teams):
+        raise ValueError(f"n_teams={env.n_teams}: it must be 0, or a divisor of n_players={env.n_players} above 1")
+    if SIDES * -(-env.n_teams // SIDES) >= env.centre:
+        raise ValueError(f"n_teams={env.n_teams}: on the edge there is room for {env.centre - SIDES} teams")
+    if env.n_teams and env.stop_below >= env.team_size:
+        # Such a world is cut before one team is left.
+        raise ValueError(f"stop_below={env.stop_below}: it must be below {env.team_size}, the players of a team")
