@@ -20,6 +20,7 @@ from minimax_lib.tasks import (
     RandomStart,
     RobustPLR,
     Sequential,
+    Stage,
     Strata,
     Uniform,
     UniformOver,
@@ -180,6 +181,22 @@ def test_robust_plr_over_a_list_says_what_to_learn_from():
     assert Host(ListedPLR(N)).trains([0]) is None
     first = Host(RandomStart(RobustPLR(N), 3))
     assert not first.trains([0])[0]
+
+
+def test_robust_plr_stays_robust_inside_of_others():
+    stages = Host(Sequential(4, [Stage(RobustPLR(2), (1, 3)), [0, 1, 2, 3]], ["episodes >= 3"]))
+    assert stages.trains(np.arange(4)).tolist() == [True, False, True, False]  # the stage does not have 0 and 2
+    stages.report_scores([3], [0.5])
+    assert stages.trains(np.arange(4)).tolist() == [True, False, True, True]
+    both = Host(ProductCurriculum((RobustPLR(2), Uniform(3))))
+    both.report_scores([4], [0.5])  # the parts are 1 and 1
+    assert both.trains(np.arange(6)).tolist() == [False] * 3 + [True] * 3
+    long = Host(Sequential(2, [LongList(RobustPLR(2)), Uniform(2)], ["episodes >= 3"]))
+    assert not long.trains([0, 1]).any()
+    for core in (Sequential(2, [[0], [1]], ["steps > 5"]), RandomStart(ListedPLR(2), 3)):
+        assert Host(core).trains([0]) is None
+    with pytest.raises(ValueError, match=r"^cores is RobustPLR, UniformOver: beside a box, none may leave tasks out"):
+        ProductCurriculum((RobustPLR(2), UniformOver(Box((0.0,), (1.0,)))))
 
 
 def test_cores_that_cannot_grow_say_so():

@@ -10,7 +10,7 @@ from minimax_lib.portable import host_programs as programs
 from minimax_lib.portable.encodings import blank, copied, joined, n_rows, rows_of, write
 from minimax_lib.portable.host_programs import Reads
 from minimax_lib.portable.host_state import Saved, flat
-from minimax_lib.tasks.core import able
+from minimax_lib.tasks.core import able, leaves_out
 from minimax_lib.tasks.manual import Manual
 
 
@@ -150,7 +150,7 @@ class CompiledCore:
         self._active = without(self._active, self.core.n_tasks, tasks)
 
     def trains(self) -> np.ndarray | None:
-        if self.core.n_tasks is None or not able(self.core, "trains"):
+        if self.core.n_tasks is None or not leaves_out(self.core):
             return None
         return np.asarray(programs.trains(self.core, self._now()))
 

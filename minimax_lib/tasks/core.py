@@ -3,6 +3,7 @@
 from typing import Any, Protocol, runtime_checkable
 
 import jax
+import jax.numpy as jnp
 from flax import struct
 
 
@@ -91,8 +92,19 @@ def able(core: Any, ability: str) -> bool:
     and report them together. `trains(state)` is bool[n_tasks], the tasks to learn from; the others are only scored.
     `measured(state, numbers)` is the state after numbers of the trainer (f32[] each), some of those that the tuple
     `reads_metrics` names. `evaluated`: see `Evaluated`. `live_share`: see `opponents.cores.Opponents`.
+    `leaves_out`, a bool: of a core that has `trains` because it is made of others, whether one of these has it.
     """
     return hasattr(core, ability)
+
+
+def leaves_out(core: Any) -> bool:
+    """Whether there may be tasks that `core` only scores."""
+    return core.leaves_out if able(core, "leaves_out") else able(core, "trains")
+
+
+def trains_of(core: Any, state: Any) -> jax.Array:
+    """bool[n_tasks], the tasks to learn from: all of them where `core` does not say."""
+    return core.trains(state) if able(core, "trains") else jnp.ones(core.n_tasks, bool)
 
 
 def episodes_needed(core: Any) -> int:

@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 
-from minimax_lib.tasks.core import Results, episodes_needed
+from minimax_lib.tasks.core import Results, episodes_needed, leaves_out, trains_of
 from minimax_lib.tasks.weighted import Around
 
 
@@ -35,6 +35,13 @@ class LongList(Around):
 
     def evaluated(self, state: Any, rates: jax.Array, known: jax.Array) -> Any:
         return self.inner.evaluated(state, rates, known)
+
+    def trains(self, state: Any) -> jax.Array:
+        return trains_of(self.inner, state)
+
+    @property
+    def leaves_out(self) -> bool:
+        return leaves_out(self.inner)
 
     def weights(self, state: Any) -> jax.Array:
         return self.inner.weights(state)

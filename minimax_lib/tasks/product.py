@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from minimax_lib.tasks.core import Results, episodes_needed
+from minimax_lib.tasks.core import Results, episodes_needed, leaves_out, trains_of
 from minimax_lib.tasks.spaces import check_count
 
 
@@ -28,6 +28,9 @@ class ProductCurriculum:
             raise ValueError("cores is empty: there must be one or more")
         if self.n_tasks is not None:
             check_count(self.n_tasks)
+        elif self.leaves_out:
+            names = ", ".join(type(core).__name__ for core in self.cores)
+            raise ValueError(f"cores is {names}: beside a box, none may leave tasks out of learning, as RobustPLR does")
 
     @property
     def sizes(self) -> tuple[int | None, ...]:
@@ -80,6 +83,15 @@ class ProductCurriculum:
             return None
         weights = [core.weights(s) for core, s in zip(self.cores, state, strict=True)]
         return functools.reduce(lambda a, b: jnp.outer(a, b).reshape(-1), weights)
+
+    def trains(self, state: tuple[Any, ...]) -> jax.Array:
+        """bool[n_tasks], the tasks to learn from: every core learns from its part."""
+        found = [trains_of(core, s) for core, s in zip(self.cores, state, strict=True)]
+        return functools.reduce(lambda a, b: (a[:, None] & b[None, :]).reshape(-1), found)
+
+    @property
+    def leaves_out(self) -> bool:
+        return any(map(leaves_out, self.cores))
 
     def report(self, state: tuple[Any, ...]) -> dict[str, jax.Array]:
         """The metrics of core number i begin with "i/"."""

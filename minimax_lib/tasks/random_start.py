@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from minimax_lib.tasks.core import Results, able, episodes_needed
+from minimax_lib.tasks.core import Results, episodes_needed, leaves_out, trains_of
 from minimax_lib.tasks.rates import check_at_least
 from minimax_lib.tasks.uniform import Uniform
 from minimax_lib.tasks.weighted import Around
@@ -64,7 +64,11 @@ class RandomStart(Around):
 
     def trains(self, state: RandomStartState) -> jax.Array:
         """bool[N], the tasks to learn from."""
-        return self.inner.trains(state.inner) if able(self.inner, "trains") else jnp.ones(self.n_tasks, bool)
+        return trains_of(self.inner, state.inner)
+
+    @property
+    def leaves_out(self) -> bool:
+        return leaves_out(self.inner)
 
     def weights(self, state: RandomStartState) -> Any:
         found = self.inner.weights(state.inner)

@@ -10,7 +10,7 @@ import numpy as np
 from flax import struct
 
 from minimax_lib.tasks.conditions import COUNTS, MOST, Condition, Counters, parse_condition
-from minimax_lib.tasks.core import Results, TaskCurriculum, episodes_needed
+from minimax_lib.tasks.core import Results, TaskCurriculum, episodes_needed, leaves_out, trains_of
 from minimax_lib.tasks.ordered import in_order
 from minimax_lib.tasks.rates import check_at_least
 from minimax_lib.tasks.spaces import TaskSpace
@@ -170,6 +170,15 @@ class Sequential:
     def weights(self, state: SequentialState) -> jax.Array:
         nothing = jnp.zeros(self.n_tasks, jnp.float32)
         return self._of_stage(state, lambda stage, inner: nothing.at[_tasks(stage)].add(stage.core.weights(inner)))
+
+    def trains(self, state: SequentialState) -> jax.Array:
+        """bool[n_tasks], the tasks to learn from, by the current stage; tasks that it does not have are among them."""
+        all_others = jnp.ones(self.n_tasks, bool)
+        return self._of_stage(state, lambda stage, s: all_others.at[_tasks(stage)].set(trains_of(stage.core, s)))
+
+    @property
+    def leaves_out(self) -> bool:
+        return any(leaves_out(stage.core) for stage in self.stages)
 
     def report(self, state: SequentialState) -> dict[str, jax.Array]:
         progress = state.progress.counters().progress
