@@ -52,7 +52,6 @@ def test_games_of_a_player_against_itself_do_not_count():
 
 @pytest.mark.parametrize("shape", ["all", "chain"])
 def test_ratings_have_the_highest_likelihood(shape):
-    """A chain of 12 players is slow for the method: its ratings are still exact to a hundredth."""
     m, rng = 12, np.random.default_rng(3)
     met = np.ones((m, m)) if shape == "all" else (np.abs(np.subtract.outer(range(m), range(m))) == 1)
     wins = rng.integers(1, 40, (m, m)) * met
@@ -79,6 +78,20 @@ def test_who_has_won_or_lost_everything_has_a_finite_rating():
     assert more[0] > found[0]
     lost = ratings(wins.T, NO_DRAWS, fixed=1)
     np.testing.assert_allclose(lost, -found, atol=1e-4)
+
+
+def test_ratings_that_lie_far_apart_are_exact():
+    """In a chain, the distance of neighbours is that of two players alone. All against all, it is symmetric."""
+    m, n = 20, 1000
+    chain = n * np.eye(m, k=-1)  # each has won all games against the one before
+    exact = 400 * np.log10((n + 0.5) / 0.5) * np.arange(m)
+    np.testing.assert_allclose(ratings(chain, np.zeros((m, m))), exact, atol=1e-3)
+    all_below = np.tril(np.full((m, m), 2.0 * n), -1)
+    found = ratings(all_below, np.zeros((m, m)))
+    points = (all_below + 0.5) * (1 - np.eye(m))
+    expected = (points + points.T) / (1 + 10 ** (np.subtract.outer(found, found).T / 400))
+    # At the maximum, each player has as many points as are expected of it.
+    np.testing.assert_allclose(expected.sum(axis=1), points.sum(axis=1), rtol=1e-7)
 
 
 def test_players_without_a_link_have_no_rating():
