@@ -16,6 +16,8 @@ from docs.make.metric_tables import RESULTS, SHARED
 from minimax_lib.commands import evaluate
 from minimax_lib.envs.spaces import Discrete
 from minimax_lib.evaluation.gatherings import Standings, gathered, lives, points_table, standings_table
+from minimax_lib.evaluation.match_tables import Ranking, matrix_table
+from minimax_lib.evaluation.ratings import world_intervals
 from minimax_lib.playing import crowds
 from minimax_lib.playing.players import Resident, SharedSeats
 
@@ -165,6 +167,9 @@ def test_means_and_errors_are_those_of_plain_loops():
     assert games.n_games[0, 1].tolist() == games.n_games[1, 0].tolist() == [10, 10]
     assert not games.n_games[0, 0].any()
     assert games.steps[0, 1].tolist() == [found.measures["length"][m].max(axis=1).sum() for m in range(2)]
+    ranking = Ranking.of(games, 0, world_intervals(found.decides))
+    np.testing.assert_array_equal(ranking.intervals, world_intervals(returns))
+    assert "95% intervals over worlds" in str(matrix_table(ranking).caption)
     # Even tasks are solved by all, odd ones by nobody: two kinds share 100 points, whoever plays.
     points = points_table(found, str, ENV.task_kind)
     assert [list(column.cells) for column in points.columns][1:] == [["50.0", "0.0", "50.0"]] * 2
@@ -194,6 +199,7 @@ def test_the_command_plays_worlds_prints_tables_and_keeps_a_file(runs, monkeypat
     said = " ".join(capsys.readouterr().out.split())
     assert "4 players share the seats: 3 worlds on each held-out task" in said
     assert "a world is won by the higher mean return; a draw is not a win" in said
+    assert "95% intervals over worlds" in said
     matrix, path = sorted((runs / "a" / "evaluations" / "shared").glob("*.csv"))
     assert path.name == "update4-against-b-random-bot.csv"
     assert matrix.name == "update4-against-b-random-bot-matrix.csv"

@@ -442,4 +442,5 @@ def test_a_cycle_is_shown_beside_the_ratings():
     table = matrix_table(ranking)
     assert cells_of(table)[:2] == [["1 x", "2 y", "3 z"], ["0", "0", "0"]]
     assert cells_of(table)[3:] == [["", "20", "80"], ["80", "", "20"], ["20", "80", ""]]
+    assert "95% intervals over games" in str(table.caption)
     assert "100.0% of the log-odds" in str(table.caption)

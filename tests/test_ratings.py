@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from minimax_lib.evaluation.ratings import cyclic_share, rating_intervals, ratings
+from minimax_lib.evaluation.ratings import cyclic_share, rating_intervals, ratings, world_intervals
 
 KNOWN = np.array([0.0, 150.0, -80.0, 400.0, 230.0])
 NO_DRAWS = np.zeros((3, 3))
@@ -159,6 +159,33 @@ def test_intervals_cover_the_true_ratings():
         np.testing.assert_array_equal(found[0], 0)
         covered.append(((found[:, 0] <= KNOWN) & (found[:, 1] >= KNOWN))[1:])
     assert 0.9 < np.mean(covered) < 0.99
+
+
+@pytest.mark.parametrize("one_wins", [False, True])
+def test_intervals_over_worlds_cover_the_true_ratings(one_wins):
+    """Equal players in 64 shared worlds, 40 times. Intervals over the games of each pair cover 57% of the ratings."""
+    rng, covered = np.random.default_rng(0), []
+    for _ in range(40):
+        score = rng.normal(size=(16, 2, 32))
+        found = world_intervals(score == score.max(axis=0) if one_wins else score, n_resamples=200)
+        np.testing.assert_array_equal(found[0], 0)
+        covered.append(((found[:, 0] <= 0) & (found[:, 1] >= 0))[1:])
+    assert 0.9 < np.mean(covered) < 1
+
+
+def test_intervals_over_worlds_are_those_of_a_plain_loop():
+    """The ends differ by chance, by about 3 points."""
+    score = np.random.default_rng(0).integers(4, size=(4, 2, 100)).astype(np.float64)
+    rng, drawn = np.random.default_rng(1), []
+    for _ in range(1000):
+        chosen = np.concatenate([score[:, task, rng.integers(100, size=100)] for task in range(2)], axis=1)
+        wins, draws = (
+            np.array([[0 if i == j else f(chosen[i], chosen[j]).sum() for j in range(4)] for i in range(4)])
+            for f in (np.greater, np.equal)
+        )
+        drawn.append(ratings(wins, draws, fixed=2))
+    expected = np.quantile(drawn, (0.025, 0.975), axis=0).T
+    np.testing.assert_allclose(world_intervals(score, fixed=2), expected, atol=12)
 
 
 def test_intervals_are_the_same_every_time_and_hold_the_rating():

@@ -265,7 +265,7 @@ GAMES = MetricTable(
         "loss": "share of the other games",
         "length": "mean number of steps of a game",
         "elo": "in a matrix: the player's Elo, from its games on all maps",
-        "elo_low": "lower end of its 95% interval, by the bootstrap over games",
+        "elo_low": "lower end of its 95% interval, by the bootstrap over games; in shared worlds, over worlds",
         "elo_high": "its upper end",
     },
 )

@@ -59,10 +59,16 @@ class Standings:
         return each.mean(axis=1), error
 
     @property
+    def decides(self) -> np.ndarray:
+        """f64[K, M, E], by which `rule` says who has won a world."""
+        found = self.by_world
+        return found.get(WON, found["return"])
+
+    @property
     def games(self) -> CrossTable:
         """Each two players: who has won a world says `rule`. If neither has, it is a draw."""
-        found, worlds = self.by_world, self.measures["length"].max(axis=-1).sum(axis=1)
-        decides, n = found.get(WON, found["return"]), len(self.players)
+        worlds = self.measures["length"].max(axis=-1).sum(axis=1)
+        decides, n = self.decides, len(self.players)
         won, drawn = (f(decides[:, None], decides).sum(axis=-1) for f in (np.greater, np.equal))
         drawn[np.diag_indices(n)] = 0
         steps = np.broadcast_to(worlds, drawn.shape) * (1 - np.eye(n))[..., None]

@@ -112,12 +112,15 @@ class Ranking:
     elo: np.ndarray  # f64[M]
     intervals: np.ndarray  # f64[M, 2]
     cyclic: float
+    over: str = "games"  # what is drawn anew for the intervals
 
     @classmethod
-    def of(cls, table: CrossTable, fixed: int) -> "Ranking":
+    def of(cls, table: CrossTable, fixed: int, of_worlds: np.ndarray | None = None) -> "Ranking":
+        """The ranking, with intervals over games, or those over worlds where they are given."""
         won, drawn = table.won.sum(axis=2), table.drawn.sum(axis=2)
-        intervals = rating_intervals(won, drawn, fixed)
-        return cls(table, fixed, ratings(won, drawn, fixed), intervals, cyclic_share(won, drawn))
+        over = "games" if of_worlds is None else "worlds"
+        intervals = rating_intervals(won, drawn, fixed) if of_worlds is None else of_worlds
+        return cls(table, fixed, ratings(won, drawn, fixed), intervals, cyclic_share(won, drawn), over)
 
 
 def matrix_table(ranking: Ranking, wins: str = "") -> Table:
@@ -130,7 +133,7 @@ def matrix_table(ranking: Ranking, wins: str = "") -> Table:
     table.caption_justify = "left"
     table.caption = (
         f"{wins}a draw is not a win, and half a win in Elo; Elo of {names[ranking.fixed]} is 0; 95% intervals over "
-        "games. Elo is one number for each player and hides cycles: they are "
+        f"{ranking.over}. Elo is one number for each player and hides cycles: they are "
         f"{percent(ranking.cyclic)} of the log-odds here (chance looks like a cycle too)"
     )
     table.padding = (0, 0, 0, 1)  # ten players should fit on a line

@@ -30,13 +30,36 @@ def rating_intervals(wins: np.ndarray, draws: np.ndarray, fixed: int = 0, n_resa
     """f64[M, 2], the ends of the 95% percentile bootstrap intervals of `ratings`. Player `fixed` has (0, 0).
 
     The games of each pair are drawn anew, with replacement. So they must be counts, and the games of a match must be
-    independent. A pair in which one player won all games always gives the same again: then the interval is too narrow.
+    independent: for worlds that more than two players share, there is `world_intervals`. A pair in which one player won
+    all games always gives the same again: then the interval is too narrow.
     The random generator is fixed: the same games give the same interval.
     """
     wins, draws = checked(wins, draws)
     fixed = checked_player(fixed, len(wins))
     resampled = np.stack(resamples(np.random.default_rng(0), wins, draws, n_resamples))
-    found = fitted(points_of(*resampled), fixed)
+    return ends(fitted(points_of(*resampled), fixed))
+
+
+def world_intervals(score: np.ndarray, fixed: int = 0, n_resamples: int = N_RESAMPLES) -> np.ndarray:
+    """f64[M, 2], as `rating_intervals`, for players who have all played in the same worlds.
+
+    `score` [M, L, E] is that of each player in E worlds on each of L tasks. Of two players, the one with the higher
+    score has won the world. One world decides the games of all pairs, so whole worlds are drawn anew, as many on each
+    task. With a single world on each task, an interval is a point.
+    """
+    m, n_tasks, n_worlds = score.shape
+    fixed = checked_player(fixed, m)
+    drawn = np.random.default_rng(0).multinomial(n_worlds, np.full(n_worlds, 1 / n_worlds), (n_resamples, n_tasks))
+    times = drawn.reshape(n_resamples, -1).astype(np.float64)  # how often each world was drawn
+    flat = score.reshape(m, 1, -1)
+    won, even = np.greater(flat, flat.swapaxes(0, 1)), np.equal(flat, flat.swapaxes(0, 1))
+    even[np.diag_indices(m)] = False
+    wins, draws = (np.moveaxis(games.astype(np.float64) @ times.T, -1, 0) for games in (won, even))
+    return ends(fitted(points_of(wins, draws), fixed))
+
+
+def ends(found: np.ndarray) -> np.ndarray:
+    """f64[M, 2], between which `CONFIDENCE` of the resampled ratings [n, M] lie."""
     tail = (1 - CONFIDENCE) / 2
     return np.quantile(found, (tail, 1 - tail), axis=0).T
 

@@ -13,6 +13,7 @@ from minimax_lib.config.evaluate import RANDOM
 from minimax_lib.envs.levels import task_name
 from minimax_lib.evaluation.gatherings import Standings, gathered, points_table, standings_table
 from minimax_lib.evaluation.match_tables import FEWEST_RATED, Ranking, matrix_rows, matrix_table
+from minimax_lib.evaluation.ratings import world_intervals
 from minimax_lib.experiment.hardware import say_hardware
 from minimax_lib.experiment.meeting_plan import Meeting, rooms
 from minimax_lib.experiment.meetings import MATCH_SEED, file_name, notes
@@ -49,7 +50,8 @@ def gather(meeting: Meeting, console: Console) -> None:
         say(f"note: {note}")
     ranking = None
     if len(groups) >= FEWEST_RATED:
-        ranking = Ranking.of(found.games, found.players.index(RANDOM) if RANDOM in found.players else 0)
+        fixed = found.players.index(RANDOM) if RANDOM in found.players else 0
+        ranking = Ranking.of(found.games, fixed, world_intervals(found.decides, fixed))
         console.print(matrix_table(ranking, f"a world is won by {found.rule}; "))
     update = {name: mine[0].update for name, mine in groups.items()}
     rows = [row | {"update": update[row["player"]]} | protocol_columns(settings) for row in found.rows()]
