@@ -31,6 +31,7 @@ from minimax_lib.config.files import write_yaml
 from minimax_lib.config.tree import Tree, to_tree
 from minimax_lib.config.wandb import Wandb
 from minimax_lib.envs.registry import family_of, make_held_out
+from minimax_lib.envs.task_names import without_agents_tasks
 from minimax_lib.runners.hosts import Hosts
 from minimax_lib.store.checkpoint import CheckpointError
 from minimax_lib.store.evaluations import LEVELS
@@ -164,8 +165,7 @@ def evaluations_of(run: Run, seed: int, update: int) -> list[Row]:
 def evaluation(run: Run, rows: Sequence[Mapping[str, str]], how: Mapping[str, Any]) -> Row:
     """An evaluation: its suite, and the solved rate on all tasks together and on each; of the worst levels, on each."""
     by_task = {row["task"]: float(row["solved_rate"]) for row in rows}
-    # Where agents have tasks, there are rows for those too: HELD_OUT/TASK.
-    worlds = {task: rate for task, rate in by_task.items() if task.rpartition("/")[0] not in by_task}
+    worlds = {task: by_task[task] for task in without_agents_tasks(by_task)}
     what: Row = {"tasks": suite_of(run, set(worlds)), "solved_rate": round(float(np.mean(list(worlds.values()))), 4)}
     if LEVELS in how:  # shares of the levels overlap: a mean over them says nothing
         what = {"tasks": "random levels", "n_levels": int(how["n_levels"]), "solved_rate": None}

@@ -443,6 +443,25 @@ def test_scores_are_those_of_the_evaluation_that_all_runs_have_and_of_its_newest
     assert scores_of.evaluated(find_groups([a, b]), source="eval.csv").groups[0].values[0].tolist() == [0.0, 0.2]
 
 
+def test_the_tasks_of_agents_are_no_held_out_tasks():
+    """A table has rows for both. Which tasks agents had may differ between runs; the evaluation is still the same."""
+    runs = [make_run("a", 0, 1), make_run("b", 1, 1)]
+    for path, seed, tasks in ((runs[0], 0, ("eat", "far/north")), (runs[1], 1, ("eat", "drink"))):
+        rows = [
+            {"seed": seed, "task": task, "solved_rate": rate, "update": 40, "n_episodes": 100, "actions": "sampled"}
+            for held_out, rate in (("Maps", 0.2), ("TrainingDistribution", 0.9))
+            for task in (held_out, *(f"{held_out}/{task}" for task in tasks))
+        ]
+        table(path / "evaluations" / "update40-maps.csv", rows)
+    found = scores_of.evaluated(find_groups(runs))
+    assert "evaluations/update40-maps.csv" in found.notes[0]
+    assert found.tasks == ("Maps",)
+    assert found.groups[0].values.tolist() == [[0.2], [0.2]]
+    named = scores_of.evaluated(find_groups(runs), tasks=["TrainingDistribution/eat"])
+    assert named.groups[0].values.tolist() == [[0.9], [0.9]]
+    assert scores_of.evaluated(find_groups(runs[:1])).tasks == ("Maps",)
+
+
 @pytest.mark.parametrize("n_groups", [1, 9])
 def test_there_is_room_for_every_number_of_groups(n_groups, recwarn):
     """matplotlib warns where a figure has no room for its panels, and draws them over each other."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from minimax_lib.envs.task_names import is_of_training
+from minimax_lib.envs.task_names import is_of_training, without_agents_tasks
 from minimax_lib.pictures.runs import Cells, Group, RunTables, numbers
 from minimax_lib.pictures.style import NotDrawn
 from minimax_lib.pictures.words import left_out
@@ -69,6 +69,11 @@ class ScoreTable:
     @property
     def tasks(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(task for cells in self.seeds.values() for task in cells["task"]))
+
+    @property
+    def held_out(self) -> tuple[str, ...]:
+        """The tasks without those that agents have: a mean over all of these can be taken."""
+        return tuple(without_agents_tasks(self.tasks))
 
     @property
     def are_levels(self) -> bool:
@@ -157,7 +162,7 @@ def _in_common(runs: Sequence[RunTables]) -> list[ScoreTable]:
     for run in runs:
         newest: dict[Any, ScoreTable] = {}
         for one in evaluations_of(run):
-            key = (one.how, frozenset(one.tasks))
+            key = (one.how, frozenset(one.held_out))
             if not one.are_levels and (key not in newest or newest[key].update < one.update):
                 newest[key] = one
         found.append(newest)
@@ -201,7 +206,7 @@ def evaluated(
     for task in tasks:
         if task not in known:
             raise unknown_name("held-out task", task, known)
-    wanted = list(tasks) or [task for task in known if not is_of_training(task)]
+    wanted = list(tasks) or [task for task in without_agents_tasks(known) if not is_of_training(task)]
     common = [task for task in wanted if all(task in one.tasks for one in chosen)]
     if not common:
         raise NotDrawn("the runs have no held-out task in common")
