@@ -25,7 +25,7 @@ import jax.numpy as jnp
 from common import environment_facts
 from flax import struct
 
-from minimax_lib.envs.base import TimeStep, opening, transition
+from minimax_lib.envs.base import Environment, TimeStep, opening, transition
 from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.envs.restarts import FreshLevels
 from minimax_lib.envs.spaces import Box, Discrete
@@ -59,7 +59,7 @@ def random_length(key: jax.Array) -> jax.Array:
 
 
 @dataclasses.dataclass(frozen=True)
-class Made:
+class Made(Environment):
     """The reset makes the terrain."""
 
     max_steps: int = 150

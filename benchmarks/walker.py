@@ -31,7 +31,8 @@ from minimax_lib.pictures import films
 from minimax_lib.store.loaded import load_run
 
 Row = dict[str, Any]
-WORLDS = {"BipedalWalker-v3": "Basic", "BipedalWalkerHardcore-v3": "Hardcore"}  # Gymnasium's, and what they are here
+HARDEST = "BipedalWalkerHardcore-v3"
+WORLDS = {"BipedalWalker-v3": "Basic", HARDEST: "Hardcore"}  # Gymnasium's, and what they are here
 SOLVED = 230.0
 MOST_TRIES = 100  # episodes, until one is solved
 
@@ -137,7 +138,7 @@ class Ours:
 
 def box2d_turn(n_steps: int) -> float:
     """The same of Gymnasium's walker on its hardest ground."""
-    env = gymnasium.make(WORLDS[1]).unwrapped
+    env = gymnasium.make(HARDEST).unwrapped
     rng = np.random.default_rng(0)
     actions = rng.uniform(-1, 1, (n_steps, 4)).astype(np.float32)
     env.reset(seed=0)

@@ -1,0 +1,49 @@
+"""Programs of `benchmarks` at their smallest size: they run, and their tables have numbers."""
+
+import argparse
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+
+
+def test_resets_are_of_environments():
+    import resets as script
+
+    assert [how for _, how in script.batches([2])] == ["all rows", "groups of 2"] * 2
+
+
+@pytest.mark.deep
+def test_resets_play_the_same_episodes_in_all_ways(monkeypatch):
+    import resets as script
+
+    monkeypatch.setattr(script, "SIDE", 16)
+    args = argparse.Namespace(rows=4, steps=60, sizes=[2], turns=1)
+    rows = script.measured(args)
+    assert [row["reset"] for row in rows] == ["all rows", "groups of 2"] * 2
+    assert all(row["episodes"] > 0 for row in rows)
+    assert "# Resets of large worlds" in script.page(rows, args, script.environment_facts())
+
+
+def test_the_walker_of_gymnasium_walks():
+    pytest.importorskip("gymnasium")
+    pytest.importorskip("Box2D")
+    import walker as script
+
+    assert script.box2d_turn(3) > 0
+
+
+@pytest.mark.deep
+def test_the_walker_is_timed_beside_that_of_gymnasium(monkeypatch):
+    pytest.importorskip("gymnasium")
+    pytest.importorskip("Box2D")
+    import walker as script
+
+    few = script.box2d_turn
+    monkeypatch.setattr(script, "box2d_turn", lambda n_steps: few(20))
+    args = argparse.Namespace(rows=2, steps=2, rounds=[1], turns=1)
+    theirs, ours = script.speed(args)
+    assert theirs["steps_per_cpu_second"] > 0
+    assert ours["world"] == "ours, 1 rounds, 2 walkers"
