@@ -21,6 +21,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from rich.console import Console
 from scipy.stats import ttest_ind
 
 from minimax_lib.commands.evaluate import main as evaluate
@@ -31,10 +32,10 @@ from minimax_lib.evaluation.robustness import RobustEvaluator, level_key
 from minimax_lib.evaluation.statistics import CONFIDENCE, MIN_SEEDS, SHARES, bootstrap_interval, interquartile_mean
 from minimax_lib.evaluation.tables import Scores, level_scores
 from minimax_lib.pictures.held_out import improvement_probability
+from minimax_lib.runners.build import make_agent
 from minimax_lib.store.evaluations import as_csv, existing, share_names
 from minimax_lib.store.files import write_atomically
-from minimax_lib.store.loaded import load_run
-from minimax_lib.store.saved import Run, find_run
+from minimax_lib.store.saved import Run, find_run, restore
 from minimax_lib.store.tables import read_table
 
 ROBUST = "robust"  # the worst shares of random levels
@@ -89,11 +90,11 @@ def levels_of(run: Run, method: str, args: argparse.Namespace) -> list[Row]:
     if env == run.config.env:
         flags = ["--robust", "--n-levels", str(args.n_levels)]
         return evaluated(run, settings, flags, share_names(settings), which)
-    loaded = load_run(run.folder.path)
-    program = RobustEvaluator(env, loaded.agent, settings.robust_protocol)
-    params = jax.tree.map(lambda x: x[None], loaded.params)
+    update, params = restore(run, Console())
+    program = RobustEvaluator(env, make_agent(run.config).agent, settings.robust_protocol)
+    params = jax.tree.map(lambda x: x[:, settings.student], params)
     result = program.evaluate(level_key(settings.seed), evaluation_keys(run.seeds, settings.seed), params)
-    return rows_of(run, loaded.update, level_scores(SHARES, run.seeds, result), settings, which)
+    return rows_of(run, update, level_scores(SHARES, run.seeds, result), settings, which)
 
 
 def evaluated(run: Run, settings: EvaluateSettings, flags: list[str], tasks: tuple[str, ...], which: Row) -> list[Row]:

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tiny_run import TINY, save_tiny_run
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
@@ -13,6 +14,24 @@ def test_resets_are_of_environments():
     import resets as script
 
     assert [how for _, how in script.batches([2])] == ["all rows", "groups of 2"] * 2
+
+
+@pytest.mark.deep
+def test_levels_that_all_runs_share_are_played_by_each_seed_as_by_a_run_that_was_trained_on_them(tmp_path, monkeypatch):
+    """The second run has the same parameters, and takes the way of `minimax-evaluate`."""
+    import recipes as script
+
+    monkeypatch.setattr(script, "COMMON_LEVELS", {"n_walls": 3})
+    found = []
+    for n_walls in (4, 3):
+        folder = tmp_path / str(n_walls)
+        save_tiny_run(folder, seed=3, n_seeds=2, env=TINY["env"] | {"n_walls": n_walls})
+        (folder / "metrics.csv").write_text("update,seed,env_steps,seconds\n4,3,64,1\n4,4,64,1\n")
+        rows = script.levels_of(script.find_run(folder, "latest"), "dr", argparse.Namespace(n_levels=20))
+        found.append([(row["seed"], row["task"], row["solved_rate"]) for row in rows])
+    assert found[0] == found[1]
+    assert {seed for seed, *_ in found[0]} == {3, 4}
+    assert len({rate for *_, rate in found[0]}) > 1
 
 
 @pytest.mark.deep
