@@ -47,7 +47,7 @@ from minimax_lib.runners.build import make_agent, make_runner
 from minimax_lib.runners.seeds import SeedRunner
 from minimax_lib.runners.training import RunnerState
 from minimax_lib.store.checkpoint import Checkpoints
-from minimax_lib.store.evaluations import as_csv, csv_text, existing, write_new
+from minimax_lib.store.evaluations import as_csv, csv_text, existing, keep_evaluation, write_new
 from minimax_lib.store.files import UnreadLines, saved_updates
 from minimax_lib.store.folder import RunFolder
 from minimax_lib.store.saved import Run, restore
@@ -321,6 +321,18 @@ def test_an_evaluation_that_was_made_otherwise_is_not_used(column, cell, tmp_pat
     table[-1][column] = cell
     path.write_text(as_csv([dict.fromkeys(table[-1], "") | row for row in table]))
     assert existing(settings, run, ("B", "A")) is None
+
+
+def test_an_evaluation_on_files_of_levels_is_not_used_again(tmp_path):
+    """The file may have been edited."""
+    folder, maze = tmp_path / "run", tmp_path / "my_maze.txt"
+    (folder / "checkpoints" / "20").mkdir(parents=True)
+    (folder / "evaluations").mkdir()
+    maze.write_text("###\n")
+    settings = parse(["--compare", str(folder), "--levels", str(maze), "--n-episodes", "25"])
+    run = Run(RunFolder(folder), config(), None)
+    keep_evaluation(settings, run, 20, dataclasses.replace(scores(np.ones((2, 1))), tasks=(maze.name,)))
+    assert existing(settings, run, (maze.name,)) is None
 
 
 @pytest.mark.filterwarnings("error")

@@ -29,6 +29,8 @@ def existing(settings: EvaluateSettings, run: Run, tasks: Sequence[str]) -> tupl
 
     With --robust the tasks are `share_names`.
     """
+    if settings.levels:
+        return None  # the same names say nothing: the user may have edited the files since then
     if run.agent:
         return None  # another version of the package may have had another agent of this name
     update = max(saved_updates(run.folder.checkpoints), default=-1) if run.update is None else run.update
