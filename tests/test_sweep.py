@@ -541,6 +541,18 @@ def test_a_pruner_ends_trials_that_are_worse_than_the_median(capsys):
     assert len(started()) == 7
 
 
+def test_no_trial_is_ended_by_its_untrained_agent():
+    lrs = [0.02, 0.03, 0.04, 0.05, 0.06, 0.07]
+    study = opened(vary={"ppo.lr": lrs}, pruner="median")
+    for number, lr in enumerate(lrs[:5], start=1):
+        study.begin(number)
+        assert not study.report(number, {0: lr, 10: 0.3})
+        study.end(number, 0.3)
+    study.begin(6)
+    assert not study.report(6, {0: 0.01})
+    assert study.report(6, {10: 0.02})
+
+
 @pytest.mark.deep
 def test_hyperband_never_ends_the_best_trial_and_ends_most_bad_ones():
     lrs = [round(0.001 * i, 3) for i in (90, *range(29, 0, -1), 100)]

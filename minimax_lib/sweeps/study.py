@@ -298,7 +298,8 @@ def pruner_of(keys: SweepKeys, config: Config) -> BasePruner:
     """What ends trials early, by the scores of their evaluations."""
     if keys.pruner == "hyperband":
         return HyperbandPruner(min(config.eval.every, config.n_updates), config.n_updates)
-    return MedianPruner() if keys.pruner == "median" else NopPruner()
+    # One step of warm-up: update 0 is the untrained agent, whose score says nothing about the settings.
+    return MedianPruner(n_warmup_steps=1) if keys.pruner == "median" else NopPruner()
 
 
 class Journal(JournalFileBackend):
