@@ -177,6 +177,20 @@ def test_means_and_errors_are_those_of_plain_loops():
     assert list(table.columns[0].cells) == ["one", "other"]  # the higher return first
 
 
+def test_a_kind_that_a_player_had_no_task_of_is_unknown_and_counts_for_all():
+    """Both make half of the progress in every life. The first player had no agent with the task of kind b."""
+    half = np.full((1, 1, 3), 0.5)
+    measures = dict.fromkeys(("solved_rate", "return", "length", "progress"), half)
+    found = Standings(("mine", "other"), ("x",), np.array([[[0, 1, 1]]]), measures, np.array([[[0, 0, 1]]]))
+    table = points_table(found, lambda number: f"t{number}", lambda number: "ab"[number])
+    assert [list(column.cells) for column in table.columns] == [
+        ["a", "b", "all"],
+        ["25.0", "-", "-"],
+        ["25.0", "25.0", "50.0"],
+    ]
+    assert "its agents had no task of this kind" in str(table.caption)
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     root = tmp_path_factory.mktemp("runs")

@@ -24,17 +24,18 @@ def agent_tables(scores: Scores, env: Any) -> Iterator[Table | str]:
         yield kinds_table({task: kinds[task.split("/", 1)[1]] for task in scores.tasks}, scores)
 
 
-def points(kind_of: Mapping[str, str], scores: Scores) -> dict[str, np.ndarray]:
+def points(kind_of: Mapping[str, str], scores: Scores, n_kinds: int | None = None) -> dict[str, np.ndarray]:
     """f64[S] by kind of task: its part of 100 points.
 
     Kinds have equal parts, and so have the tasks of a kind. A task gives as much of its part as the mean of the highest
     progress in each life. This is the score of the NeurIPS 2023 competition, whose kinds are six categories.
+
+    There are `n_kinds`, or as many as `scores` has. A kind that `scores` has not is left out: its points are not known.
     """
-    kinds = list(dict.fromkeys(kind_of[task] for task in scores.tasks))
-    return {
-        kind: 100 / len(kinds) * scores.on([t for t in scores.tasks if kind_of[t] == kind])["progress"].mean(axis=1)
-        for kind in kinds
-    }
+    kinds = dict.fromkeys(kind_of[task] for task in scores.tasks)
+    part = 100 / (n_kinds or len(kinds))
+    tasks = {kind: [task for task in scores.tasks if kind_of[task] == kind] for kind in kinds}
+    return {kind: part * scores.on(own)["progress"].mean(axis=1) for kind, own in tasks.items()}
 
 
 def kinds_table(kind_of: Mapping[str, str], scores: Scores) -> Table:

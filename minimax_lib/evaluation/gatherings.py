@@ -156,18 +156,26 @@ def with_error(mean: float, error: float) -> str:
 
 
 def points_table(found: Standings, name_of: Callable[[int], str], kind_of: Callable[[int], str]) -> Table:
-    """A column for each player: its `points` by kind of the agents' tasks, of 100 together."""
+    """A column for each player: its `points` by kind of the agents' tasks, of 100 together.
+
+    Kinds are those of all players. Where a player's agents had no task of a kind, its points and their sum are unknown.
+    """
     assert found.of_agents is not None
     table = Table("kind", title="Points by kinds of tasks, which have equal parts of 100", title_justify="left")
     kinds = {name_of(number): kind_of(number) for number in np.unique(found.of_agents).tolist()}
+    all_kinds = tuple(dict.fromkeys(kinds.values()))
     columns = []
     for k, player in enumerate(found.players):
         scores = found.scores(k, name_of)
         of_task = {task: kinds[task.split("/", 1)[1]] for task in scores.tasks}
-        columns.append({kind: own[0] for kind, own in points(of_task, scores).items()})
+        columns.append({kind: own[0] for kind, own in points(of_task, scores, len(all_kinds)).items()})
         table.add_column(player, justify="right")
-    for kind in dict.fromkeys(kinds.values()):
+    for kind in all_kinds:
         table.add_row(kind, *(f"{column[kind]:.1f}" if kind in column else "-" for column in columns))
     table.add_section()
-    table.add_row("all", *(f"{sum(column.values()):.1f}" for column in columns), style="bold")
+    known = [len(column) == len(all_kinds) for column in columns]
+    if not all(known):
+        table.caption, table.caption_justify = "-: its agents had no task of this kind; more worlds help", "left"
+    sums = (f"{sum(column.values()):.1f}" if ok else "-" for column, ok in zip(columns, known, strict=True))
+    table.add_row("all", *sums, style="bold")
     return table
