@@ -194,6 +194,23 @@ def test_tables_of_earlier_versions_have_the_same_numbers():
     assert np.array_equal(scores[0].groups[0].values, scores[1].groups[0].values)
 
 
+def test_a_task_may_have_a_slash_in_its_name():
+    """As a file of levels in a folder. The longest name counts."""
+    path, names = make_run("a"), ("mazes", "mazes/a.txt", "Labyrinth")
+    rows = [
+        {"update": update, "seed": seed, "task": task, "solved_rate": 0.1 * j, "facts/life": 1.0 + j}
+        for update in (0, 40)
+        for seed in (0, 1)
+        for j, task in enumerate(names)
+    ]
+    table(path / "eval.csv", rows)
+    groups = find_groups([path])
+    for j, name in enumerate(names):
+        assert curves.learning_curve(groups, f"held_out/{name}/solved_rate").rows[0]["mean"] == pytest.approx(0.1 * j)
+        assert curves.learning_curve(groups, f"held_out/{name}/facts/life").rows[0]["mean"] == pytest.approx(1 + j)
+    assert curves.learning_curve(groups, "held_out/facts/life").rows[0]["mean"] == pytest.approx(2)
+
+
 def test_smoothing_is_a_moving_mean_of_each_seed_and_skips_what_is_missing():
     values = np.array([1.0, 2.0, np.nan, 4.0, 9.0])
     assert lines.moving_mean(values, 1) is values

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -146,17 +146,23 @@ def held_out_lines(run: RunTables, metric: str, x: X, tasks: Sequence[str]) -> l
     lines = []
     for seed, cells in run.evals.items():
         known = dict.fromkeys(cells.get("task", ()))
-        task, _, column = metric.removeprefix(HELD_OUT).partition("/")
-        if task in known and column in cells:
-            chosen = [task]
-        else:
-            column = metric.removeprefix(HELD_OUT)
-            chosen = [name for name in known if name in tasks]
+        task, column = task_and_column(metric, known)
+        chosen = [task] if task else [name for name in known if name in tasks]
         if column not in cells or not chosen:
             continue
         updates, values = _means_over_tasks(cells, chosen, column)
         lines.append(_line(seed, _placed(updates, run.metrics.get(seed, {}), x), values))
     return [line for line in lines if len(line.x)]
+
+
+def task_and_column(metric: str, known: Iterable[str]) -> tuple[str, str]:
+    """The parts of `held_out/TASK/COLUMN`, or ('', COLUMN) where it begins with none of the `known` tasks.
+
+    Tasks and columns may have slashes, as `mazes/a.txt` and `facts/lifetime`.
+    """
+    rest = metric.removeprefix(HELD_OUT)
+    task = max((name for name in known if rest.startswith(f"{name}/")), key=len, default="")
+    return task, rest.removeprefix(f"{task}/") if task else rest
 
 
 def _means_over_tasks(cells: Cells, tasks: Sequence[str], column: str) -> tuple[np.ndarray, np.ndarray]:
@@ -294,9 +300,9 @@ def curves_of_metric(
         what = f"{metric} has no numbers in metrics.csv"
         return curves_of(groups, lambda run: training_lines(run, metric, x, smooth), what)
     column = metric.removeprefix(HELD_OUT)
-    # A metric of one task is not a mean. Other names have a slash too, as `facts/lifetime`.
+    # A metric of one task is not a mean.
     known = {task for run in _runs(groups) for cells in run.evals.values() for task in cells.get("task", ())}
-    common, notes = ([], []) if column.partition("/")[0] in known else common_tasks(groups, tasks)
+    common, notes = ([], []) if task_and_column(metric, known)[0] else common_tasks(groups, tasks)
     # The axis is that of the training, which metrics.csv alone knows.
     placed = "" if x == "updates" else f" (or metrics.csv does not say their {COLUMN_OF[x]})"
     what = f"{column} has no numbers in eval.csv{placed}"
