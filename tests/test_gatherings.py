@@ -18,6 +18,7 @@ from minimax_lib.envs.spaces import Discrete
 from minimax_lib.evaluation.gatherings import Standings, gathered, lives, points_table, standings_table
 from minimax_lib.evaluation.match_tables import Ranking, matrix_table
 from minimax_lib.evaluation.ratings import world_intervals
+from minimax_lib.experiment.gathering import uneven
 from minimax_lib.playing import crowds
 from minimax_lib.playing.players import Resident, SharedSeats
 
@@ -107,6 +108,17 @@ def test_a_player_has_whole_teams():
     np.testing.assert_array_equal(owner[:, ::2], owner[:, 1::2])
     assert (np.apply_along_axis(np.bincount, 1, owner) == (4, 2)).all()
     assert len({tuple(row) for row in owner}) == 3
+
+
+def test_who_has_more_teams_than_others_is_said():
+    """As the test above deals them out."""
+    (note,) = uneven(Teams(), ("x", "y"))
+    assert (
+        note
+        == "3 teams for 2 players: 2 for x, 1 for each of the others: the more teams, the more worlds a player wins"
+    )
+    assert not [*uneven(Teams(), ("x", "y", "z"))]
+    assert [*uneven(ENV, ("x", "y", "z", "u"))] == ["7 seats for 4 players: 2 for x, y, z, 1 for each of the others"]
 
 
 def test_a_world_of_teams_is_won_by_whose_teams_alone_are_left():
@@ -232,6 +244,7 @@ def test_the_command_plays_worlds_prints_tables_and_keeps_a_file(runs, monkeypat
     words = ("--label", "A=a", "B=b", "--opponents", "random", "--tasks", "HeldOutMaps", "--n-episodes", 2)
     assert run((*words, "--out", "shared.csv"), monkeypatch, runs) == 0
     assert [row["player"] for row in csv.DictReader((runs / "shared.csv").open())] == ["A", "B", "random"]
+    assert "note: 4 seats for 3 players: 2 for A, 1 for each of the others\n" in capsys.readouterr().out
 
 
 @pytest.mark.deep

@@ -1,6 +1,6 @@
 """Runs that share worlds of many agents with others: the worlds, tables, and the files that keep the results."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,7 @@ def gather(meeting: Meeting, console: Console) -> None:
     console.print(standings_table(f"{len(groups)} players share the seats: {how}", found))
     if found.of_agents is not None and env.task_kind:
         console.print(points_table(found, partial(task_name, env), env.task_kind))
-    for note in notes(meeting):
+    for note in (*notes(meeting), *uneven(env, found.players)):
         say(f"note: {note}")
     ranking = None
     if len(groups) >= FEWEST_RATED:
@@ -60,6 +60,16 @@ def gather(meeting: Meeting, console: Console) -> None:
     if ranking is not None:
         rows = [row | protocol_columns(settings) for row in matrix_rows(ranking, meeting.tasks)]
         say(f"written: {write_new(path.parent, f'{stem}-matrix', as_csv(rows))}")
+
+
+def uneven(env: Any, players: Sequence[str]) -> Iterator[str]:
+    """What a reader must know where players have not equally many seats or teams (`SharedSeats`)."""
+    n, what = rooms(env), "teams" if env.team_size > 1 else "seats"
+    least, n_more = divmod(n, len(players))
+    if n_more:
+        effect = ": the more teams, the more worlds a player wins" * (env.team_size > 1)
+        more = ", ".join(players[:n_more])
+        yield f"{n} {what} for {len(players)} players: {least + 1} for {more}, {least} for each of the others{effect}"
 
 
 def with_room(members: Sequence[Member], room: int) -> tuple[list[Member], int]:
