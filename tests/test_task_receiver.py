@@ -151,6 +151,34 @@ def test_wrong_numbers_of_an_environment_are_named(mode, name, number):
     assert host.n_told["results"] == 0
 
 
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
+@pytest.mark.parametrize(("others", "own"), [(0, 0.5), (False, 0.5), (np.float32(0), 1), (0.25, True)])
+def test_progress_is_what_each_row_says_whatever_the_type_in_the_other_rows(mode, others, own):
+    class Saying(Paying):
+        def step(self, action):
+            obs, reward, _, truncated, _ = super().step(action)
+            return obs, reward, truncated, False, {"progress": own if self.task % 2 else others}
+
+    found = []
+    host = Host(Uniform(N))
+    host.report = lambda task, progress, **told: found.extend(zip(task % 2, progress, strict=True))  # type: ignore[method-assign]
+    envs = sync(lambda: received(env=Saying(3)), mode, host)
+    envs.reset()
+    play(envs, 30)
+    assert {(int(odd), float(progress)) for odd, progress in found} == {(0, float(others)), (1, float(own))}
+
+
+def test_progress_that_is_no_number_is_named():
+    class Wrong(Paying):
+        def step(self, action):
+            return *super().step(action)[:4], {"progress": "half"}
+
+    envs = sync(lambda: received(env=Wrong(3)))
+    envs.reset()
+    with pytest.raises(ValueError, match="progress is 'half': it must be a finite number from 0 to 1"):
+        play(envs, 1)
+
+
 def test_a_reset_that_is_forgotten_is_named():
     for mode in MODES:
         envs = sync(received, mode)

@@ -97,6 +97,9 @@ class TaskReceiver(gymnasium.Wrapper):
             return obs, 0.0, False, False, info
         told = self.env.step(own)
         obs, reward, terminated, truncated, info = told
+        if "progress" in info:
+            info = with_progress(info)
+            told = obs, reward, terminated, truncated, info
         ended = terminated or truncated
         if self._passes and not ended:  # most steps: what a curriculum costs is what stands above
             return told
@@ -121,6 +124,7 @@ class TaskReceiver(gymnasium.Wrapper):
         obs, info = self.env.reset(**reset_arguments(seed, options, arguments))
         self._is_open = True
         check_reserved(info, (TASK,), "infos")
+        info = with_progress(info) if "progress" in info else info
         return self._with_task(obs), dict(info) | {TASK: self.encoding}
 
     def _own_of(self, tasks: Any) -> Any:
@@ -164,6 +168,17 @@ def check_reserved(given: Mapping[str, Any], reserved: Iterable[str], where: str
     for name in reserved:
         if name in given:
             raise ValueError(f"{where}: {name!r} is given already, and the task curriculum gives it: leave it out")
+
+
+def with_progress(info: Mapping[str, Any]) -> dict[str, Any]:
+    """The info with its progress as a float, on every step that has one.
+
+    Gymnasium makes an array in the type of the first row that has the entry: beside a row with the int 0, 0.5 became 0.
+    """
+    try:
+        return {**info, "progress": float(info["progress"])}
+    except (TypeError, ValueError):
+        raise ValueError(f"progress is {info['progress']!r}: it must be a finite number from 0 to 1") from None
 
 
 def beside(obs: Any) -> dict[str, Any]:
