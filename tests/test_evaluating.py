@@ -138,6 +138,42 @@ def test_rows_that_go_on_keep_their_infos_beside_one_that_ends():
     assert both["in"]["x"].tolist() == [8, 6]
 
 
+class Buffers(Objects):
+    """As in C: it gives the same arrays again and again, and a reset clears their rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reward, self.ends, self.cuts = np.zeros(B), np.zeros(B, bool), np.zeros(B, bool)
+        self.buffers = (self.reward, self.ends, self.cuts)
+        self.infos = {"time": np.zeros(B, int), "_time": np.ones(B, bool)}
+
+    def reset(self, *, seed=None, options=None):
+        obs, _ = super().reset(options=options)
+        for buffer in (*self.buffers, self.infos["time"]):
+            buffer[options.get("reset_mask", np.ones(B, bool))] = 0
+        return obs, {}
+
+    def step(self, actions):
+        obs, *told, infos = super().step(actions)
+        for buffer, values in zip((*self.buffers, self.infos["time"]), (*told, infos["time"]), strict=True):
+            buffer[:] = values
+        return obs, *self.buffers, self.infos
+
+
+def test_an_environment_may_clear_its_buffers_at_a_reset():
+    seen = []
+    for kind in (Objects, Buffers):
+        envs = TaskResets(kind(), Told(TSCL(N)), lambda tasks: {"of_row": tasks})
+        envs.reset()
+        seen.append([])
+        for _ in range(7):
+            _, *told, infos = envs.step(np.zeros(B, int))
+            last = infos.get("final_info", {}).get("time", np.zeros(B))
+            seen[-1].append([x.tolist() for x in (*told, last)])
+    assert seen[0] == seen[1]
+    assert any(any(truncated) for _, _, truncated, _ in seen[0])
+
+
 def test_environments_that_are_one_object_are_paused():
     host = Told(TSCL(N))
     envs = TaskResets(Objects(), host, lambda tasks: {"of_row": tasks})

@@ -163,6 +163,9 @@ class TaskResets(VectorWrapper):
         if not done.any():
             return obs, reward, terminated, truncated, infos
         self.rows.report(done, done, terminated, self.progress, infos)
+        # An environment that writes into its own buffers erases them at the reset.
+        reward, terminated, truncated = np.array(reward), np.array(terminated), np.array(truncated)
+        infos = infos_copied(infos)
         last = np.full(self.num_envs, None, dtype=object)
         for i, row in enumerate(iterate(self.env.observation_space, obs)):
             last[i] = copied(row) if done[i] else None
@@ -204,6 +207,14 @@ def infos_of_rows(infos: Mapping[str, Any], fresh: Mapping[str, Any], done: np.n
         ours, theirs = (nothing if x is None else np.asarray(x) for x in (ours, theirs))
         both[name] = np.where(done.reshape(-1, *[1] * (ours.ndim - 1)), theirs, ours)
     return both
+
+
+def infos_copied(infos: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of infos with copies of their arrays."""
+    return {
+        name: infos_copied(x) if isinstance(x, Mapping) else x.copy() if isinstance(x, np.ndarray) else x
+        for name, x in infos.items()
+    }
 
 
 def warn_of_equal_tasks(obs: Any, tasks: Any) -> None:
