@@ -19,6 +19,7 @@ from minimax_lib.tasks.spaces import Discrete, Product
 gymnasium = pytest.importorskip("gymnasium")
 
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv  # noqa: E402
+from gymnasium.wrappers.vector import RecordEpisodeStatistics  # noqa: E402
 
 from minimax_lib.portable.check import check_tasks  # noqa: E402
 from minimax_lib.portable.export import gymnasium_env  # noqa: E402
@@ -177,6 +178,17 @@ def test_progress_that_is_no_number_is_named():
     envs.reset()
     with pytest.raises(ValueError, match="progress is 'half': it must be a finite number from 0 to 1"):
         play(envs, 1)
+
+
+def test_a_wrapper_that_would_see_no_end_is_refused():
+    def recorded(mode):
+        return RecordEpisodeStatistics(SyncVectorEnv([received] * B, autoreset_mode=mode))
+
+    with pytest.raises(ValueError, match="put RecordEpisodeStatistics around TaskVectorEnv"):
+        TaskVectorEnv(recorded(AutoresetMode.NEXT_STEP), Host(Uniform(N)))
+    for mode in MODES[1:]:  # there it sees all ends
+        assert mode is not AutoresetMode.NEXT_STEP
+        TaskVectorEnv(recorded(mode), Host(Uniform(N)))
 
 
 def test_a_reset_that_is_forgotten_is_named():

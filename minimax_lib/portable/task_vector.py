@@ -53,6 +53,12 @@ class TaskVectorEnv(VectorWrapper):
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self.host, self.progress = host, progress or Solved()
         self.mode = AutoresetMode(envs.metadata["autoreset_mode"])
+        if self.mode is AutoresetMode.NEXT_STEP and isinstance(envs, VectorWrapper):
+            name = type(envs).__name__
+            raise ValueError(
+                f"TaskVectorEnv is around {name}, which would see no episode end in the mode NextStep: put {name} "
+                "around TaskVectorEnv"
+            )
         chosen: dict[Any, Any] = {AutoresetMode.SAME_STEP: "ahead", AutoresetMode.NEXT_STEP: "at_end"}
         self.rows = RowTasks(host, self.num_envs, "ahead" if within_episodes else chosen.get(self.mode, "at_reset"))
         self._within_episodes = within_episodes
