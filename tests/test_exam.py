@@ -1,6 +1,7 @@
 """Evaluations with somebody's policy: every attempt that was asked for counts once, however long it takes."""
 
 import functools
+import warnings
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv  # noqa: E402
 from gymnasium.wrappers.vector import RecordEpisodeStatistics  # noqa: E402
 
 from minimax_lib.portable.exam import evaluate_tasks  # noqa: E402
+from minimax_lib.portable.progress import Scaled  # noqa: E402
 from minimax_lib.portable.task_receiver import TaskReceiver, as_option  # noqa: E402
 from minimax_lib.portable.task_vector import TaskResets, TaskVectorEnv  # noqa: E402
 
@@ -149,6 +151,30 @@ def test_a_rollout_says_which_steps_robust_plr_learns_from():
     assert shares[0] == 0 < shares[-1]
     other = TaskVectorEnv(SyncVectorEnv([make]), Host(Uniform(N)))
     assert other.report_rollout(np.zeros((1, 1)), np.zeros(1)) is None
+
+
+class Standing(Lottery):
+    """Every step pays. Who falls ends early, and a time limit cuts what lasts."""
+
+    def step(self, action):
+        obs, _, won, lost, _ = super().step(action)
+        return obs, 1.0, won, lost, {}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_progress_that_is_upside_down_is_noticed(mode):
+    def envs_of(env, progress=None):
+        makers = [functools.partial(TaskReceiver, env(), None, Discrete(N), as_option) for _ in range(B)]
+        return lambda host: TaskVectorEnv(SyncVectorEnv(makers, autoreset_mode=mode), host, progress)
+
+    sentence = "cut have a mean return of 12 and count as unsolved, and those that count as solved have 1: if lasting"
+    with pytest.warns(UserWarning, match=sentence):
+        evaluate_tasks(counting, envs_of(Standing), Host(SFL(N)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        evaluate_tasks(counting, envs_of(Lottery), Host(SFL(N)))
+        found = evaluate_tasks(counting, envs_of(Standing, Scaled(1 / 12)), Host(SFL(N)))
+    np.testing.assert_allclose(found.rates, (found.returns - 1) / 11, rtol=1e-6)  # the share of those that last
 
 
 def test_a_curriculum_that_reads_no_rates_is_told_nothing():

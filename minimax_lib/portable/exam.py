@@ -1,6 +1,7 @@
 """How often each task is solved, tried out with anybody's policy: for curricula that read rates."""
 
 import dataclasses
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -38,7 +39,7 @@ class Examiner(EvaluationHost):
     def __init__(self, space: Any, attempts: np.ndarray):
         super().__init__(space, attempts)
         self.n_attempts = len(attempts)
-        self.told = np.full((3, self.n_attempts), np.nan)  # progress, return, length
+        self.told = np.full((5, self.n_attempts), np.nan)  # progress, return, length, terminated, is_default
 
     @property
     def is_over(self) -> bool:
@@ -48,7 +49,8 @@ class Examiner(EvaluationHost):
         super().report(task, progress)
         number = named["number"]
         counts = number < self.n_attempts
-        told = np.stack([np.asarray(progress), named["returns"], named["length"]])
+        names = ("returns", "length", "terminated", "is_default")
+        told = np.stack([np.asarray(progress), *(named[name] for name in names)])
         self.told[:, number[counts]] = told[:, counts]
 
 
@@ -65,7 +67,8 @@ def evaluate_tasks(
     `make_envs(host)` gives vector environments whose adaptor takes its tasks from the host that it is given, such as
     `lambda host: TaskVectorEnv(SyncVectorEnv(makers), host)`. They are closed afterwards. All attempts count, however
     long they take, so episodes need an end. By default there are as many of each task as the curriculum asks for.
-    ValueError for fewer, for an unknown task, and where tasks cannot be listed.
+    ValueError for fewer, for an unknown task, and where tasks cannot be listed. A warning if the progress by default
+    seems to be upside down.
     """
     if host.space.n is None:
         raise ValueError(f"the tasks of {type(host.space).__name__} cannot be listed: they have no rates")
@@ -80,7 +83,8 @@ def evaluate_tasks(
         env_steps = _play(policy, envs, exam, seed)
     finally:
         envs.close()
-    progress, returns, lengths = exam.told.reshape(3, n_episodes, -1)
+    progress, returns, lengths, terminated, is_default = exam.told.reshape(5, n_episodes, -1)
+    warn_of_default_progress(progress, returns, terminated > 0, is_default > 0)
     known = np.zeros(host.space.n, bool)
     known[chosen] = True
 
@@ -95,6 +99,20 @@ def evaluate_tasks(
     if episodes_needed(host.core):
         host.evaluated(found.rates, known)
     return found
+
+
+def warn_of_default_progress(
+    progress: np.ndarray, returns: np.ndarray, terminated: np.ndarray, is_default: np.ndarray
+) -> None:
+    """A warning if attempts that a time limit has cut did better than those that count as solved. All are [K, N]."""
+    solved, cut = is_default & (progress >= 1), is_default & ~terminated
+    if solved.any() and cut.any() and returns[cut].mean() > returns[solved].mean():
+        warnings.warn(
+            f"attempts that a time limit has cut have a mean return of {returns[cut].mean():.4g} and count as "
+            f"unsolved, and those that count as solved have {returns[solved].mean():.4g}: if lasting long is the task, "
+            "give the adaptor a progress, such as Scaled(1 / 500)",
+            stacklevel=3,
+        )
 
 
 def _play(policy: Policy, envs: VectorEnv, exam: Examiner, seed: int) -> int:

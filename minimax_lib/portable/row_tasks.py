@@ -12,6 +12,7 @@ from minimax_lib.portable.evaluation import EvaluationHost
 from minimax_lib.portable.host import Host
 from minimax_lib.portable.joint_host import JointHost
 from minimax_lib.portable.opponents import OpponentHost
+from minimax_lib.portable.progress import Solved
 
 AnyHost = Host | OpponentHost | JointHost | EvaluationHost  # what an adaptor draws from
 
@@ -87,11 +88,12 @@ class RowTasks:
         ended = ended & self.attempts.is_open
         told = self.attempts.end(ended, done[ended])
         reached = progress(told["returns"], terminated[ended])
+        has = np.broadcast_to("progress" in infos and infos.get("_progress", True), ended.shape)[ended]
         if "progress" in infos:
-            has = np.broadcast_to(infos.get("_progress", True), ended.shape)[ended]
             reached = np.where(has, np.asarray(infos["progress"], float)[ended], reached)
         if isinstance(self.host, EvaluationHost):
-            told["number"] = self._number[ended]
+            told |= {"number": self._number[ended], "terminated": terminated[ended]}
+            told["is_default"] = isinstance(progress, Solved) & ~has
         self.host.report(rows_of(self.task, ended), reached, **told)
         n = int(ended.sum())
         self.n_ended += n
