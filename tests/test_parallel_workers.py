@@ -162,6 +162,34 @@ def test_a_process_that_fails_says_why():
         TaskParallelEnv(Pair(), {"a": Host(TSCL(N))})
 
 
+def test_an_error_or_an_interrupt_in_a_step_leaves_no_answer_behind(monkeypatch):
+    host = Host(TSCL(N))
+    envs = ParallelWorkers([Pair] * 4, host, as_option)
+
+    def refusing(*args, **told):
+        raise ValueError("progress is 1.25")
+
+    def interrupted(i):
+        raise KeyboardInterrupt
+
+    envs.reset()
+    with monkeypatch.context() as patch:
+        patch.setattr(host, "report", refusing)
+        with pytest.raises(ValueError, match=r"progress is 1.25"):  # noqa: PT012
+            for _ in range(N + 1):
+                envs.step([dict.fromkeys(agents, 1) for agents in envs.agents])
+    given = envs.reset()
+    for tasks, (obs, _) in zip(envs.tasks, given, strict=True):
+        np.testing.assert_array_equal(obs["a"], [tasks["a"], 0])
+    assert all(len(told) == 5 for told in envs.step([dict.fromkeys(NAMES, 1)] * 4))
+    monkeypatch.setattr(envs, "_answer", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        envs.reset()
+    assert not any(process.is_alive() for process in envs._processes)
+    with pytest.raises(RuntimeError, match="have ended: make a new ParallelWorkers"):
+        envs.reset()
+
+
 # Ray, without a cluster: the server is called at once, in this process
 
 

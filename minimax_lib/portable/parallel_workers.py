@@ -71,7 +71,7 @@ class ParallelWorkers:
     ):
         if not makers:
             raise ValueError("makers is empty: give at least one function that makes an environment")
-        self.host = host
+        self.host, self._is_closed = host, False
         spaces = {agent: own.space for agent, own in host.items()} if isinstance(host, Mapping) else host.space
         started = multiprocessing.get_context(context)
         self._pipes, self._processes = [], []
@@ -101,10 +101,9 @@ class ParallelWorkers:
         """
         chosen = np.flatnonzero(np.ones(self.num_envs, bool) if rows is None else np.asarray(rows, bool)).tolist()
         given: list[Any] = [None] * self.num_envs
-        for i in chosen:
-            self._pipes[i].send(("reset", (self._draw(i), None if seed is None else seed + i)))
-        for i in chosen:
-            given[i], self.agents[i], self.tasks[i] = self._answer(i)
+        asked = {i: ("reset", (self._draw(i), None if seed is None else seed + i)) for i in chosen}
+        for i, answer in self._answers(asked).items():
+            given[i], self.agents[i], self.tasks[i] = answer
             self._has_task[i] = True
         return given
 
@@ -116,10 +115,10 @@ class ParallelWorkers:
         chosen = [i for i, own in enumerate(actions) if own is not None]
         if missing := [i for i in chosen if not self._has_task[i]]:
             raise RuntimeError(f"environments {missing} have no task: call reset before, and after an evaluation")
-        for i in chosen:
-            self._pipes[i].send(("step", dict(actions[i] or {})))
-        for i in chosen:
-            told[i], self.agents[i], results = self._answer(i)
+        answers = self._answers({i: ("step", dict(actions[i] or {})) for i in chosen})
+        for i, answer in answers.items():
+            told[i], self.agents[i], _ = answer
+        for _, _, results in answers.values():
             for agent, (task, numbers) in results:
                 host: Any = self.host[agent] if isinstance(self.host, Mapping) else self.host
                 host.report(task, **numbers)
@@ -139,6 +138,7 @@ class ParallelWorkers:
 
     def close(self) -> None:
         """Ends the processes."""
+        self._is_closed = True
         for pipe in self._pipes:
             with contextlib.suppress(OSError):
                 pipe.send(("close", None))
@@ -151,6 +151,21 @@ class ParallelWorkers:
         if isinstance(self.host, Mapping):
             return {agent: host.draw(1) for agent, host in self.host.items()}
         return self.host.draw(self._per_row[i])
+
+    def _answers(self, asked: Mapping[int, tuple[str, Any]]) -> dict[int, Any]:
+        """The answers of these environments. If not all can be read, as after Ctrl-C, the processes end.
+
+        An answer that stayed in a pipe would be taken for that of the next call.
+        """
+        if self._is_closed:
+            raise RuntimeError("the processes of the environments have ended: make a new ParallelWorkers")
+        try:
+            for i, message in asked.items():
+                self._pipes[i].send(message)
+            return {i: self._answer(i) for i in asked}
+        except BaseException:
+            self.close()
+            raise
 
     def _answer(self, i: int) -> Any:
         with explained():
