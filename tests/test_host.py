@@ -124,6 +124,25 @@ def test_draws_may_be_made_together_from_one_state():
         host.load_state_dict(together.state_dict())
 
 
+@pytest.mark.parametrize("n", [3, 8, 13])
+def test_a_block_that_is_drawn_together_goes_on_in_a_host_that_is_loaded(n):
+    def new():
+        return Host(PLR, draw_ahead=8, together=True)
+
+    host, untouched, again = new(), new(), new()
+    for one in (host, untouched):
+        one.draw(5)
+        one.report_scores(np.arange(N), np.arange(N, dtype=float))
+        one.draw(n)
+    again.load_state_dict(host.state_dict())
+    np.testing.assert_equal(again.state_dict(), host.state_dict())
+    for k in (2, 3, 9):
+        tasks = [one.draw(k).tolist() for one in (host, untouched, again)]
+        assert tasks[0] == tasks[1] == tasks[2]
+        for one in (host, untouched, again):
+            one.report_scores(np.arange(2), np.full(2, k))
+
+
 def test_results_wait_where_they_change_nothing_and_are_read_before_the_next_draw_where_they_do():
     assert reads_of(PLR).fields == {"task", "score"}
     assert reads_of(Uniform(N)).fields == reads_of(SFL(N)).fields == frozenset()

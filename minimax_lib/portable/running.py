@@ -168,7 +168,11 @@ class CompiledCore:
     def arrays(self) -> dict[str, np.ndarray]:
         counts = {"drawn": np.array(self.n_drawn), "waiting": np.array(self._n_waiting)}
         retired = {} if self._active is None else flat("active", self._active)
-        return flat("core", self._begun()) | flat("waiting", self._waiting) | flat("n", counts) | retired
+        state = self._begun()
+        if self._together and self.reads.starts and 0 < self._n_used < n_rows(self._block):
+            # The rest of the block is drawn from the state at its start: whoever goes on from here draws it again.
+            state, counts["used"] = self._state, np.array(self._n_used)
+        return flat("core", state) | flat("waiting", self._waiting) | flat("n", counts) | retired
 
     def restored(self, saved: Saved, n_tasks: int | None) -> Callable[[], None]:
         shorter = self.core if n_tasks is None else programs.resized(self.core, n_tasks)
@@ -176,6 +180,7 @@ class CompiledCore:
         state, waiting = saved.take("core", like), saved.take("waiting", self._waiting)
         n_waiting = saved.count("n['waiting']", n_rows(self._waiting["task"]))
         n_drawn = saved.count("n['drawn']")
+        n_used = saved.count("n['used']", min(n_drawn, self._draw_ahead)) if saved.has("n['used']") else 0
         active = saved.take("active", np.ones(shorter.n_tasks, bool)) if saved.has("active") else None
 
         def go_on() -> None:
@@ -183,8 +188,11 @@ class CompiledCore:
             self.core, self._active = shorter, None if active is None else np.array(active)
             self._state, self._quiet = jax.device_put(state, programs.cpu()), None
             self._waiting, self._n_waiting = jax.tree.map(np.array, waiting), n_waiting
-            self.n_drawn = n_drawn
+            self.n_drawn = n_drawn - n_used
             self._forget_block()
+            if n_used:
+                self._draw_block(self._draw_ahead)
+            self.n_drawn, self._n_used = n_drawn, n_used
             if n_tasks is not None:
                 self.grow(core)
 
