@@ -16,7 +16,7 @@ from minimax_lib.portable.host import Host
 from minimax_lib.portable.joint_host import JointHost
 from minimax_lib.portable.opponents import BLOCK, OpponentHost
 from minimax_lib.portable.scoring import Scoring
-from minimax_lib.tasks import ListedPLR
+from minimax_lib.tasks import SFL, ListedPLR
 from minimax_lib.tasks.spaces import Discrete, Product
 
 gymnasium = pytest.importorskip("gymnasium")
@@ -25,6 +25,7 @@ pytest.importorskip("pettingzoo")
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv  # noqa: E402
 from pettingzoo import ParallelEnv  # noqa: E402
 
+from minimax_lib.portable.exam import evaluate_tasks  # noqa: E402
 from minimax_lib.portable.one_seat import OneSeat, as_opponent  # noqa: E402
 from minimax_lib.portable.task_receiver import TaskReceiver  # noqa: E402
 from minimax_lib.portable.task_vector import TaskVectorEnv  # noqa: E402
@@ -370,3 +371,21 @@ def test_tasks_and_opponents_are_drawn_independently_and_both_are_told():
         for _ in range(12):
             envs.step(np.array([1, 1]))
     assert sum(opponents.told.values()) == 20
+
+
+def test_the_tasks_of_a_pair_are_evaluated():
+    seeds, opponents = Discrete.of([10, 20, 30]), Kept(CORE, window=WINDOW)
+    opponents.add_agent(0.0)
+    joint = JointHost(Host(SFL(3), seeds), opponents)
+    space = Product((seeds, opponents.agents), ("task", "opponent"))
+
+    def make_envs(host):
+        makers = [lambda: TaskReceiver(OneSeat(Higher(), constant), None, space, as_both)] * 2
+        return TaskVectorEnv(SyncVectorEnv(makers), JointHost(host, joint.opponents.evaluation()))
+
+    found = evaluate_tasks(lambda obs, memory, first: (np.array([1, 1]), None), make_envs, joint.tasks)
+    np.testing.assert_array_equal(found.rates, [1, 1, 1])
+    assert joint.tasks.missing() is None
+    assert not opponents.told
+    with pytest.raises(ValueError, match="host is a JointHost: give evaluate_tasks its `tasks`"):
+        evaluate_tasks(None, make_envs, joint)

@@ -10,6 +10,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from minimax_lib.portable.evaluation import EvaluationHost
 from minimax_lib.portable.host import EVALUATION_STEPS, Host
+from minimax_lib.portable.joint_host import JointHost
 from minimax_lib.tasks.core import episodes_needed
 
 # (obs, memory, first) -> (actions, memory). `memory` is None at the first step, and then what the policy returned.
@@ -70,6 +71,11 @@ def evaluate_tasks(
     ValueError for fewer, for an unknown task, and where tasks cannot be listed. A warning if the progress by default
     seems to be upside down.
     """
+    if isinstance(host, JointHost):
+        raise ValueError(
+            "host is a JointHost: give evaluate_tasks its `tasks`, and let make_envs(host) use "
+            "JointHost(host, opponents.evaluation())"
+        )
     if host.space.n is None:
         raise ValueError(f"the tasks of {type(host.space).__name__} cannot be listed: they have no rates")
     least = max(episodes_needed(host.core), 1)

@@ -91,7 +91,8 @@ class RowTasks:
         has = np.broadcast_to("progress" in infos and infos.get("_progress", True), ended.shape)[ended]
         if "progress" in infos:
             reached = np.where(has, np.asarray(infos["progress"], float)[ended], reached)
-        if isinstance(self.host, EvaluationHost):
+        of_tasks = self.host.tasks if isinstance(self.host, JointHost) else self.host
+        if isinstance(of_tasks, EvaluationHost):
             told |= {"number": self._number[ended], "terminated": terminated[ended]}
             told["is_default"] = isinstance(progress, Solved) & ~has
         self.host.report(rows_of(self.task, ended), reached, **told)
