@@ -10,7 +10,7 @@ from minimax_lib.commands import plot
 from minimax_lib.portable import statistics
 from minimax_lib.portable.host import Host
 from minimax_lib.portable.statistics import COLUMNS
-from minimax_lib.tasks import SFL, Uniform, UniformOver
+from minimax_lib.tasks import SFL, TSCL, Uniform, UniformOver
 from minimax_lib.tasks.spaces import Box, Discrete
 
 NAMES = ("corridor", "rooms, with doors", "maze", "never tried")
@@ -63,6 +63,17 @@ def test_the_table_its_file_and_a_saved_state_have_the_numbers_of_all_attempts(t
     ):
         with pytest.raises(ValueError, match=message):
             host.statistics.save(tmp_path / path)
+
+
+def test_empty_reports_take_no_memory():
+    host = Host(TSCL(N))
+    for _ in range(5):
+        host.report(np.zeros(0, np.int32), progress=[], returns=[], length=[])
+    assert host.statistics is not None
+    assert not host.statistics._waiting
+    assert host.n_told["results"] == 0
+    with pytest.raises(ValueError, match="reads the returns of attempts"):  # the checks are made
+        host.report(np.zeros(0, np.int32), progress=[])
 
 
 def test_what_was_not_told_is_left_out_of_a_mean():

@@ -153,6 +153,8 @@ class Host:
             elif name in self.reads.fields:
                 raise ValueError(f"{type(self.core).__name__} reads the {name} of attempts: give report `{name}`")
         score = None if score is None else checked_scores("score", score, m)
+        if not m[0]:
+            return  # what waits to be added up would grow with every empty report
         self.n_told["results"] += m[0]
         self.n_told["scores"] += 0 if score is None else m[0]
         if self.statistics is not None:
