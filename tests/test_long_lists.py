@@ -134,6 +134,14 @@ def test_draws_from_weights_follow_them_and_do_not_depend_on_the_number():
     assert set(online.draw(300)) == set(range(5))
 
 
+def test_one_score_is_that_of_all():
+    one, each = Host(LongList(ListedPLR(5))), Host(LongList(ListedPLR(5)))
+    tasks = np.array([3, 1, 3])
+    one.report(tasks, 1, 1, 1, score=0.5)
+    each.report(tasks, 1, 1, 1, score=np.full(3, 0.5))
+    np.testing.assert_equal(one.state_dict(), each.state_dict())
+
+
 def test_new_tasks_are_only_scored_by_robust_plr():
     host = Host(LongList(RobustPLR(N)))
     assert not host.trains(np.arange(N)).any()

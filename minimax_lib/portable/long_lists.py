@@ -170,12 +170,13 @@ class LongPLR(InNumPy):
     def tell(self, task: np.ndarray, given: dict[str, Any], score: Any) -> None:
         if score is None:
             return
+        score = np.broadcast_to(np.asarray(score, np.float32), task.shape)  # a number is that of all
         known = np.isfinite(score)
         scores, seen, alpha = self._state["scores"], self._state["seen"], np.float32(self.core.inner.alpha)
         own = np.unique(task[known])
         before = np.where(seen[own], scores[own], np.nan)
         for rows in in_rounds(task[known]):
-            tasks, new = task[known][rows], np.asarray(score, np.float32)[known][rows]
+            tasks, new = task[known][rows], score[known][rows]
             scores[tasks] = np.where(seen[tasks], (1 - alpha) * scores[tasks] + alpha * new, new)
             seen[tasks] = True
         self._ranking.replace(own, before, scores[own])
