@@ -1,5 +1,6 @@
 """The table of what a curriculum did in somebody's own training is what was told, and its figure shows it."""
 
+import copy
 import csv
 import gc
 import re
@@ -147,6 +148,20 @@ def test_a_resumed_training_goes_on_in_the_table(tmp_path):
     second.log.write()
     assert (tmp_path / "cut.csv").read_text() == (tmp_path / "whole.csv").read_text()
     assert not (tmp_path / "old_tables").exists()
+
+
+def test_a_copied_host_writes_nothing(tmp_path):
+    host = new_host(tmp_path / "a.csv")
+    batches = train(host, 0, 5)
+    again = copy.deepcopy(host)
+    drawn = [tasks.tolist() for tasks, *_ in train(again, 5, 9)]
+    again.log.write()
+    again.state_dict()
+    batches += train(host, 5, 9)
+    host.log.write()
+    assert_same(read(tmp_path / "a.csv"), expected(batches))
+    assert drawn == [tasks.tolist() for tasks, *_ in batches[5:]]
+    Host(TSCL(N), log=copy.deepcopy(TaskLog(tmp_path / "b.csv")))  # one of no host is only a name
 
 
 def test_the_table_of_another_training_is_kept(tmp_path):

@@ -3,6 +3,7 @@
 `minimax-plot tasks.csv` draws it.
 """
 
+import copy
 import os
 import warnings
 import weakref
@@ -44,6 +45,7 @@ class TaskLog:
         self._last = -1  # rows after so many draws are of work that was lost
         self._steps: int | None = 0  # None: somebody has not told it
         self._weights: np.ndarray | None = None  # as the interval began
+        self._is_copy = False  # it writes nothing
 
     def of(self, host: Any, space: TaskSpace) -> "TaskLog":
         """The same, of this host and the tasks of its space. ValueError where they cannot be listed."""
@@ -61,10 +63,20 @@ class TaskLog:
         weakref.finalize(host, self._write_rest, os.getpid())
         return self
 
+    def __deepcopy__(self, memo: Any) -> "TaskLog":
+        """That of a copied host writes nothing: two hosts would write into one file."""
+        if self._space is None:
+            return TaskLog(self.path, self._every)
+        again = copy.copy(self)
+        again._is_copy = True
+        return again
+
     def add(
         self, task: np.ndarray, told: Mapping[str, Any], n_drawn: int, weights: Callable[[], np.ndarray | None]
     ) -> None:
         """Attempts [M] on these tasks have ended, of which `told` says what is known. So many tasks were drawn."""
+        if self._is_copy:
+            return
         if self._weights is None:
             found = weights()
             self._weights = np.full(self._n, np.nan) if found is None else found
@@ -83,7 +95,7 @@ class TaskLog:
 
     def write(self) -> None:
         """Writes the interval that has begun, if an attempt has ended in it."""
-        if not self._attempts.any():
+        if self._is_copy or not self._attempts.any():
             return
         if self._table is None:
             self._table = self._opened()
@@ -120,9 +132,9 @@ class TaskLog:
     def _opened(self) -> CsvWriter:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if self._last < 0 and self.path.exists() and self.path.stat().st_size:
-            copy = copy_aside(self.path, self.path.with_name("old_tables"))
+            kept = copy_aside(self.path, self.path.with_name("old_tables"))
             self.path.unlink()
-            say(f"{self.path} is of another training: it begins anew, and the file as it was is kept in {copy}")
+            say(f"{self.path} is of another training: it begins anew, and the file as it was is kept in {kept}")
         table = CsvWriter(self.path, "drawn", self._last, say=say)
         known = [row["steps"] for row in table.kept[-1:]]
         if known and self._steps is not None:
