@@ -3,11 +3,14 @@
 import copy
 import csv
 import gc
+import os
 import re
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
+from test_full_disks import full
 
 from minimax_lib.commands import plot
 from minimax_lib.pictures.task_logs import MOST_TIMES, grid_of, task_picture
@@ -164,6 +167,29 @@ def test_a_copied_host_writes_nothing(tmp_path):
     Host(TSCL(N), log=copy.deepcopy(TaskLog(tmp_path / "b.csv")))  # one of no host is only a name
 
 
+@pytest.mark.parametrize("first", [0, 4])  # nothing of the table is there, or its first interval
+def test_a_log_that_cannot_be_written_does_not_stop_the_training(first, tmp_path):
+    host = new_host(tmp_path / "a.csv")
+    batches = train(host, 0, first)
+    room = (tmp_path / "a.csv").stat().st_size if first else 0
+    with full(room + 50), warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        batches += train(host, first, first + 8)
+        host.state_dict()
+    line = f"{tmp_path / 'a.csv'} cannot be written, and the training goes on without it: "
+    assert [str(one.message)[: len(line)] for one in said] == [line]
+    assert "File too large" in str(said[0].message)
+    batches += train(host, first + 8, first + 12)
+    host.log.write()
+    found, whole = read(tmp_path / "a.csv"), expected(batches)
+    for task in range(N):  # every attempt is in a row, once
+        counts = [[int(row["attempts"]) for row in rows if int(row["number"]) == task] for rows in (found, whole)]
+        assert sum(counts[0]) == sum(counts[1])
+        assert len(counts[0]) < len(counts[1])
+    assert [found[-1][name] for name in ("drawn", "steps")] == [str(whole[-1][name]) for name in ("drawn", "steps")]
+    assert not (tmp_path / "old_tables").exists()
+
+
 def test_the_table_of_another_training_is_kept(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("mine\n")
@@ -178,12 +204,17 @@ def test_the_table_of_another_training_is_kept(tmp_path):
 def test_bad_logs_are_refused_in_one_line(tmp_path):
     log = TaskLog(tmp_path / "a.csv")
     Host(Uniform(N), log=log)
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "no folder").write_text("a file")
+    reason = f"[Errno 17] File exists: '{tmp_path / 'no folder'}'"
     box = Product((Discrete(N), Box((0.0,), (1.0,))), ("a", "b"))
     for make, message in (
         (lambda: Host(Uniform(N), log=tmp_path), "a folder: it must be the name of a file, such as 'tasks.csv'"),
         (lambda: Host(Uniform(N), log=True), "log is True: it must be the name of a file, such as 'tasks.csv'"),
         (lambda: Host(Uniform(N), log=" "), "log is ' ': it must be the name of a file, such as 'tasks.csv'"),
         (lambda: Host(Uniform(N), log=TaskLog("a.csv", 0)), "every is 0: it must be at least 1"),
+        (lambda: Host(Uniform(N), log=tmp_path / "no folder" / "a.csv"), f"cannot be written: {reason}"),
+        (lambda: Host(Uniform(N), log=tmp_path / "pipe"), "is a pipe or a device: it must be a regular file"),
         (lambda: Host(Uniform(N), log=log), "of another Host: give each Host its own"),
         (lambda: TaskLog("a.csv").of(None, box), "and the tasks of Product cannot be listed"),
     ):

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from minimax_lib.messages import shown
+from minimax_lib.files import check_regular
+from minimax_lib.messages import one_line, shown
 from minimax_lib.store.files import copy_aside
 from minimax_lib.store.tables import CsvWriter
 from minimax_lib.tasks.spaces import TaskSpace
@@ -31,6 +32,9 @@ class TaskLog:
     are in no row. The interval that has begun is written when the program ends, and by `Host.state_dict`.
     """
 
+    _attempts: np.ndarray  # i64[N], of the interval
+    _sums: dict[str, np.ndarray]  # f64[N], over its attempts
+
     def __init__(self, path: str | Path, every: int | None = None) -> None:
         if not isinstance(path, str | os.PathLike) or not str(path).strip():
             raise ValueError(f"log is {path!r}: it must be the name of a file, such as 'tasks.csv'")
@@ -39,16 +43,20 @@ class TaskLog:
             raise ValueError(f"log is {shown(str(path))}, a folder: it must be the name of a file, such as 'tasks.csv'")
         if every is not None and every < 1:
             raise ValueError(f"every is {every}: it must be at least 1")
-        self._every = every
+        self._every = self._due = every  # attempts in an interval; `_due` is more after one that was not written
         self._space: TaskSpace | None = None
         self._table: CsvWriter | None = None
         self._last = -1  # rows after so many draws are of work that was lost
         self._steps: int | None = 0  # None: somebody has not told it
+        self._knows_steps = False  # those of earlier work are in it
         self._weights: np.ndarray | None = None  # as the interval began
         self._is_copy = False  # it writes nothing
 
     def of(self, host: Any, space: TaskSpace) -> "TaskLog":
-        """The same, of this host and the tasks of its space. ValueError where they cannot be listed."""
+        """The same, of this host and the tasks of its space.
+
+        ValueError where they cannot be listed, and where the file cannot be written.
+        """
         if self._space is not None:
             raise ValueError(f"log is {shown(str(self.path))} of another Host: give each Host its own")
         if space.n is None:
@@ -56,8 +64,9 @@ class TaskLog:
                 f"log is {shown(str(self.path))}: a log has a row for each task, and the tasks of "
                 f"{type(space).__name__} cannot be listed"
             )
+        self._try()
         self._space, self._n, self._drawn = space, space.n, 0
-        self._every = max(LEAST, EACH * space.n) if self._every is None else self._every
+        self._due = self._every = max(LEAST, EACH * space.n) if self._every is None else self._every
         self._begin()
         # Not a method of the host, which would keep it alive. A copied process is none that writes.
         weakref.finalize(host, self._write_rest, os.getpid())
@@ -90,38 +99,57 @@ class TaskLog:
             self._steps = None
         elif self._steps is not None:
             self._steps += int(np.broadcast_to(length, task.shape).sum(dtype=np.int64))
-        if self._attempts.sum() >= self._every:
+        if self._attempts.sum() >= self._due:
             self.write()
 
     def write(self) -> None:
-        """Writes the interval that has begun, if an attempt has ended in it."""
+        """Writes the interval that has begun, if an attempt has ended in it.
+
+        A warning if that cannot be: the training is worth more than its log. The interval goes on, and is written when
+        as many attempts have ended again.
+        """
         if self._is_copy or not self._attempts.any():
             return
-        if self._table is None:
-            self._table = self._opened()
+        assert self._every is not None
+        try:
+            if self._table is None:
+                self._table = self._opened()
+            self._table.write(self._rows())
+        except OSError as error:
+            if self._due == self._every:
+                say(f"{self.path} cannot be written, and the training goes on without it: {one_line(error)}")
+            self._due = int(self._attempts.sum()) + self._every
+            if self._table is not None:  # rows that were written in part are dropped when it is opened again
+                self._table, self._last = None, max(self._last, 0)
+            return
+        self._last, self._due = self._drawn, self._every
+        self._begin()
+
+    def _rows(self) -> list[dict[str, Any]]:
         n = np.where(self._attempts > 0, self._attempts, 1)
         solved, returns = (np.where(self._attempts > 0, self._sums[name] / n, np.nan) for name in self._sums)
         columns: tuple[Any, ...] = (self._weights, self._attempts, solved, returns)
         assert self._space is not None
         same = (self._drawn, "" if self._steps is None else self._steps)
-        self._table.write(
-            [
-                dict(zip(COLUMNS, (*same, task, name_on_a_line(self._space, task), *map(_cell, numbers)), strict=True))
-                for task, numbers in enumerate(zip(*columns, strict=True))
-            ]
-        )
-        self._begin()
+        return [
+            dict(zip(COLUMNS, (*same, task, name_on_a_line(self._space, task), *map(_cell, numbers)), strict=True))
+            for task, numbers in enumerate(zip(*columns, strict=True))
+        ]
 
     def grow(self, space: TaskSpace) -> None:
-        """Goes on with a longer list. The interval that has begun ends."""
+        """Goes on with a longer list. The interval that has begun ends, if it can be written."""
         assert space.n is not None
         self.write()
+        more = (0, space.n - self._n)
         self._space, self._n = space, space.n
-        self._begin()
+        self._attempts = np.pad(self._attempts, more)
+        self._sums = {name: np.pad(total, more) for name, total in self._sums.items()}
+        self._weights = None if self._weights is None else np.pad(self._weights, more)
 
     def go_on(self, n_drawn: int) -> None:
         """The host goes on from a state in which so many tasks were drawn. Later rows are of work that was lost."""
         self._last, self._drawn, self._table, self._steps = n_drawn, n_drawn, None, 0
+        self._knows_steps, self._due = False, self._every
         self._begin()
 
     def _begin(self) -> None:
@@ -137,9 +165,24 @@ class TaskLog:
             say(f"{self.path} is of another training: it begins anew, and the file as it was is kept in {kept}")
         table = CsvWriter(self.path, "drawn", self._last, say=say)
         known = [row["steps"] for row in table.kept[-1:]]
-        if known and self._steps is not None:
+        if known and self._steps is not None and not self._knows_steps:
             self._steps = self._steps + int(float(known[0])) if known[0] else None
+        self._knows_steps = True
         return table
+
+    def _try(self) -> None:
+        """ValueError in one line if the file cannot be written. What is in it stays, and none is made."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            is_new = not self.path.exists()
+            if not is_new:
+                check_regular(self.path, self.path.stat(), None)  # a pipe would wait for a reader
+            with open(self.path, "xb" if is_new else "ab"):
+                pass
+            if is_new:
+                self.path.unlink()
+        except OSError as error:
+            raise ValueError(f"log is {shown(str(self.path))}, which cannot be written: {one_line(error)}") from error
 
     def _write_rest(self, process: int) -> None:
         if os.getpid() == process:
