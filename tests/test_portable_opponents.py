@@ -389,3 +389,20 @@ def test_the_tasks_of_a_pair_are_evaluated():
     assert not opponents.told
     with pytest.raises(ValueError, match="host is a JointHost: give evaluate_tasks its `tasks`"):
         evaluate_tasks(None, make_envs, joint)
+
+
+def test_a_pair_that_refuses_a_state_stays_as_it_was():
+    def pair(capacity):
+        opponents = OpponentHost("fsp", Agents(save=save, load=load), capacity=capacity)
+        opponents.add_agent(1.0)
+        return JointHost(Host(ListedPLR(3)), opponents)
+
+    one, same, other = pair(N_SLOTS), pair(N_SLOTS), pair(2 * N_SLOTS)
+    one.draw(5)
+    before = other.state_dict()
+    with pytest.raises(ValueError, match="and this Host has"):
+        other.load_state_dict(one.state_dict())
+    np.testing.assert_equal(other.state_dict(), before)
+    same.load_state_dict(one.state_dict())
+    np.testing.assert_equal(same.state_dict(), one.state_dict())
+    np.testing.assert_equal(same.draw(9), one.draw(9))

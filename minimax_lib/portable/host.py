@@ -345,6 +345,10 @@ class Host:
 
         ValueError in one line if the settings are others, or the state is damaged. Then nothing has changed.
         """
+        self.restored(arrays)()
+
+    def restored(self, arrays: Mapping[str, Any]) -> Callable[[], None]:
+        """As `load_state_dict`, but changes nothing: the function goes on from the state."""
         saved = Saved(arrays, self._settings_as)
         n = tasks_in(saved.settings)
         is_shorter = n is not None and self.space.n is not None and n < self.space.n
@@ -354,12 +358,16 @@ class Host:
         blank = blank_statistics(n if is_shorter else self.space.n)
         known = saved.take("statistics", blank) if saved.has("statistics") else None
         saved.done()
-        restore()
-        self.n_told, self.attempts = dict.fromkeys(self.n_told, 0) | told, None
-        if self.statistics is not None:
-            self.statistics = TaskStatistics(self.space, self._running.weights, known)
-        if self.log is not None:
-            self.log.go_on(self.n_drawn)
+
+        def go_on() -> None:
+            restore()
+            self.n_told, self.attempts = dict.fromkeys(self.n_told, 0) | told, None
+            if self.statistics is not None:
+                self.statistics = TaskStatistics(self.space, self._running.weights, known)
+            if self.log is not None:
+                self.log.go_on(self.n_drawn)
+
+        return go_on
 
     def _settings(self, core: Any, space: TaskSpace) -> dict[str, str]:
         known = settings("core", core) | settings("space", space) | settings("scoring", self.scoring)

@@ -109,13 +109,17 @@ class JointHost:
         return {f"{part}/{name}": x for part, arrays in zip(PARTS, both, strict=True) for name, x in arrays.items()}
 
     def load_state_dict(self, arrays: Mapping[str, Any]) -> None:
-        """Goes on from `state_dict`. ValueError in one line if it is of another curriculum, or damaged."""
+        """Goes on from `state_dict`.
+
+        ValueError in one line if it is of another curriculum, or damaged. Then neither host has changed.
+        """
         of_tasks, of_opponents = (
             {name.removeprefix(f"{part}/"): x for name, x in arrays.items() if name.startswith(f"{part}/")}
             for part in PARTS
         )
-        self._host_of_tasks.load_state_dict(of_tasks)
+        go_on = self._host_of_tasks.restored(of_tasks)
         self._host_of_opponents.load_state_dict(of_opponents)
+        go_on()
 
     @property
     def _host_of_tasks(self) -> Host:

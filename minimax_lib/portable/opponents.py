@@ -8,7 +8,7 @@ opponents.report_games(serials, own, other)       what both sides got
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
 import jax
@@ -209,6 +209,10 @@ class OpponentHost:
 
         The student as it is now is no part of a state: where it is an opponent, call `update_student`.
         """
+        self.restored(arrays)()
+
+    def restored(self, arrays: Mapping[str, Any]) -> Callable[[], None]:
+        """As `load_state_dict`, but changes nothing: the function goes on from the state."""
         saved = Saved(arrays, self._settings())
         record, n_drawn = saved.take("record", self._record), saved.count("n['drawn']")
         n_games = saved.count("n['games']")
@@ -218,11 +222,15 @@ class OpponentHost:
         for serial in there:
             if not self.agents.in_memory and not self.agents.has(serial):
                 raise ValueError(f"copy {serial} of the saved state is not in {self.agents.folder}: give its folder")
-        for serial, content in contents.items():
-            self.agents.put(serial, content)
-        self._record, self.n_drawn, self._gone = record, n_drawn, []
-        self.n_told = {"results": n_games}
-        self._forget_block()
+
+        def go_on() -> None:
+            for serial, content in contents.items():
+                self.agents.put(serial, content)
+            self._record, self.n_drawn, self._gone = record, n_drawn, []
+            self.n_told = {"results": n_games}
+            self._forget_block()
+
+        return go_on
 
     def _settings(self) -> dict[str, str]:
         own = {"keep": self.keep, "seed": repr(self.seed), "window": repr(self._record.outcomes.shape[1])}
