@@ -158,6 +158,34 @@ def test_rewards_are_divided_by_the_spread_of_the_returns_on_their_own_task():
         g[ended] = 0
 
 
+def test_scales_go_on_from_a_saved_state():
+    pytest.importorskip("gymnasium")
+    from minimax_lib.portable.task_rewards import TaskScales
+
+    def step(scales):
+        return scales.scaled(np.array([0, 1, 1]), np.array([1.0, 100.0, 50.0]), np.ones(3, bool))
+
+    one, again, longer = TaskScales(2, 3), TaskScales(2, 3), TaskScales(4, 3)
+    first = step(one)
+    state = one.state_dict()
+    again.scaled(np.array([0, 1, 1]), np.full(3, 7.0), np.zeros(3, bool))
+    for scales in (again, longer):
+        scales.load_state_dict(state)
+    found = [step(scales).tolist() for scales in (one, again, longer)]
+    assert found[0] == found[1] == found[2]
+    assert found[0] != first.tolist()
+    assert len(longer.count) == 4
+    before = longer.state_dict()
+    for arrays, message in (
+        (TaskScales(2, 3, gamma=0.5).state_dict(), "saved with gamma=0.5, and this Host has gamma=0.99"),
+        (TaskScales(5, 3).state_dict(), "is 5 in the saved state: it must be from 0 to 4"),
+        (state | {"scales['mean']": np.ones(2)}, "is damaged in the saved state"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            longer.load_state_dict(arrays)
+    np.testing.assert_equal(longer.state_dict(), before)
+
+
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
 def test_a_trainer_sees_scaled_rewards_and_the_host_is_told_of_those_that_there_were(mode):
     gymnasium = pytest.importorskip("gymnasium")

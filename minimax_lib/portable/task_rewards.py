@@ -1,14 +1,17 @@
 """Rewards divided by the spread of the returns on their own task, so that no task is louder than the others."""
 
 import contextlib
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorWrapper
 
 from minimax_lib.portable.evaluation import EvaluationHost
+from minimax_lib.portable.host_state import Saved, flat, sealed
 from minimax_lib.portable.numbers import checked
 
+MOMENTS = ("count", "mean", "variance")
 FEWEST = 1e-4  # numbers that a task begins with, so that nothing is divided by 0
 
 
@@ -49,6 +52,26 @@ class TaskScales:
         if more > 0:
             self.count = np.append(self.count, np.full(more, FEWEST))
             self.mean, self.variance = np.append(self.mean, np.zeros(more)), np.append(self.variance, np.ones(more))
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """The moments, as NumPy arrays by name. Episodes under way are no part of them."""
+        moments = {name: getattr(self, name) for name in MOMENTS}
+        return sealed(self._settings(), flat("scales", moments) | flat("n", {"tasks": np.array(len(self.count))}))
+
+    def load_state_dict(self, arrays: Mapping[str, Any]) -> None:
+        """Goes on from `state_dict`, also from that of a shorter list. Every row begins an episode.
+
+        ValueError in one line if the settings are others, or the state is damaged. Then nothing has changed.
+        """
+        saved, n = Saved(arrays, self._settings()), len(self.count)
+        found = saved.take("scales", dict.fromkeys(MOMENTS, np.zeros(saved.count("n['tasks']", n))))
+        saved.done()
+        self.count, self.mean, self.variance = (np.array(found[name]) for name in MOMENTS)
+        self.grow(n)
+        self._returns[:] = 0
+
+    def _settings(self) -> dict[str, str]:
+        return {"gamma": repr(self.gamma), "clip": repr(self.clip)}
 
     def _merge(self, own: np.ndarray, place: np.ndarray, values: np.ndarray) -> None:
         more = np.bincount(place)
@@ -97,6 +120,14 @@ class TaskRewards(VectorWrapper):
             reward = self.scales.scaled(tasks, reward, done, ~self._opens)
         self._opens = done if self._spends_a_step else self._opens
         return obs, reward, terminated, truncated, infos
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """See `TaskScales.state_dict`. That of the host is saved apart."""
+        return self.scales.state_dict()
+
+    def load_state_dict(self, arrays: Mapping[str, Any]) -> None:
+        """See `TaskScales.load_state_dict`. Call `reset` after it."""
+        self.scales.load_state_dict(arrays)
 
     def evaluating(self, tasks: Any = None) -> contextlib.AbstractContextManager[None]:
         """See `TaskVectorEnv.evaluating`."""
