@@ -40,6 +40,13 @@ def one_line(error: BaseException, most: int = REASON) -> str:
     return shortened(" ".join(str(error).split()), most) or type(error).__name__
 
 
+def failure(error: Exception) -> str:
+    """What has failed, in a line: of a file, its name and why."""
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return one_line(error)
+
+
 def printable(message: str) -> str:
     """`message` as it can be printed: on a screen, in one line, and without orders to the terminal."""
     return "".join(c if is_plain(c) else repr(c)[1:-1] for c in shortened(message))

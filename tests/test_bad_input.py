@@ -4,6 +4,7 @@ What else is refused stands beside what refuses it; here is what once passed, hu
 """
 
 import dataclasses
+import errno
 import os
 import re
 import signal
@@ -16,7 +17,8 @@ import jax
 import pytest
 from toy_program import EVALUATION, toy_config, toy_program
 
-from minimax_lib.commands import evaluate, train
+import minimax_lib
+from minimax_lib.commands import evaluate, plot, report, sweep, train
 from minimax_lib.config import Config, parse, save_yaml
 from minimax_lib.config.files import MOST_BYTES, read_yaml
 from minimax_lib.envs.base import HeldOut
@@ -429,3 +431,48 @@ def test_a_printed_message_is_one_screen_without_orders_to_the_terminal():
     assert len(text) <= SCREEN
     assert text.startswith("first ")
     assert text.endswith(" last")
+
+
+@pytest.fixture
+def private(monkeypatch):
+    """A folder that may not be searched, as the home of another user. Simulated: root may search everything."""
+    stat = Path.stat
+
+    def refused(path, **options):
+        if "private" in path.parts[:-1]:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return stat(path, **options)
+
+    monkeypatch.setattr(Path, "stat", refused)
+    os.mkdir("private")
+
+
+@pytest.mark.parametrize(
+    ("main", "words", "path"),
+    [
+        (train.main, ["--resume", "--log-dir", "private", "--name", "a", "--n-devices", "auto"], "private/a/config*"),
+        (train.main, ["--compilation-cache", "private/a"], "private/a"),
+        (evaluate.main, ["--run", "private/a"], "private/a/config.yaml"),
+        (evaluate.main, ["--run", "maze/sfl", "--levels", "private/a.npz"], "private/a.npz"),
+        (plot.main, ["private/a"], "private/a"),
+        (report.main, ["private/a"], "private/a"),
+        (report.main, ["maze/sfl", "--out", "private/a.html"], "private/a.html"),
+        (sweep.main, ["private/a.yaml"], "private/a.yaml"),
+    ],
+)
+def test_a_folder_that_may_not_be_searched(main, words, path, private, capsys):
+    assert_refused(main, words, f"*{path}: Permission denied", capsys)
+
+
+def test_a_run_in_a_folder_that_may_not_be_searched(private):
+    with pytest.raises(ValueError, match=r"^private/a/config\.yaml: Permission denied$"):
+        minimax_lib.load_run("private/a")
+
+
+def test_plugins_in_a_folder_that_has_been_deleted(tmp_path, monkeypatch):
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    with pytest.raises(ValueError, match="the current folder, which has been deleted"):
+        parse(["--plugins", "anything"])

@@ -89,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         else:
             runners = runners_of(settings, runs)
             check_comparable(settings, runs, runners)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         return refuse(error, argv)
     # All requests have been checked. From here on, an error means that the work has failed: status 1.
     from minimax_lib.store.checkpoint import CheckpointError  # slow to import, so after the checks

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from minimax_lib.config.words import as_typed
 from minimax_lib.leaving import interrupted
-from minimax_lib.messages import one_line, printable
+from minimax_lib.messages import failure, printable
 
 Request = TypeVar("Request")
 
@@ -40,12 +40,12 @@ def carried_out(
 ) -> int:
     """The exit status of a command with the words `argv` (by default this process's).
 
-    `prepare` checks all that is asked for: its ValueError is one line on stderr and status 2. `work` does it and gives
-    the status: what fails from then on is one line and status 1. Ctrl-C is status 130.
+    `prepare` checks all that is asked for: its ValueError or OSError is one line on stderr and status 2. `work` does it
+    and gives the status: what fails from then on is one line and status 1. Ctrl-C is status 130.
     """
     try:
         request = prepare(sys.argv[1:] if argv is None else argv)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         return refuse(error, argv)
     except KeyboardInterrupt as error:
         return interrupted(error)
@@ -58,14 +58,18 @@ def carried_out(
         return 1
 
 
-def refuse(error: ValueError, argv: Sequence[str] | None = None) -> int:
+def refuse(error: ValueError | OSError, argv: Sequence[str] | None = None) -> int:
     """2, the exit status for bad input, which is printed as one line, with the flags as they were typed.
 
-    All of this package's messages are one line. An error of several lines is a bug, and keeps its traceback.
+    Bad input is also a folder that may not be searched, an OSError. All of this package's messages are one line. An
+    error of several lines is a bug, and keeps its traceback.
     """
-    if "\n" in str(error):
+    if not isinstance(error, ValueError):
+        message = failure(error)
+    elif "\n" in str(error):
         raise error
-    message = as_typed(str(error), sys.argv[1:] if argv is None else argv)
+    else:
+        message = as_typed(str(error), sys.argv[1:] if argv is None else argv)
     print(f"error: {printable(message)}", file=sys.stderr)
     return 2
 
@@ -87,13 +91,6 @@ def _failures() -> tuple[type[Exception], ...]:
     from minimax_lib.store.checkpoint import CheckpointError  # slow to import
 
     return OSError, CheckpointError
-
-
-def failure(error: Exception) -> str:
-    """What has failed, in a line: of a file, its name and why."""
-    if isinstance(error, OSError) and error.filename and error.strerror:
-        return f"{error.filename}: {error.strerror}"
-    return one_line(error)
 
 
 def nothing_drawn() -> int:

@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None, train: Sequence[str] = ()) -> int:
             file = Path(error.filename or study.folder)
             what = file if study.folder in file.parents else study.folder
             raise ValueError(f"cannot open {what}: {error.strerror or error}") from None
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         return refuse(error)
     except KeyboardInterrupt as error:
         return interrupted(error, " before the sweep began")

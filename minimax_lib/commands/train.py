@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         keep_compiled_programs(config.compilation_cache)
         experiment = ExperimentRunner(config, program, eval_runner)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         return refuse(error, argv)
     except KeyboardInterrupt as error:
         return interrupted(error, " before the run began")

@@ -197,8 +197,8 @@ def import_plugins(modules: tuple[str, ...]) -> None:
     """Imports the modules, from the current folder too; ValueError for one that is not there or does not work."""
     # The installed command does not look in the current folder. At the end of the path, a file there cannot
     # take the place of a package.
-    if modules and os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
+    if modules and (here := _current_folder()) not in sys.path:
+        sys.path.append(here)
     for module in modules:
         # importlib would take "./mine.py" for a relative import, and fail with an error about packages.
         if not all(part.isidentifier() for part in module.split(".")):
@@ -211,6 +211,16 @@ def import_plugins(modules: tuple[str, ...]) -> None:
         except (Exception, SystemExit) as error:
             what = f"{type(error).__name__}{_place(error)}: {_reason(error)}"
             raise ValueError(f"plugin {shown(module)} cannot be imported: {what}") from None
+
+
+def _current_folder() -> str:
+    """The current folder, where plugins are looked for; ValueError where it has been deleted."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        raise ValueError(
+            "plugins are looked for in the current folder, which has been deleted: change to another"
+        ) from None
 
 
 def _reason(error: BaseException) -> str:

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from minimax_lib.config import Config
-from minimax_lib.messages import shown
+from minimax_lib.messages import failure, shown
 from minimax_lib.runners.seeds import Program
 from minimax_lib.runners.training import RunnerState
 from minimax_lib.store.files import saved_updates
@@ -58,6 +58,8 @@ def _of_run(source: str, seeds: Sequence[int], n_students: int, plugins: tuple[s
         run = opened_run(find_run(Path(source).expanduser(), "latest", plugins_are_given=bool(plugins)))
     except (ValueError, CheckpointError) as error:
         raise ValueError(f"init_from: {error}") from None
+    except OSError as error:  # such as a folder that may not be searched
+        raise ValueError(f"init_from: {failure(error)}") from None
     many = len(run.seeds) > 1
     if many and not set(seeds) <= set(run.seeds):
         raise ValueError(

@@ -13,10 +13,6 @@ import numpy as np
 
 from minimax_lib.agents.base import Agent, TrainState
 from minimax_lib.config import Config, to_dict
-from minimax_lib.config.files import read_yaml
-from minimax_lib.config.shipped import located_run, shipped_agents
-from minimax_lib.config.train import import_plugins
-from minimax_lib.config.values import convert
 from minimax_lib.curricula.level_buffer import LevelBuffer
 from minimax_lib.curricula.levels.ncc import NCCState
 from minimax_lib.curricula.levels.sfl import SFLState
@@ -45,12 +41,13 @@ from minimax_lib.runners.build import make_agent
 from minimax_lib.runners.training import RunnerState
 from minimax_lib.store.archive import archived
 from minimax_lib.store.files import saved_updates
-from minimax_lib.store.folder import RunFolder, check_is_run
+from minimax_lib.store.folder import RunFolder
 from minimax_lib.store.kept_copies import bank_of_seed, copy_in, slots_of
 from minimax_lib.store.kept_levels import KeptLevels
+from minimax_lib.store.named import named_run
 from minimax_lib.store.origin import Origin, read_origins
 from minimax_lib.store.parameters import save_params
-from minimax_lib.store.saved import Run, archived_params, damage, find_run, restored_state
+from minimax_lib.store.saved import Run, archived_params, damage, restored_state
 from minimax_lib.store.tables import KEYS, read_table
 from minimax_lib.trees import parts_of, tree_size
 
@@ -73,13 +70,7 @@ def load_run(
     changed. ValueError in one line where there is no such run, or not that checkpoint, seed or student of it.
     """
     check_settings()
-    path = located_run(Path(path).expanduser())
-    path = path.parent if path.name == "config.yaml" and path.is_file() else path
-    if plugins is None:
-        _check_no_plugins(path)
-    else:
-        import_plugins(convert(list(plugins) if not isinstance(plugins, str) else plugins, tuple[str, ...], "plugins"))
-    run = find_run(path, checkpoint, plugins_are_given=plugins is not None)
+    path, run = named_run(path, plugins, checkpoint)
     from minimax_lib.store.checkpoint import CheckpointError  # slow: not before the checks
 
     try:
@@ -105,19 +96,6 @@ def _archived_state(run: Run) -> tuple[int, RunnerState]:
     update, params = archived_params(run)
     students = TrainState(params=params, opt_state=None, n_updates=jnp.full(len(run.seeds), update, jnp.int32))
     return update, RunnerState(clock=None, seed=None, students=students, curriculum=None)  # type: ignore[arg-type]
-
-
-def _check_no_plugins(path: Path) -> None:
-    """ValueError where the run names modules, in the words of Python and not of the command line."""
-    check_is_run(path, shipped_agents())
-    config = RunFolder(path).config
-    named = convert(read_yaml(config).get("plugins", ()), tuple[str, ...], "plugins")
-    if named:
-        raise ValueError(
-            f"{str(config)!r} is of a run with plugins, which are imported only if you name them: add "
-            f"plugins={shown(list(named))} if you trust {'it' if len(named) == 1 else 'them'} "
-            "(plugins=() goes on without)"
-        )
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
