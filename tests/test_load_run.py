@@ -1,10 +1,13 @@
 """`load_run`: of a run of any method everything can be reached, and nothing that its folder names is run."""
 
 import dataclasses
+import errno
 import functools
 import json
+import os
 import shutil
 import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +18,7 @@ from rich.console import Console
 from tiny_run import save_tiny_run, tiny_config, tiny_states
 
 import minimax_lib
+from minimax_lib.config import Config, save_yaml
 from minimax_lib.curricula.level_buffer import LevelBuffer
 from minimax_lib.curricula.registry import RUNNERS
 from minimax_lib.envs.base import Environment
@@ -22,7 +26,7 @@ from minimax_lib.playing.episodes import mode
 from minimax_lib.store import loaded, parameters
 from minimax_lib.store.checkpoint import on_host
 from minimax_lib.store.files import UnreadLines
-from minimax_lib.store.folder import RunFolder
+from minimax_lib.store.folder import RunFolder, RunRefused
 from minimax_lib.store.saved import Run, restore
 
 REPLAYING = {
@@ -463,3 +467,23 @@ def test_a_run_is_found_again_from_another_folder_and_missed_when_it_has_gone(ru
     for read in ("checkpoints", "archive", "metrics", "evals", "origins"):
         with pytest.raises(ValueError, match="copy' is not a folder any more: load the run again from where it is now"):
             getattr(loaded, read)
+
+
+@pytest.mark.parametrize("part", ["checkpoints", "archive"])
+def test_what_may_not_be_read_is_not_taken_for_nothing(part, tmp_path, monkeypatch):
+    save_yaml(Config(), tmp_path / "config.yaml")
+    listed = os.listdir
+
+    def refused(path):  # simulated: root may read everything
+        if Path(path).name == part:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return listed(path)
+
+    monkeypatch.setattr(os, "listdir", refused)
+    said = f"^{tmp_path}/{part} cannot be read: Permission denied$"
+    with pytest.raises(ValueError, match=said):
+        minimax_lib.load_run(tmp_path)
+    if part == "checkpoints":
+        with pytest.raises(RunRefused, match=said):
+            RunFolder(tmp_path).holds_run()
+        assert RunFolder(tmp_path).newest().endswith("cannot be read: Permission denied")

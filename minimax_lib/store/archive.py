@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from minimax_lib.files import Forms
-from minimax_lib.store.files import copy_aside, write_atomically
+from minimax_lib.store.files import copy_aside, names_in, write_atomically
 from minimax_lib.store.parameters import about_params, load_params, npz_bytes
 
 FILE = re.compile(r"update-(0|[1-9][0-9]*)\.npz")
@@ -16,8 +16,11 @@ OTHERS = "others"  # a folder in the archive for files that were in the way
 
 
 def archived(folder: Path) -> dict[int, Path]:
-    """Update -> file of every archive in `folder`, oldest first; empty if there is no folder."""
-    found = {int(name[1]): path for path in folder.glob("*.npz") if (name := FILE.fullmatch(path.name))}
+    """Update -> file of every archive in `folder`, oldest first; empty if there is no folder.
+
+    UnreadableFile where it may not be read.
+    """
+    found = {int(name[1]): folder / name[0] for name in map(FILE.fullmatch, names_in(folder)) if name}
     return dict(sorted(found.items()))
 
 

@@ -5,7 +5,8 @@ import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
-from minimax_lib.files import MOST_TABLE, check_regular, naming, read_bytes
+from minimax_lib.files import MOST_TABLE, UnreadableFile, check_regular, naming, read_bytes
+from minimax_lib.messages import one_line
 
 MOST_NAMED = 5  # further lines in a warning
 
@@ -82,9 +83,23 @@ def copy_aside(path: Path, folder: Path) -> Path:
 
 
 def saved_updates(folder: Path) -> list[int]:
-    """The updates of which `folder` has a complete checkpoint, oldest first; empty if there is no folder."""
+    """The updates of which `folder` has a complete checkpoint, oldest first; empty if there is no folder.
+
+    UnreadableFile where it may not be read.
+    """
     # Only names that a run itself writes. "007" or digits of another script would name a checkpoint that is not there.
-    return sorted(int(path.name) for path in folder.glob("*") if path.name == _canonical(path.name))
+    return sorted(int(name) for name in names_in(folder) if name == _canonical(name))
+
+
+def names_in(folder: Path) -> list[str]:
+    """What is in `folder`; empty if there is no folder. UnreadableFile where it may not be read."""
+    # `Path.glob` would find nothing there, as if all had been lost.
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise UnreadableFile(folder, f"cannot be read: {error.strerror or one_line(error)}") from None
 
 
 def _canonical(name: str) -> str | None:

@@ -16,7 +16,7 @@ from minimax_lib.config.files import RUN_CONFIG, read_yaml
 from minimax_lib.config.shipped import RUNS, shipped
 from minimax_lib.config.tree import flat
 from minimax_lib.config.values import convert
-from minimax_lib.files import MOST_TEXT, holds, read_bytes
+from minimax_lib.files import MOST_TEXT, UnreadableFile, holds, read_bytes
 from minimax_lib.registry import unknown_name
 from minimax_lib.store.files import copy_aside, saved_updates, write_atomically
 
@@ -58,9 +58,12 @@ class RunFolder:
         self._settings = ""  # the text of the configuration, once the run is admitted
 
     def holds_run(self) -> bool:
-        """Whether there is anything to lose: a checkpoint, or measurements."""
+        """Whether there is anything to lose: a checkpoint, or measurements. RunRefused where that cannot be seen."""
         # A configuration alone does not count: a run that was killed before its first interval can just start again.
-        return self.metrics.exists() or bool(saved_updates(self.checkpoints))
+        try:
+            return self.metrics.exists() or bool(saved_updates(self.checkpoints))
+        except UnreadableFile as error:
+            raise RunRefused(str(error)) from error
 
     def newest(self) -> str:
         """A phrase about the newest checkpoint, for messages."""
@@ -68,7 +71,10 @@ class RunFolder:
         # then has made its folder again.
         if self._settings and not self.config.exists():
             return "its checkpoints are gone too"
-        updates = saved_updates(self.checkpoints)
+        try:
+            updates = saved_updates(self.checkpoints)
+        except UnreadableFile as error:
+            return str(error)
         return f"the newest checkpoint is that of update {updates[-1]:,}" if updates else "there is no checkpoint yet"
 
     @contextlib.contextmanager
