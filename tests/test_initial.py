@@ -75,6 +75,16 @@ def test_files_hold_one_agent_or_all_of_a_run(tmp_path):
     assert_same(students(tmp_path / "all").params, state.students.params)
 
 
+def test_an_archive_of_another_number_of_seeds_says_how_many(tmp_path, capsys):
+    _, state = save_tiny_run(tmp_path / "source", n_seeds=2)
+    everything = save_params(tmp_path / "all.npz", state.students.params)
+    assert train(tmp_path, "run", "--init-from", everything, "--n-seeds", 3) == 2
+    said = capsys.readouterr().err
+    assert "holds 2 seeds with 1 student each, and this run has 3 seeds with 1 student each: give as many" in said
+    assert "network" not in said
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [

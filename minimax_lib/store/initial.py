@@ -35,11 +35,12 @@ def initial_params(config: Config, program: Program) -> Any | None:
         one = load_params(Path(source).expanduser())
         if forms_of(one) == forms_of(params):  # an archive has all seeds and students
             return one
+        _check_as_many(source, one, params)
         parts = [[one] * n_students] * n_seeds
     else:
         parts = _of_run(source, range(config.seed, config.seed + n_seeds), n_students, config.plugins)
     # One agent's, without the axes of seeds and students.
-    wanted = forms_of(jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), params))
+    wanted = forms_of(_of_one(params))
     if differing := sorted(dict(set(forms_of(parts[0][0]).items()) ^ set(wanted.items()))):
         more = f" and {len(differing) - MOST_SHOWN} others" if differing[MOST_SHOWN:] else ""
         raise ValueError(
@@ -48,6 +49,28 @@ def initial_params(config: Config, program: Program) -> Any | None:
             "with)"
         )
     return jax.tree.map(lambda *x: np.stack(x), *(jax.tree.map(lambda *x: np.stack(x), *row) for row in parts))
+
+
+def _of_one(params: Any) -> Any:
+    """The shapes of one agent's parameters, of those of all seeds and students."""
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), params)
+
+
+def _check_as_many(source: str, found: Any, params: Any) -> None:
+    """ValueError where a file has this network for another number of seeds or students than the run."""
+    has, needs = ({x.shape[:2] for x in jax.tree.leaves(each)} for each in (found, params))
+    if len(has) == 1 and has != needs and forms_of(_of_one(found)) == forms_of(_of_one(params)):
+        (theirs,), (ours,) = has, needs
+        raise ValueError(
+            f"init_from is {shown(source)}, which holds {counted(*theirs)}, and this run has {counted(*ours)}: give as "
+            "many seeds and students, the folder of its run, or the file of one agent (load_run(...).export)"
+        )
+
+
+def counted(n_seeds: int, n_students: int) -> str:
+    """How many agents there are, in words."""
+    seeds, students = (f"{n} {what}{'s' if n != 1 else ''}" for n, what in ((n_seeds, "seed"), (n_students, "student")))
+    return f"{seeds} with {students}{' each' if n_seeds != 1 else ''}"
 
 
 def _of_run(source: str, seeds: Sequence[int], n_students: int, plugins: tuple[str, ...]) -> list[list[Any]]:
