@@ -10,9 +10,10 @@ import pytest
 
 import minimax_lib
 from minimax_lib.commands.train import main
+from minimax_lib.experiment.run import ExperimentRunner
 from minimax_lib.store.parameters import save_params
 from minimax_lib.store.saved import find_run, restored_state
-from tests.tiny_run import TINY, save_tiny_run
+from tests.tiny_run import TINY, save_tiny_run, tiny_config, tiny_states
 
 # So small a step changes no parameter of 32 bits: what a run ends with is what it began with.
 STILL = ("--ppo.lr", "1e-30", "--no-report")
@@ -76,13 +77,29 @@ def test_files_hold_one_agent_or_all_of_a_run(tmp_path):
 
 
 def test_an_archive_of_another_number_of_seeds_says_how_many(tmp_path, capsys):
-    _, state = save_tiny_run(tmp_path / "source", n_seeds=2)
+    (state,) = tiny_states(tiny_config(tmp_path / "source", n_seeds=2))
     everything = save_params(tmp_path / "all.npz", state.students.params)
     assert train(tmp_path, "run", "--init-from", everything, "--n-seeds", 3) == 2
     said = capsys.readouterr().err
     assert "holds 2 seeds with 1 student each, and this run has 3 seeds with 1 student each: give as many" in said
     assert "network" not in said
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("all_seeds", [False, True])
+def test_parameters_that_are_not_finite_are_refused_before_anything_is_compiled(
+    all_seeds, tmp_path, capsys, monkeypatch
+):
+    (state,) = tiny_states(tiny_config(tmp_path / "source"))
+    params = jax.tree.map(
+        lambda x: np.full(x.shape if all_seeds else x.shape[2:], np.nan, x.dtype), state.students.params
+    )
+    file = save_params(tmp_path / "bad.npz", params)
+    monkeypatch.setattr(ExperimentRunner, "run", lambda runner: pytest.fail("the training was reached"))
+    assert train(tmp_path, "run", "--init-from", file) == 2
+    said = capsys.readouterr().err
+    assert fnmatch(said, "error: --init-from is *bad.npz', which has numbers that are not finite in params/params/*\n")
+    assert said.count("\n") == 1
 
 
 @pytest.mark.parametrize(

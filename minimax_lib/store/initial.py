@@ -14,7 +14,7 @@ from minimax_lib.runners.training import RunnerState
 from minimax_lib.store.files import saved_updates
 from minimax_lib.store.folder import RunFolder
 from minimax_lib.store.loaded import opened_run
-from minimax_lib.store.parameters import forms_of, load_params
+from minimax_lib.store.parameters import forms_of, load_params, named
 from minimax_lib.store.saved import find_run
 
 MOST_SHOWN = 3  # arrays in a message
@@ -34,7 +34,7 @@ def initial_params(config: Config, program: Program) -> Any | None:
     if source.endswith(".npz"):
         one = load_params(Path(source).expanduser())
         if forms_of(one) == forms_of(params):  # an archive has all seeds and students
-            return one
+            return _finite(source, one)
         _check_as_many(source, one, params)
         parts = [[one] * n_students] * n_seeds
     else:
@@ -48,7 +48,19 @@ def initial_params(config: Config, program: Program) -> Any | None:
             f"{', '.join(differing[:MOST_SHOWN])}{more} (give the settings --model... and --env... that it was trained "
             "with)"
         )
-    return jax.tree.map(lambda *x: np.stack(x), *(jax.tree.map(lambda *x: np.stack(x), *row) for row in parts))
+    rows = (jax.tree.map(lambda *x: np.stack(x), *row) for row in parts)
+    return _finite(source, jax.tree.map(lambda *x: np.stack(x), *rows))
+
+
+def _finite(source: str, params: Any) -> Any:
+    """`params`; ValueError where some of them are not finite, as of a run that has diverged."""
+    if bad := [name for name, x in named(params).items() if not np.isfinite(x).all()]:
+        more = f" and {len(bad) - MOST_SHOWN} others" if bad[MOST_SHOWN:] else ""
+        raise ValueError(
+            f"init_from is {shown(source)}, which has numbers that are not finite in {', '.join(bad[:MOST_SHOWN])}"
+            f"{more}: take parameters from before its run diverged"
+        )
+    return params
 
 
 def _of_one(params: Any) -> Any:
