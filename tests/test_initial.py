@@ -76,6 +76,18 @@ def test_files_hold_one_agent_or_all_of_a_run(tmp_path):
     assert_same(students(tmp_path / "all").params, state.students.params)
 
 
+def test_a_damaged_checkpoint_of_the_other_run_is_one_line(tmp_path, capsys, monkeypatch):
+    save_tiny_run(tmp_path / "source", updates=(2, 4))
+    for path in (tmp_path / "source" / "checkpoints" / "4").rglob("*"):
+        if path.is_file() and path.stat().st_size > 1000:
+            path.write_bytes(b"0")
+    monkeypatch.setattr(ExperimentRunner, "run", lambda runner: 0)
+    assert train(tmp_path, "run", "--init-from", tmp_path / "source") == 0
+    said = capsys.readouterr().err
+    assert fnmatch(said, f"warning: {tmp_path / 'source'}: the checkpoint of update 4 is damaged (*): taking 2\n")
+    assert said.count("\n") == 1
+
+
 def test_an_archive_of_another_number_of_seeds_says_how_many(tmp_path, capsys):
     (state,) = tiny_states(tiny_config(tmp_path / "source", n_seeds=2))
     everything = save_params(tmp_path / "all.npz", state.students.params)

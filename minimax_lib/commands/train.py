@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import jax
 
-from minimax_lib.commands.status import refuse
+from minimax_lib.commands.status import plain_warnings, refuse
 from minimax_lib.config import Config, parse, to_dict
 from minimax_lib.config.files import read_yaml
 from minimax_lib.config.flags import files_and_flags, left_behind_by
@@ -30,6 +30,7 @@ from minimax_lib.runners.memory import check_memory
 from minimax_lib.runners.seeds import Program
 
 
+@plain_warnings()
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit status, after the training; 2 after one line on stderr for a command line that asks for the impossible.
 

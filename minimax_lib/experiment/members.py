@@ -87,7 +87,7 @@ def read(run: Run, console: Console) -> tuple[int, Any, Any]:
         return *archived_params(run), None
     restored = restored_state(run)
     for update, why in restored.damaged.items():
-        console.print(damage(restored, update, why), soft_wrap=True)
+        console.print(damage(run, restored, update, why), soft_wrap=True)
     return restored.update, restored.state.students.evaluated, restored.state.curriculum
 
 

@@ -87,7 +87,7 @@ def opened_run(run: Run) -> "LoadedRun":
         return LoadedRun(run, *_archived_state(run), run.seeds[0])
     restored = restored_state(run)
     for update, why in restored.damaged.items():
-        warnings.warn(damage(restored, update, why), stacklevel=3)
+        warnings.warn(damage(run, restored, update, why), stacklevel=3)
     return LoadedRun(run, restored.update, restored.state, run.seeds[0])
 
 

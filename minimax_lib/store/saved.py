@@ -144,7 +144,7 @@ def restore(run: Run, console: Console) -> tuple[int, Any]:
         return archived_params(run)
     restored = restored_state(run)
     for update, why in restored.damaged.items():
-        console.print(damage(restored, update, why), soft_wrap=True)
+        console.print(damage(run, restored, update, why), soft_wrap=True)
     return restored.update, restored.state.students.evaluated
 
 
@@ -176,6 +176,6 @@ def archived_params(run: Run) -> tuple[int, Any]:
     return update, params
 
 
-def damage(restored: "Restored", update: int, why: str) -> str:
-    """What to say of a newer checkpoint that could not be read."""
-    return f"the checkpoint of update {update} is damaged ({why}): taking {restored.update}"
+def damage(run: Run, restored: "Restored", update: int, why: str) -> str:
+    """What to say of a newer checkpoint of `run` that could not be read."""
+    return f"{run.name}: the checkpoint of update {update} is damaged ({why}): taking {restored.update}"
