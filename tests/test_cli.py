@@ -350,6 +350,8 @@ def test_the_help_lists_the_flags_that_are_accepted(words, capsys):
     values = {name.removesuffix(".name"): value for name, value in settings.items()} | {"name": config.name}
     flags = {f"--{name.replace('_', '-')}": value for name, value in values.items()}
     assert set(listed) == {*flags, "--help", "--list", "--config"}
+    # Typed, an empty one is refused: it would be a variable that is not set.
+    assert flags.pop("--init-from") == ""
     assert parse([word for flag, value in flags.items() for word in typed(flag, value)]) == config
 
 

@@ -118,6 +118,7 @@ def test_parameters_that_are_not_finite_are_refused_before_anything_is_compiled(
     ("flags", "words"),
     [
         (("--init-from", "sourse"), "init_from: unknown run 'sourse': choose from *(did you mean 'source'?)"),
+        (("--init-from", ""), "--init-from is '': it must be a run, a trained agent or an .npz file; leave it out *"),
         (("--init-from", "nothing.npz"), "*nothing.npz*"),
         (("--init-from", "strange"), "*--plugins*"),
         (("--init-from", "damaged"), "init_from: no checkpoint in *damaged* is not what was saved"),

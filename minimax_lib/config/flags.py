@@ -42,12 +42,23 @@ def parse(argv: Sequence[str] | None = None) -> Config:
         show_list(flags)
     # The help shows the settings of what is chosen, so that the rest of the command line is read first.
     files, said = files_and_flags(flags)
+    _refuse_unset(said)
     config = from_dict(overlay(merged(files, said), said))
     if config.resume:
         check_place(files, said, config.run_folder)
     if len(flags) < len(words):
         show_help(config)
     return config
+
+
+def _refuse_unset(said: Tree) -> None:
+    """ValueError where a flag has the empty text of a variable that is not set, and training would begin otherwise."""
+    # In a file it means that the students begin with random parameters, as every config.yaml says.
+    if said.get("init_from") == Words(("",)):
+        raise ValueError(
+            "init_from is '': it must be a run, a trained agent or an .npz file; leave it out to begin with random "
+            "parameters"
+        )
 
 
 def left_behind_by(words: Sequence[str], config: Config) -> list[str]:

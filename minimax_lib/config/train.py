@@ -80,7 +80,7 @@ class Config:
     episodes of the agent (see minimax-draw). They are drawn in the background. 0: none."""
     init_from: str = ""
     """A run, a trained agent of the package, or a file of parameters (.npz): the students begin with its parameters.
-    The optimiser and the curriculum begin anew. Empty: with random ones."""
+    The optimiser and the curriculum begin anew. Empty, in a file: with random ones."""
     resume: bool = False
     """Continue the run in the folder of this name from its newest checkpoint, if there is one."""
     report: bool = True
