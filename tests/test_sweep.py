@@ -17,6 +17,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import filelock
+import jax
 import numpy as np
 import optuna
 import pytest
@@ -35,6 +36,9 @@ from minimax_lib.config.tree import flat, setting_hints
 from minimax_lib.envs.registry import make_held_out
 from minimax_lib.evaluation.held_out import tasks_of_run
 from minimax_lib.extras import how_to_install
+from minimax_lib.runners.build import make_program
+from minimax_lib.store.parameters import save_params
+from minimax_lib.sweeps import runs as sweep_runs
 from minimax_lib.sweeps import work
 from minimax_lib.sweeps.runs import check_of, short_names
 from minimax_lib.sweeps.study import FINISHED, SweepStudy, combinations_of
@@ -385,6 +389,25 @@ def test_all_trials_are_trained_and_the_table_is_sorted(capsys):
     again = read_sweep(str(TOY / "sweep.yaml"))
     assert again.folder == TOY
     assert [run.config for run in runs_of(again)] == [run.config for run in made(vary=LRS)]
+
+
+def test_what_trials_begin_with_is_read_once_and_may_go_when_they_have_begun(capsys, monkeypatch):
+    shape = make_program(made(vary=LRS)[0].config).shape.students.params
+    save_params("start.npz", jax.tree.map(lambda x: np.zeros(x.shape[2:], x.dtype), shape))
+    read, n_reads = sweep_runs.read_source, []
+    monkeypatch.setattr(sweep_runs, "read_source", lambda *asked: n_reads.append(asked) or read(*asked))
+    keys = {"settings": SETTINGS | {"init_from": "start.npz"}, "vary": LRS}
+    assert sweep("--trial", 1, **keys) == 0
+    assert len(n_reads) == 1
+    os.rename("start.npz", "moved.npz")
+    assert sweep("--table", **keys) == 0
+    capsys.readouterr()
+    assert sweep(**keys) == 2
+    assert "trial 2 (ppo.lr=0.02): " in capsys.readouterr().err  # which has not begun
+    os.rename("moved.npz", "start.npz")
+    assert sweep(**keys) == 0
+    os.rename("start.npz", "moved.npz")
+    assert sweep(**keys) == 0
 
 
 def test_what_a_person_wrote_into_the_table_is_kept():

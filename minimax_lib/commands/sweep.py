@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None, train: Sequence[str] = ()) -> int:
     try:
         command, name, flags = parse(words)
         leave_accelerator_alone()
-        study = study_of(name, flags)
+        study = study_of(name, flags, trains=not command.table)
         numbers = chosen_numbers(study, command)
         try:
             study.open(write=not (command.dry_run or command.table or command.slurm))
@@ -88,14 +88,17 @@ def leave_accelerator_alone() -> None:
         jax.config.update("jax_platforms", "cpu")
 
 
-def study_of(name: str, flags: dict[str, object]) -> "SweepStudy":
-    """The trials of the sweep in the file `name`, all of them possible; ValueError in one line if one is not."""
+def study_of(name: str, flags: dict[str, object], trains: bool) -> "SweepStudy":
+    """The trials of the sweep in the file `name`, all of them possible; ValueError in one line if one is not.
+
+    `trains`: whether trials may be begun.
+    """
     sweep = read_sweep(name, flags)
     check_installed("optuna", "sweep", "minimax-sweep")
     from minimax_lib.sweeps.study import SweepStudy
 
     try:
-        return SweepStudy(sweep, check_of(sweep))
+        return SweepStudy(sweep, check_of(sweep, trains))
     except ValueError as error:
         raise ValueError(f"sweep {shown(name)}: {error}") from None
 

@@ -1,6 +1,6 @@
 """The parameters that the students of a run begin with, where these are not random."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +13,37 @@ from minimax_lib.runners.seeds import Program
 from minimax_lib.runners.training import RunnerState
 from minimax_lib.store.files import saved_updates
 from minimax_lib.store.folder import RunFolder
-from minimax_lib.store.loaded import opened_run
+from minimax_lib.store.loaded import LoadedRun, opened_run
 from minimax_lib.store.parameters import forms_of, load_params, named
 from minimax_lib.store.saved import find_run
 
 MOST_SHOWN = 3  # arrays in a message
 
 
-def initial_params(config: Config, program: Program) -> Any | None:
+Source = LoadedRun | dict[str, Any]  # a run, or the parameters in a file
+Reader = Callable[[str, tuple[str, ...]], Source]
+
+
+def read_source(source: str, plugins: tuple[str, ...]) -> Source:
+    """What `init_from` names: the file of parameters, or the run. ValueError in one line where it cannot be read."""
+    from minimax_lib.store.checkpoint import CheckpointError  # slow: not before the checks
+
+    path = Path(source).expanduser()
+    if source.endswith(".npz"):
+        return load_params(path)
+    try:
+        return opened_run(find_run(path, "latest", plugins_are_given=bool(plugins)))
+    except (ValueError, CheckpointError) as error:
+        raise ValueError(f"init_from: {error}") from None
+    except OSError as error:  # such as a folder that may not be searched
+        raise ValueError(f"init_from: {failure(error)}") from None
+
+
+def initial_params(config: Config, program: Program, read: Reader = read_source) -> Any | None:
     """The parameters [S, A, ...] that `config.init_from` names; None where the run begins otherwise, or goes on.
 
-    ValueError in one line where they cannot be read, or belong to another network.
+    ValueError in one line where they cannot be read, or belong to another network. `read` takes the place of
+    `read_source` where many runs begin with the same.
     """
     source = config.init_from
     # A run that goes on has its own, and the other may have gone since then.
@@ -31,14 +51,14 @@ def initial_params(config: Config, program: Program) -> Any | None:
         return None
     params = program.shape.students.params
     n_seeds, n_students = jax.tree.leaves(params)[0].shape[:2]
-    if source.endswith(".npz"):
-        one = load_params(Path(source).expanduser())
+    one = read(source, config.plugins)
+    if isinstance(one, dict):
         if forms_of(one) == forms_of(params):  # an archive has all seeds and students
             return _finite(source, one)
         _check_as_many(source, one, params)
         parts = [[one] * n_students] * n_seeds
     else:
-        parts = _of_run(source, range(config.seed, config.seed + n_seeds), n_students, config.plugins)
+        parts = _of_run(source, one, range(config.seed, config.seed + n_seeds), n_students)
     # One agent's, without the axes of seeds and students.
     wanted = forms_of(_of_one(params))
     if differing := sorted(dict(set(forms_of(parts[0][0]).items()) ^ set(wanted.items()))):
@@ -85,16 +105,8 @@ def counted(n_seeds: int, n_students: int) -> str:
     return f"{seeds} with {students}{' each' if n_seeds != 1 else ''}"
 
 
-def _of_run(source: str, seeds: Sequence[int], n_students: int, plugins: tuple[str, ...]) -> list[list[Any]]:
-    """The parameters of one agent, for each seed and student."""
-    from minimax_lib.store.checkpoint import CheckpointError  # slow: not before the checks
-
-    try:
-        run = opened_run(find_run(Path(source).expanduser(), "latest", plugins_are_given=bool(plugins)))
-    except (ValueError, CheckpointError) as error:
-        raise ValueError(f"init_from: {error}") from None
-    except OSError as error:  # such as a folder that may not be searched
-        raise ValueError(f"init_from: {failure(error)}") from None
+def _of_run(source: str, run: LoadedRun, seeds: Sequence[int], n_students: int) -> list[list[Any]]:
+    """The parameters of one agent of `run`, for each seed and student."""
     many = len(run.seeds) > 1
     if many and not set(seeds) <= set(run.seeds):
         raise ValueError(

@@ -20,7 +20,7 @@ from minimax_lib.evaluation.held_out import tasks_of_run
 from minimax_lib.messages import shortened
 from minimax_lib.runners.build import program_of, with_runner
 from minimax_lib.store.folder import RunFolder
-from minimax_lib.store.initial import initial_params
+from minimax_lib.store.initial import initial_params, read_source
 from minimax_lib.store.provenance import FREE
 
 NOTES = "trials"  # the folder for what is known of trials outside their runs
@@ -93,26 +93,33 @@ def run_of(sweep: Sweep, number: int, label: str, *values: Any, check: Check) ->
         config = from_dict(asked)
         if not config.eval.every:
             raise ValueError("eval.every is 0: trials are sorted by evaluations, so that it must be at least 1")
-        check(config)
+        found = flat(to_dict(config))
+        # A group that is chosen by name has no own value: what was asked for is shown.
+        varied = {name: found.get(name, found.get(f"{name}.{NAME}", value)) for name, value in varied.items()}
+        lost = tuple(left_behind(below, above, to_dict(config)))
+        whole = dataclasses.replace(run, config=config, varied=varied, left_behind=lost)
+        # As the trial is trained: one that has a checkpoint goes on with it.
+        check(dataclasses.replace(config, log_dir=str(whole.sweep_folder), name=whole.name, resume=True))
     except ValueError as error:
         which = f" ({shortened(str(run), 200)})" if str(run) else ""
         raise ValueError(f"trial {number}{which}: {error}") from None
-    found = flat(to_dict(config))
-    # A group that is chosen by name has no own value: what was asked for is shown.
-    varied = {name: found.get(name, found.get(f"{name}.{NAME}", value)) for name, value in varied.items()}
-    lost = tuple(left_behind(below, above, to_dict(config)))
-    return dataclasses.replace(run, config=config, varied=varied, left_behind=lost)
+    return whole
 
 
-def check_of(sweep: Sweep) -> Check:
-    """The check that a configuration can be trained and scored in the sweep."""
+def check_of(sweep: Sweep, trains: bool = True) -> Check:
+    """The check that a configuration can be trained and scored in the sweep.
+
+    Without `trains`, what `init_from` names is not looked at: a table is made when it has gone, too.
+    """
     wanted = sweep.keys.score.tasks
+    read = functools.cache(read_source)  # most trials begin with the same
 
     def check(config: Config) -> None:
         if config.distributed:
             raise ValueError("distributed is on: a trial of a sweep is one process")
         config, runner = with_runner(config)
-        initial_params(config, program_of(config, runner))
+        if trains:
+            initial_params(config, program_of(config, runner), read)
         evaluated = config.eval.build(config.env, runner.agent.agent).names
         scored = make_held_out(config.env, tasks_of_run(wanted, config.runner)).names
         missing = [task for task in scored if task not in evaluated]
