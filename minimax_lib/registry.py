@@ -1,6 +1,7 @@
 """Tables of name -> thing that third parties extend with a call, and the error for a name that is not in one."""
 
 import difflib
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
@@ -9,6 +10,17 @@ from minimax_lib.messages import shortened, shown
 T = TypeVar("T")
 LISTED = 600  # characters of a list of names that is shown whole
 NEAREST = 10  # names of a longer one
+WORD = re.compile(r"[^\W\d_][\w.+-]*")  # what a name may be: files, flags and the names of folders hold it
+LONGEST = 60  # letters of a name
+
+
+def check_name(kind: str, name: object) -> None:
+    """ValueError where `name` cannot be chosen in a file and on the command line."""
+    if not isinstance(name, str) or len(name) > LONGEST or not WORD.fullmatch(name):
+        raise ValueError(
+            f"{kind} {shown(name)} cannot be registered: a name must be text that begins with a letter and has only "
+            f"letters, digits and _ - . +, {LONGEST} at most"
+        )
 
 
 def unknown_name(
@@ -66,6 +78,7 @@ class Registry(Generic[T]):
 
     def register(self, name: str, item: Any) -> T:
         """Adds `item` under `name`, and returns the entry. A name that is taken by something else is refused."""
+        check_name(self.kind, name)
         item = self._kept_as(item)
         if self._table.get(name, item) is not item:
             raise ValueError(f"{self.kind} {name!r} is registered already, as {self._table[name]!r}")

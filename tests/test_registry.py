@@ -6,10 +6,14 @@ import flax.linen as nn
 import pytest
 
 from minimax_lib.config import Config, from_dict, parse, to_dict
+from minimax_lib.curricula.levels.dr import DR
+from minimax_lib.curricula.registry import register_curriculum
 from minimax_lib.curricula.scores import SCORES, Score, register_score
 from minimax_lib.envs.base import Environment
 from minimax_lib.envs.batch import BatchEnv
-from minimax_lib.envs.registry import ENVS, register_env
+from minimax_lib.envs.family import Editing
+from minimax_lib.envs.nmmo.task_specs import register_predicate, register_task_list
+from minimax_lib.envs.registry import ENVS, FAMILIES, register_editing, register_env
 from minimax_lib.models.registry import MODELS, register_model
 from minimax_lib.registry import Registry, unknown_name
 from minimax_lib.runners.build import make_runner
@@ -188,6 +192,38 @@ def test_a_part_of_the_wrong_kind_is_refused_in_one_line(parts, message):
         register_env("Thing", Nothing, **parts)
     assert "\n" not in str(error.value)
     assert "Thing" not in ENVS
+
+
+@pytest.mark.parametrize("name", ["", 3, None, ["x"], "a\nb", "a/b", "--x", "x" * 300, " x", "a b", "1st"])
+@pytest.mark.parametrize(
+    ("kind", "register"),
+    [
+        ("colour", lambda name: Registry("colour", {}).register(name, 1)),
+        ("environment", lambda name: register_env(name, Nothing)),
+        ("model", lambda name: register_model(name, type(MODELS["ff"]()))),
+        ("score", lambda name: register_score(name, lambda experience: experience.best_return)),
+        ("list of tasks", lambda name: register_task_list(name, ())),
+        ("predicate", lambda name: register_predicate(name, max)),
+        ("runner", lambda name: register_curriculum(name, DR)),
+    ],
+)
+def test_a_name_that_cannot_be_typed_is_refused_in_one_line(kind, register, name):
+    with pytest.raises(ValueError, match=f"^{kind} .* cannot be registered: a name must be text .* 60 at most$"):
+        register(name)
+
+
+@pytest.mark.parametrize(
+    ("cls", "editing", "message"),
+    [
+        ("Thing", Editing(mutate=max), "editing is registered for 'Thing': it must be the class of an environment"),
+        (Nothing, 3, "environment 'Nothing' has editing=3: it must be an Editing, or a function"),
+        (Nothing, Editing(mutate=3), "environment 'Nothing' has an Editing with mutate=3: it must be a function"),
+    ],
+)
+def test_editing_of_the_wrong_kind_is_refused_in_one_line(cls, editing, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        register_editing(cls, editing)
+    assert cls not in FAMILIES
 
 
 @pytest.mark.parametrize(

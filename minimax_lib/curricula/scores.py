@@ -31,7 +31,7 @@ from minimax_lib.curricula.transition_error import next_observation
 from minimax_lib.envs.base import Environment
 from minimax_lib.messages import shown
 from minimax_lib.playing.returns import EpisodeReturns, by_level
-from minimax_lib.registry import unknown_name
+from minimax_lib.registry import check_name, unknown_name
 from minimax_lib.tasks.registry import SCORES
 from minimax_lib.trees import assert_shape
 
@@ -342,6 +342,7 @@ def register_score(name: str, score: Score | Callable[[Experience], jax.Array], 
 
     `per_step` makes the score that is a mean over steps; `finished` helps to write a function of whole episodes.
     """
+    check_name(SCORES.kind, name)
     if isinstance(score, Score):
         if needs:
             raise ValueError(

@@ -41,7 +41,7 @@ from minimax_lib.envs.ued import UEDEnvironment, describe
 from minimax_lib.envs.walker.family import FAMILY as WALKER
 from minimax_lib.envs.wrappers import WrappedTasks, Wrapper, has_own_levels, unwrapped
 from minimax_lib.messages import shown
-from minimax_lib.registry import Registry, RegistryView, unknown_name
+from minimax_lib.registry import Registry, RegistryView, check_name, unknown_name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +86,7 @@ def register_env(
     `groups` need not name all three groups: one that is missing has all held-out tasks. A wrapper's class has
     the held-out tasks, the teacher and the editing of what it wraps, so it is registered with its name alone.
     """
+    check_name(ENVS.kind, name)
     if isinstance(cls, type) and issubclass(cls, Wrapper) and (held_out or groups or teacher or editing):
         raise ValueError(
             f"environment {name!r} is a wrapper: its held-out tasks, teacher and editing are those of what it wraps, "
@@ -133,12 +134,25 @@ def _check_parts(name: str, cls: Any, held_out: Any, groups: Any, teacher: Any, 
     for field in dataclasses.fields(teacher) if is_settings else ():
         if field.default is field.default_factory is dataclasses.MISSING:
             raise ValueError(f"{what} a teacher whose setting {field.name!r} has no default: give it one")
-    if editing is not None and not (isinstance(editing, Editing) or callable(editing)):
+    if editing is not None:
+        _check_editing(what, editing)
+
+
+def _check_editing(what: str, editing: Any) -> None:
+    """ValueError in one line where levels cannot be edited so."""
+    if not (isinstance(editing, Editing) or callable(editing)):
         raise ValueError(f"{what} editing={shown(editing)}: it must be an Editing, or a function of the environment")
+    for field in dataclasses.fields(editing) if isinstance(editing, Editing) else ():
+        part = getattr(editing, field.name)
+        if not callable(part):
+            raise ValueError(f"{what} an Editing with {field.name}={shown(part)}: it must be a function")
 
 
 def register_editing(env_class: type, editing: Editing | EditingMaker) -> None:
     """Says how the levels of `env_class` are edited; with a function of the environment, if its settings matter."""
+    if not isinstance(env_class, type):
+        raise ValueError(f"editing is registered for {shown(env_class)}: it must be the class of an environment")
+    _check_editing(f"environment {env_class.__name__!r} has", editing)
     family = FAMILIES.get(env_class, Family(env_class))
     if family.editing not in (None, editing):
         raise ValueError(f"how levels of {env_class.__name__} are edited is registered already")

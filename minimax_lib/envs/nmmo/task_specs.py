@@ -19,7 +19,7 @@ from minimax_lib.envs.nmmo.tables import ITEMS, SKILLS, published_tasks
 from minimax_lib.envs.nmmo.view import Alone
 from minimax_lib.files import read_text
 from minimax_lib.messages import shown
-from minimax_lib.registry import unknown_name
+from minimax_lib.registry import check_name, unknown_name
 
 Pay = Literal["Task", "OngoingTask", "HoldDurationTask"]
 MOST_TASKS = 100_000
@@ -103,6 +103,7 @@ def register_task_list(name: str, specs: Sequence[TaskSpec]) -> None:
 
     Environments are equal by the names of their lists. So ValueError where the name stands for other tasks already.
     """
+    check_name("list of tasks", name)
     if name in LISTS:
         raise ValueError(f"the list of tasks {name!r} is one of the package: choose another name")
     listed = tuple(specs)
@@ -129,6 +130,7 @@ def register_predicate(name: str, function: Any) -> None:
     It can be compiled by JAX. It costs something only if a task of the list names it. ValueError where the name stands
     for another function already. One with the same code is the same, so a cell of a notebook can run again.
     """
+    check_name("predicate", name)
     if name in PREDICATES and name not in OWN:
         raise ValueError(f"{name!r} is a predicate of the game: choose another name")
     if name in FUNCTIONS:
