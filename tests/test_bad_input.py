@@ -21,10 +21,12 @@ import minimax_lib
 from minimax_lib.commands import evaluate, plot, report, sweep, train
 from minimax_lib.config import Config, parse, save_yaml
 from minimax_lib.config.files import MOST_BYTES, read_yaml
+from minimax_lib.curricula.levels.dr import DR
 from minimax_lib.envs.base import HeldOut
 from minimax_lib.envs.held_out import TrainingDistribution
 from minimax_lib.envs.pendulum.pendulum import Pendulum
 from minimax_lib.envs.registry import FAMILIES, make_held_out, register_env
+from minimax_lib.evaluation.held_out import tasks_of_run
 from minimax_lib.experiment.run import ExperimentRunner
 from minimax_lib.messages import REASON, SCREEN, one_line, printable, shown
 from minimax_lib.models.settings import LSTM, S5
@@ -386,6 +388,19 @@ def test_any_environments_unknown_task_is_refused_before_compilation(held_out, m
     register_env("Plugged", Plugged, held_out=held_out, groups={"validation": ("Easy",)})
     with pytest.raises(ValueError, match=r"^unknown held-out task 'Esy': .*Easy.* \(did you mean 'Easy'\?\)$"):
         make_held_out(Plugged(), ["TrainingDistribution", "Esy"])
+
+
+def test_a_text_is_one_name_of_a_held_out_task():
+    assert make_held_out(Pendulum(), "Nominal").names == ("Nominal",)
+    assert tasks_of_run("Nominal", DR()) == ("Nominal",)
+    with pytest.raises(ValueError, match=r"^unknown held-out task 'Nomina': .*did you mean 'Nominal'\?\)$"):
+        make_held_out(Pendulum(), "Nomina")
+    for names, said in (
+        (3, "held-out tasks are 3: they must be a list of"),
+        ([None], "a held-out task is None: it must"),
+    ):
+        with pytest.raises(ValueError, match=f"^{said}"):
+            make_held_out(Pendulum(), names)
 
 
 def test_a_task_in_no_group_is_known_to_its_environment_alone():

@@ -386,6 +386,8 @@ def test_what_cannot_be_played_is_refused(recurrent):
         recurrent.play(3)
     with pytest.raises(ValueError, match="did you mean 'SixteenRooms'"):
         recurrent.play("SixteenRoom")
+    with pytest.raises(ValueError, match="did you mean 'SixteenRooms'"):
+        recurrent.play_tasks("SixteenRoom")
     with pytest.raises(ValueError, match="level is 'benchmark', a group of 12: name one of them"):
         recurrent.play("benchmark")
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 import jax
@@ -12,10 +12,24 @@ import numpy as np
 from minimax_lib.envs.base import Environment, HeldOut, Level, sample_levels
 from minimax_lib.envs.task_names import TRAINING_DISTRIBUTION, is_of_training
 from minimax_lib.envs.training_list import sampler_of
+from minimax_lib.messages import shown
 from minimax_lib.registry import unknown_name
 
 GROUPS = ("validation", "benchmark", "all")  # groups of held-out tasks that every environment has
 SUITE = 2**32 - 1  # folded into the key that a suite gets; no split reaches this number
+
+
+def as_names(names: Any) -> tuple[str, ...]:
+    """The names of held-out tasks, of which a text is one; ValueError for what is no text."""
+    # A text is a list of letters, too.
+    names = (names,) if isinstance(names, str) else names
+    if not isinstance(names, Iterable):
+        raise ValueError(f"held-out tasks are {shown(names)}: they must be a list of names")
+    found = tuple(names)
+    for name in found:
+        if not isinstance(name, str):
+            raise ValueError(f"a held-out task is {shown(name)}: it must be a name")
+    return found
 
 
 def key_of(key: jax.Array, name: str) -> jax.Array:

@@ -31,6 +31,7 @@ from minimax_lib.envs.held_out import (
     NamedTasks,
     TrainingDistribution,
     WithTraining,
+    as_names,
     is_of_training,
 )
 from minimax_lib.envs.lasertag.family import FAMILY as LASERTAG
@@ -207,8 +208,8 @@ def make_ued_env(name: str, design: Mapping[str, Any] | None = None, **settings:
     return UEDEnvironment(env, teacher(**(design or {})).build(env))
 
 
-def make_held_out(env: Environment, names: Sequence[str], **options: Any) -> HeldOut:
-    """The held-out tasks called `names`, as one batch for `env`, each once.
+def make_held_out(env: Environment, names: str | Sequence[str], **options: Any) -> HeldOut:
+    """The held-out tasks called `names` (a text is one name), as one batch for `env`, each once.
 
     If those of a game for two have no players for the other seat, a random one sits there (`AgainstRandom`). Every
     environment has the held-out task "TrainingDistribution", and the groups "validation", "benchmark" and "all". The
@@ -217,6 +218,7 @@ def make_held_out(env: Environment, names: Sequence[str], **options: Any) -> Hel
     """
     if not names:
         raise ValueError("no held-out task is named: give at least one")
+    names = as_names(names)
     if isinstance(env, Wrapper):
         return WrappedTasks(env, make_held_out(env.env, names, **options))
     suite = _made_held_out(env, names, options)

@@ -14,6 +14,7 @@ from minimax_lib import axes
 from minimax_lib.agents.base import Agent
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.envs.base import Environment, HeldOut, Level
+from minimax_lib.envs.held_out import as_names
 from minimax_lib.envs.multi_agent import batch_of, check_counted, over_agents
 from minimax_lib.envs.registry import make_held_out
 from minimax_lib.envs.training_list import OF_RUN, list_called
@@ -72,8 +73,9 @@ class Evaluation:
         return EvalRunner(held_out, agent, self.n_episodes, mode if self.greedy else sample)
 
 
-def tasks_of_run(tasks: Sequence[str], runner: Any) -> tuple[str, ...]:
+def tasks_of_run(tasks: str | Sequence[str], runner: Any) -> tuple[str, ...]:
     """`tasks`, with "training_list" by its full name; ValueError where the runner's settings have no list of levels."""
+    tasks = as_names(tasks)
     if OF_RUN in tasks and not runner.n_listed:
         raise ValueError(
             f"the held-out task {OF_RUN!r} is the list of levels of --runner tasks or --runner.generator finite, and "

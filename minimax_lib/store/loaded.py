@@ -324,7 +324,7 @@ class LoadedRun:
         return Against(self.env) if self.env.multi_agent and self.env.n_agents == 2 else self.env
 
     def play_tasks(
-        self, tasks: Sequence[str], key: jax.Array | None = None, greedy: bool = False
+        self, tasks: str | Sequence[str], key: jax.Array | None = None, greedy: bool = False
     ) -> Mapping[str, AnyEpisode]:
         """An episode of the agent on each of the held-out tasks, by name. Groups of tasks have names too."""
         k_level, k_play = jax.random.split(jax.random.key(0) if key is None else key)
@@ -332,7 +332,7 @@ class LoadedRun:
         levels = jax.jit(lambda key: jax.tree.map(lambda x: x[:, 0], held_out.sample(key, 1)))(k_level)
         return dict(zip(held_out.names, self._played(held_out.env, levels, k_play, greedy), strict=True))
 
-    def _held_out(self, tasks: Sequence[str]) -> HeldOut:
+    def _held_out(self, tasks: str | Sequence[str]) -> HeldOut:
         rules = {} if self.config.eval.protocol is None else {"protocol": self.config.eval.protocol}
         return make_held_out(self.env, tasks_of_run(tasks, self.config.runner), **rules)
 
