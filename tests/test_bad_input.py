@@ -19,7 +19,7 @@ from toy_program import EVALUATION, toy_config, toy_program
 
 import minimax_lib
 from minimax_lib.commands import evaluate, plot, report, sweep, train
-from minimax_lib.config import Config, parse, save_yaml
+from minimax_lib.config import Config, from_dict, parse, save_yaml
 from minimax_lib.config.files import MOST_BYTES, read_yaml
 from minimax_lib.curricula.levels.dr import DR
 from minimax_lib.envs.base import HeldOut
@@ -31,6 +31,7 @@ from minimax_lib.experiment.run import ExperimentRunner
 from minimax_lib.messages import REASON, SCREEN, one_line, printable, shown
 from minimax_lib.models.settings import LSTM, S5
 from minimax_lib.registry import unknown_name
+from minimax_lib.runners.build import make_runner
 from minimax_lib.runners.memory import check_memory
 
 SECONDS = 2  # of processor time, from a command line that has been read to its refusal
@@ -388,6 +389,21 @@ def test_any_environments_unknown_task_is_refused_before_compilation(held_out, m
     register_env("Plugged", Plugged, held_out=held_out, groups={"validation": ("Easy",)})
     with pytest.raises(ValueError, match=r"^unknown held-out task 'Esy': .*Easy.* \(did you mean 'Easy'\?\)$"):
         make_held_out(Plugged(), ["TrainingDistribution", "Esy"])
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: make_held_out("AMaze", ["MiniMaze"]), "env is 'AMaze': it must be an environment, such as make_env"),
+        (lambda: make_held_out(Pendulum, ["Nominal"]), "env is <class .*Pendulum'>: it must be an environment"),
+        (lambda: make_runner("plr"), "config is 'plr': it must be a Config, such as"),
+        (lambda: from_dict([1]), r"the configuration is \[1\]: it must be a dict of settings"),
+    ],
+)
+def test_a_value_of_another_kind_in_python_is_one_line(call, said):
+    with pytest.raises(ValueError, match=f"^{said}") as error:
+        call()
+    assert "\n" not in str(error.value)
 
 
 def test_a_text_is_one_name_of_a_held_out_task():

@@ -227,6 +227,10 @@ def test_what_is_not_there_is_refused_in_one_line(run, tmp_path):
     assert "has no checkpoint '2'" in refused(run.path, checkpoint="2")
     assert refused(run.path, seed=4) == f"seed is 4: {run.path} has 5 to 7"
     assert refused(run.path, student=1) == f"student is 1: {run.path} has 0"
+    assert refused(run.path, checkpoint=4.0) == f"{run.path} has no checkpoint 4.0: choose from 2, 4, latest"
+    assert refused(3) == "path is 3: it must be the folder of a run, or the name of one"
+    assert "it must be at most 4000 bytes long" in refused("x" * 5000)
+    assert refused(run.path, plugins=3) == "plugins is 3: it must be a list of text"
     assert refused(run.path, plugins="os") == "plugins is 'os': it must be a list of text"
     assert "plugin 'not_there' cannot be imported" in refused(run.path, plugins=["not_there"])
 
@@ -390,6 +394,12 @@ def test_what_cannot_be_played_is_refused(recurrent):
         recurrent.play_tasks("SixteenRoom")
     with pytest.raises(ValueError, match="level is 'benchmark', a group of 12: name one of them"):
         recurrent.play("benchmark")
+
+
+def test_an_episode_of_one_agent_is_no_replay(tmp_path):
+    alone = loaded.Episode(Environment(), (), {"x": np.zeros((2, 1))}, 0.0, 1, 0.0, {})  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"^world is of the class Episode: it must be a CrowdEpisode"):
+        minimax_lib.save_replay(alone, tmp_path / "game.npz")
 
 
 def test_environments_that_draw_nothing_say_so(run):

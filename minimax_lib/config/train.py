@@ -170,6 +170,8 @@ def from_dict(tree: Tree) -> Config:
 
     ValueError in one line, with the nearest valid name, for what is unknown, of the wrong type or impossible.
     """
+    if not isinstance(tree, dict):
+        raise ValueError(f"the configuration is {shown(tree)}: it must be a dict of settings")
     # Before all else: plugins register names that the rest of the tree may choose from.
     import_plugins(convert(tree.get("plugins", ()), tuple[str, ...], "plugins"))
     env = build(Config, {"env": tree["env"]} if "env" in tree else {}).env

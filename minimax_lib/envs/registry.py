@@ -216,6 +216,8 @@ def make_held_out(env: Environment, names: str | Sequence[str], **options: Any) 
     first two have only those that agents of `env` can play. "TrainingList4000" is the list of 4000 levels that a run
     may be trained on, as a held-out task for each difficulty.
     """
+    if isinstance(env, type) or not hasattr(env, "sample_level"):
+        raise ValueError(f"env is {shown(env)}: it must be an environment, such as make_env('AMaze')")
     if not names:
         raise ValueError("no held-out task is named: give at least one")
     names = as_names(names)

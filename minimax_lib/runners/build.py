@@ -20,6 +20,7 @@ from minimax_lib.curricula.settings import RolloutSettings
 from minimax_lib.envs.base import Environment
 from minimax_lib.envs.restarts import FreshLevels, QueuedLevels, SameLevel
 from minimax_lib.jax_settings import check_settings
+from minimax_lib.messages import shown
 from minimax_lib.models.network import check_network
 from minimax_lib.playing.schedule import Flowing, Restarted, Schedule
 from minimax_lib.playing.students import batch_for
@@ -195,6 +196,8 @@ def make_runner(config: Any) -> Runner:
 
     ValueError if its settings do not fit together: they are all checked here, before anything is compiled.
     """
+    if not hasattr(config, "n_row_devices"):
+        raise ValueError(f"config is {shown(config)}: it must be a Config, such as Config(runner='plr')")
     n = config.n_row_devices
     settings: RolloutSettings = config.runner
     if n == 1:

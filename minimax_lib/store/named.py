@@ -1,10 +1,11 @@
 """The run that a caller in Python names: its folder, and what is wrong with the name, in one line."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
 from minimax_lib.config.files import read_yaml
+from minimax_lib.config.paths import check_path
 from minimax_lib.config.shipped import located_run, shipped_agents
 from minimax_lib.config.train import import_plugins
 from minimax_lib.config.values import convert
@@ -15,6 +16,9 @@ from minimax_lib.store.saved import Run, find_run
 
 def named_run(path: str | Path, plugins: Sequence[str] | None, checkpoint: int | Literal["latest"]) -> tuple[Path, Run]:
     """(its folder, the run at `path`), after `plugins` have been imported; ValueError as `load_run`."""
+    if not isinstance(path, str | Path):
+        raise ValueError(f"path is {shown(path)}: it must be the folder of a run, or the name of one")
+    check_path("path", str(path))
     try:
         return _found(Path(path).expanduser(), plugins, checkpoint)
     except ValueError:  # an OSError of this package may be one too
@@ -29,7 +33,8 @@ def _found(path: Path, plugins: Sequence[str] | None, checkpoint: int | Literal[
     if plugins is None:
         _check_no_plugins(path)
     else:
-        import_plugins(convert(list(plugins) if not isinstance(plugins, str) else plugins, tuple[str, ...], "plugins"))
+        several = isinstance(plugins, Iterable) and not isinstance(plugins, str)
+        import_plugins(convert(list(plugins) if several else plugins, tuple[str, ...], "plugins"))
     return path, find_run(path, checkpoint, plugins_are_given=plugins is not None)
 
 

@@ -27,6 +27,11 @@ def save_replay(world: CrowdEpisode, path: str | Path) -> Path:
     128 agents with all twelve choices of Neural MMO. No file is ever overwritten. ValueError in one line as
     `save_params`, and for an environment without a name.
     """
+    if not isinstance(world, CrowdEpisode):
+        raise ValueError(
+            f"world is of the class {type(world).__name__}: it must be a CrowdEpisode, which LoadedRun.play gives of a "
+            "world of several agents"
+        )
     env = {NAME: ENVS.name_of(type(world.env)), **to_tree(world.env)}
     parts = {"key": world.key, "level": _by_name(world.level), "actions": _by_name(world.actions)}
     return save_params(path, parts, {REPLAY: {"env": env, "ticks": world.length}})

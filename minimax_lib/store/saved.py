@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -79,8 +80,8 @@ def find_run(path: Path, checkpoint: int | Literal["latest"], plugins_are_given:
     if checkpoint == "latest":
         # A checkpoint that is damaged is passed over. So the newest one is only known when it has been read.
         only = None if updates else max(files)
-    elif checkpoint in updates or checkpoint in files:
-        only = checkpoint
+    elif isinstance(checkpoint, Integral) and (checkpoint in updates or checkpoint in files):
+        only = int(checkpoint)
     else:
         raise ValueError(f"{path} has no checkpoint {checkpoint!r}: choose from {_choices(updates, files)}, latest")
     file = None if only is None or only in updates else files[only]
