@@ -113,8 +113,18 @@ def assert_refused(main, words, pattern: str, capsys) -> None:
             "--model.state-size is 2147483644: it must be at most *",
         ),
         (["--model", "s5", "--model.n-layers", "2147483647"], "--model.n-layers is 2147483647: it must be at most *"),
-        (["--env", "Pendulum", "--env.n-substeps", "2147483647"], "n_substeps=2147483647: it must be at most 100"),
-        (["--env.height", "1000000"], "height=1000000: it must be at most 4096"),
+        (
+            ["--env", "Pendulum", "--env.n-substeps", "2147483647"],
+            "--env.n-substeps=2147483647: it must be at most 100",
+        ),
+        (["--env.height", "-5"], "--env.height=-5: it must be a whole number of at least 1"),
+        (["--runner", "plr", "--runner.capacity", "0"], "--runner.capacity is 0: it must be at least 1"),
+        (
+            ["--runner", "plr", "--runner.generator", "accel", "--runner.generator.capacity", "0"],
+            "--runner.generator.capacity is 0: it must be at least 1",
+        ),
+        (["--runner", "plr", "--runner.replay-prob", "2"], "--runner.replay-prob is 2.0: it must be between 0 and 1"),
+        (["--env.height", "1000000"], "--env.height=1000000: it must be at most 4096"),
         (["--env", "Pendulum", "--env.mass", "1"], "--env.mass is '1': it must be a list of 2 numbers"),
         (
             ["--hosts.n-processes", "2"],
@@ -124,8 +134,11 @@ def assert_refused(main, words, pattern: str, capsys) -> None:
             ["--runner", "tasks", "--runner.evaluate-every", "9"],
             "--runner.evaluate-every is '9': leave it out, since runner.core asks for no evaluations",
         ),
-        (["--env", "LaserTag", "--env.view-front", "2147483647"], "view_front=2147483647: it must be at most 4096"),
-        (["--env", "LaserTag", "--env.view-back", "2147483647"], "view_back=2147483647: it must be at most 4096"),
+        (
+            ["--env", "LaserTag", "--env.view-front", "2147483647"],
+            "--env.view-front=2147483647: it must be at most 4096",
+        ),
+        (["--env", "LaserTag", "--env.view-back", "2147483647"], "--env.view-back=2147483647: it must be at most 4096"),
         (
             ["--runner", "plr", "--runner.levels-per-row", "2147483647"],
             "--runner.levels-per-row is 2147483647: it must be at most 33554432",

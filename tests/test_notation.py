@@ -178,8 +178,8 @@ def test_a_value_that_contains_itself_is_refused_with_the_name_of_the_setting(te
         (["--runner", "sfl", "--runner.n-scored", "0"], "--runner.n-scored is 0: it must be at least 1"),
         (["--n-seed-devices", "3"], "--n-seed-devices is 3: n_devices is 1: it must be a multiple of n_seed_devices"),
         (["--model", "s5", "--model.dt-min", "5"], "--model.dt-min is 5.0: model.dt_max is 0.1"),
-        (["--env", "Pendulum", "--env.hold-steps", "9000"], "hold_steps=9000"),
-        (["--env", "Pendulum", "--env.max-steps", "2"], "--env.max-steps is 2: hold_steps="),
+        (["--env", "Pendulum", "--env.hold-steps", "9000"], "--env.hold-steps=9000"),
+        (["--env", "Pendulum", "--env.max-steps", "2"], "--env.max-steps is 2: env.hold_steps="),
     ],
 )
 def test_the_setting_that_was_given_is_named(words, said, capsys):

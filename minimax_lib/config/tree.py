@@ -8,6 +8,7 @@ metadata SHORT is what a bare value of its group sets: `wandb: offline` is `wand
 
 import dataclasses
 import re
+from collections.abc import Collection
 from typing import Annotated, Any, get_args, get_type_hints
 
 from minimax_lib.config.aliases import SETTING_OF
@@ -132,7 +133,8 @@ def build(cls: type, tree: Tree, path: str = "", default: Any = None, registry: 
     try:
         settings = cls(**values)
     except ValueError as error:
-        raise ValueError(_blaming_the_given(in_full(str(error), path), path, tree, values)) from None
+        message = _with_path(in_full(str(error), path), path, hints)
+        raise ValueError(_blaming_the_given(message, path, tree, values)) from None
     for name, value in tree.items():
         if name not in hints and name not in RETIRED and not _is_constant(cls, name, value, path):
             raise _unknown_setting(name, path, settings, registry)
@@ -160,6 +162,15 @@ def in_full(message: str, path: str) -> str:
         if message.startswith(known):
             return path + message.removeprefix(known)
     return message
+
+
+def _with_path(message: str, path: str, settings: Collection[str]) -> str:
+    """A message that begins with the bare name of one of the group's `settings`, with the way to the group before it.
+
+    The class does not know where it stands, and several groups have a setting of that name.
+    """
+    subject = re.match(r"(\w+)(?: is | has |=)", message)
+    return f"{path}{message}" if subject and subject[1] in settings else message
 
 
 def _blaming_the_given(message: str, path: str, given: Tree, values: dict[str, Any]) -> str:

@@ -42,7 +42,7 @@ def as_typed(message: str, words: Sequence[str]) -> str:
     typed = {word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
     typed |= {_without_negation(name, Words(()))[0] for name in typed}
     typed |= {name[:i] for name in typed for i, letter in enumerate(name[:LONGEST_FLAG]) if letter == "."}  # its groups
-    subject = re.match(r"([a-z][\w.]*) (is|has) ", message)
+    subject = re.match(r"([a-z][\w.]*)(?: is | has |=)", message)
     if subject and subject[1] in typed:
         return as_flag(subject[1]) + message[subject.end(1) :]
     unknown = re.match(r"unknown setting '([\w.]+)': choose from ", message)
