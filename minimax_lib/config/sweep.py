@@ -13,7 +13,7 @@ from minimax_lib.config.paths import check_path
 from minimax_lib.config.runs import merged
 from minimax_lib.config.shipped import located, shipped_sweeps
 from minimax_lib.config.tree import NAME, Tree, build, flat, overlay, setting_hints, to_tree
-from minimax_lib.config.values import Plain
+from minimax_lib.config.values import MAX_INTEGER, Plain
 from minimax_lib.messages import is_plain, shown
 from minimax_lib.registry import unknown_name
 
@@ -112,8 +112,8 @@ class SweepKeys:
             raise ValueError(f"n_trials is missing: say how many trials {self.sampler} is to make")
         if self.n_trials is not None and not 1 <= self.n_trials <= MOST_TRIALS:
             raise ValueError(f"n_trials is {self.n_trials}: it must be between 1 and {MOST_TRIALS:,}")
-        if not 0 <= self.seed < 2**32:
-            raise ValueError(f"seed is {shown(self.seed)}: it must be between 0 and {2**32 - 1}")
+        if not 0 <= self.seed <= MAX_INTEGER:
+            raise ValueError(f"seed is {shown(self.seed)}: it must be between 0 and {MAX_INTEGER}")
         for name in ("log_dir", "name"):
             check_path(name, getattr(self, name))
         if not self.log_dir:
