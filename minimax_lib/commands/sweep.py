@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None, train: Sequence[str] = ()) -> int:
             what = file if study.folder in file.parents else study.folder
             raise ValueError(f"cannot open {what}: {error.strerror or error}") from None
     except (ValueError, OSError) as error:
-        return refuse(error)
+        return refuse(error, words)
     except KeyboardInterrupt as error:
         return interrupted(error, " before the sweep began")
     runs = [run for run in map(study.run, study.numbers) if run]

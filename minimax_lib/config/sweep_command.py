@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 import yaml
 
 from minimax_lib.config.files import Loader
-from minimax_lib.config.help import Flag, sections, show_flags
+from minimax_lib.config.help import Flag, as_flag, sections, show_flags
 from minimax_lib.config.paths import check_path
 from minimax_lib.config.shipped import shipped_sweeps
 from minimax_lib.config.sweep import EARLIER, SweepKeys, known_keys
@@ -49,9 +49,11 @@ class Command:
                 raise ValueError(f"{name} is {value}: it must be at least 1")
         asked = [name for name in ("dry_run", "table", "trial", "slurm") if getattr(self, name)]
         if len(asked) > 1:
-            raise ValueError(f"{' and '.join(asked)} are both given: leave out all but one")
+            raise ValueError(f"{' and '.join(map(as_flag, asked))} are both given: leave out all but one")
         if self.jobs > 1 and asked:
-            raise ValueError(f"jobs is {self.jobs}, which means nothing with {asked[0]}: leave one of them out")
+            raise ValueError(
+                f"jobs is {self.jobs}, which means nothing with {as_flag(asked[0])}: leave one of them out"
+            )
         if self.slurm is not None:
             check_path("slurm", self.slurm)
             if not self.slurm:
@@ -88,7 +90,7 @@ def parse(words: Sequence[str]) -> tuple[Command, str, Tree]:
         strange = next((name for name in command if name not in names), None)
         if strange is None:
             raise
-        raise unknown_name("flag", strange, [*names, *known_keys()]) from error
+        raise unknown_name("flag", as_flag(strange), map(as_flag, [*names, *known_keys()])) from error
 
 
 def _of_words(key: str, words: Words) -> Any:
