@@ -851,20 +851,21 @@ def test_a_slurm_script_runs_one_trial_a_task(here, monkeypatch, capsys):
     python.write_text('#!/bin/bash\nprintf "%s\\n" "$PWD" "$@"\n')
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
-    assert sweep("--settings.n_updates", 40, "--slurm", "out.sh", "--name", "a b", vary=LRS) == 0
-    script = Path("out.sh").read_text()
+    assert sweep("--settings.n_updates", 40, "--slurm", "my out.sh", "--name", "a b", vary=LRS) == 0
+    script = Path("my out.sh").read_text()
+    assert "start it with: sbatch 'my out.sh'\n" in script
     assert "#SBATCH --array=1-3\n" in script
     assert "#SBATCH --job-name=a_b\n" in script
     elsewhere = here / "elsewhere"
     elsewhere.mkdir()
     env = os.environ | {"SLURM_ARRAY_TASK_ID": "3"}
-    ran = subprocess.run(["bash", "../out.sh"], cwd=elsewhere, env=env, capture_output=True, text=True, check=True)
+    ran = subprocess.run(["bash", "../my out.sh"], cwd=elsewhere, env=env, capture_output=True, text=True, check=True)
     words = ["-m", "minimax_lib.commands.launch", "sweep", "toy.yaml", "--settings.n_updates", "40"]
     words += ["--name", "a b", "--trial", "3"]
     assert ran.stdout.splitlines() == [str(here), *words]
     assert parse(words[3:])[0].trial == 3
     assert not Path("runs").exists()
-    assert "sbatch out.sh" in capsys.readouterr().out
+    assert "start it with sbatch 'my out.sh'\n" in capsys.readouterr().out
 
 
 def test_dry_run_writes_nothing(capsys):

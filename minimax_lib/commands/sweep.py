@@ -208,13 +208,13 @@ def write_script(path: Path, study: "SweepStudy", words: Sequence[str], console:
     text = SLURM.format(
         # A job's name is one word.
         name=re.sub(r"\W+", "_", study.folder.name),
-        script=path,
+        script=shlex.quote(str(path)),
         n=len(study.numbers),
         here=shlex.quote(os.getcwd()),
         command=command,
     )
     write_new(path, text)
-    say(console, f"written: {path}, {len(study.numbers)} tasks; start it with sbatch {path}")
+    say(console, f"written: {path}, {len(study.numbers)} tasks; start it with sbatch {shlex.quote(str(path))}")
     return 0
 
 
