@@ -177,7 +177,7 @@ class TaskLog:
             is_new = not self.path.exists()
             if not is_new:
                 check_regular(self.path, self.path.stat(), None)  # a pipe would wait for a reader
-            with open(self.path, "xb" if is_new else "ab"):
+            with open(self.path, "ab"):
                 pass
             if is_new:
                 self.path.unlink()
