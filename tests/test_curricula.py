@@ -20,7 +20,6 @@ from minimax_lib.config import load_yaml
 from minimax_lib.curricula.base import MUTATION, NEW, REPLAY, Attempts, LevelBatch, Plan, level_batch
 from minimax_lib.curricula.levels.accel import ACCEL
 from minimax_lib.curricula.levels.designed import PAIRED, Teacher
-from minimax_lib.curricula.levels.episode_replay import EpisodePLR
 from minimax_lib.curricula.levels.finite import FiniteLevels, FiniteList
 from minimax_lib.curricula.levels.parallel import Parallel
 from minimax_lib.curricula.levels.plr import PLR, PLRSettings, check_generator
@@ -541,15 +540,6 @@ def test_a_generator_with_a_queue_is_refused():
     queued = SimpleNamespace(plan=Plan(4, restart=QueuedLevels()))
     with pytest.raises(ValueError, match=r"runner.generator is 'mine', whose rows take levels from a queue"):
         check_generator("mine", queued, 4, parallel=False)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [({"tail": "write", "unique": False}, "runner.unique is False with runner.tail"), ({"n_fresh": 0}, "n_fresh is 0")],
-)
-def test_impossible_settings_of_episode_plr_are_refused_in_one_line(settings, message):
-    with pytest.raises(ValueError, match=rf"^.*{message}.*$"):
-        EpisodePLR(**settings)
 
 
 @pytest.mark.parametrize(

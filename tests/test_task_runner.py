@@ -371,28 +371,33 @@ def test_files_call_tasks_as_the_environment_does(wrap, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("capacity", "score"), [(4, "l1_value_loss"), pytest.param(256, "max_mc", marks=pytest.mark.deep)]
+    ("capacity", "score", "n_steps", "n_fresh"),
+    [
+        (4, "l1_value_loss", 5, 5),
+        (256, "max_mc", 15, 1),  # a row has one new level in a rollout, which comes again and again
+        pytest.param(256, "max_mc", 5, 5, marks=pytest.mark.deep),
+    ],
 )
-def test_a_buffer_holds_the_latest_score_of_every_level_that_it_keeps(capacity, score):
+def test_a_buffer_holds_the_latest_score_of_every_level_that_it_keeps(capacity, score, n_steps, n_fresh):
     env = UnsteadyLine()
-    size = {"n_parallel": N_ROWS, "n_steps": N_STEPS, "capacity": capacity, "n_fresh": N_STEPS}
+    size = {"n_parallel": N_ROWS, "n_steps": n_steps, "capacity": capacity, "n_fresh": n_fresh}
     settings = EpisodePLR(**size, score=score, min_fill=0.0)
     agent = still_agent(env)
-    runner = runner_of(env, agent, Spy(settings.build(env, agent, N_ROWS)), N_STEPS, Flowing())
+    runner = runner_of(env, agent, Spy(settings.build(env, agent, N_ROWS)), n_steps, Flowing())
     program = SeedRunner(runner, 1)
     state, parts, scores, n_replayed = program.init(0), [[] for _ in range(N_ROWS)], {}, 0
     best, n_below, ages = {}, 0, {}
     for n in range(14):
         state, _ = program.run(state, n + 1)
         inner, _, steps = jax.tree.map(lambda x: np.asarray(x)[0], state.curriculum)
-        for t in range(N_STEPS):
+        for t in range(n_steps):
             for row in range(N_ROWS):
                 parts[row].append(steps["quantity"][t, row])
                 if steps["done"][t, row]:
                     level = int(steps["task"][t, row])
                     assert len(parts[row]) == length_of(level)  # the row has stayed on its level
                     n_replayed += level in scores
-                    follows = int(inner.current.number[row] if t + 1 == N_STEPS else steps["task"][t + 1, row])
+                    follows = int(inner.current.number[row] if t + 1 == n_steps else steps["task"][t + 1, row])
                     ages = {other: 0 if other == follows else age + 1 for other, age in ages.items()}
                     scores[level], parts[row] = np.mean(parts[row]), []
                     if score == "max_mc":
@@ -410,9 +415,27 @@ def test_a_buffer_holds_the_latest_score_of_every_level_that_it_keeps(capacity, 
         assert buffer.ages[buffer.filled].tolist() == list(ages.values())
         held = inner.slots >= 0
         np.testing.assert_array_equal(buffer.levels.number[inner.slots[held]], inner.current.number[held])
+        np.testing.assert_array_equal(held, np.isin(inner.current.number, kept))
+        if score == "max_mc":
+            np.testing.assert_allclose(buffer.best_returns[buffer.filled], [best[level] for level in kept], rtol=1e-6)
     assert n_replayed > 10
     assert n_below > 3 or score != "max_mc"  # the best return was not always the last one
     assert program._run._cache_size() == 1
+
+
+def test_a_level_whose_first_part_was_scored_is_in_the_buffer_once():
+    env, agent = EndlessLine(), still_agent(EndlessLine())
+    settings = EpisodePLR(n_parallel=N_ROWS, n_steps=4, capacity=256, tail="write", unique=False, min_fill=0.0)
+    program = SeedRunner(trained_with(env, agent, settings), 1)
+    state, n_held = program.init(0), 0
+    for n in range(8):
+        state, _ = program.run(state, n + 1)
+        after = jax.tree.map(lambda x: np.asarray(x)[0], state.curriculum)
+        kept = after.buffer.levels.number[after.buffer.filled]
+        assert len(set(kept)) == len(kept)
+        np.testing.assert_array_equal(after.slots >= 0, np.isin(after.current.number, kept))
+        n_held += (after.slots >= 0).sum()
+    assert n_held > 8
 
 
 def test_ages_and_scores_of_slots_are_those_of_a_plain_loop():

@@ -106,7 +106,9 @@ class EpisodeReplay(Curriculum):
         buffer = rescored(buffer, homes[results.task], results)
         buffer = self._joined(buffer, batch.queue.table, homes, results)
         levels = jax.tree.map(lambda x: x[current], batch.queue.table)
-        after = EpisodeReplayState(buffer, levels, self._still_held(buffer, levels, homes[current]), unfinished)
+        came = last_entries(len(homes), results.task, jnp.isfinite(results.score))[current] >= 0
+        slots = self._held(buffer, levels, homes[current], came)
+        after = EpisodeReplayState(buffer, levels, slots, unfinished)
         return after, self._metrics(after, results)
 
     def _homes(self, slots: jax.Array) -> jax.Array:
@@ -138,15 +140,22 @@ class EpisodeReplay(Curriculum):
         # new: its age would become 0 when its episode ends, and without `unique` it would come to a second slot.
         found = (last >= 0) & (homes[capacity:][order] < 0)
         scores = jnp.where(found, results.score[last], -jnp.inf)
-        returns = jnp.where(found & results.valid[last], results.returns[last], -jnp.inf)
+        # Of all attempts: a row that comes to a new level again may have fared better the first time.
+        highest = best_returns(jnp.full(capacity + n, -jnp.inf, jnp.float32), results)[capacity:][order]
+        returns = jnp.where(found, highest, -jnp.inf)
         rows = level_buffer.locate(self.settings, buffer, outside, jnp.full(n, -1, jnp.int32), self.identity)
         # Ages have changed already, when episodes began (`observe`). Most of these levels have never been played.
         rows = rows.replace(begun=jnp.zeros(n, bool))
         best = level_buffer.best_returns(buffer, rows, returns)
         return level_buffer.insert(self.settings, buffer, rows, scores, best, jnp.zeros(n, jnp.int32))
 
-    def _still_held(self, buffer: LevelBuffer, levels: Level, slots: jax.Array) -> jax.Array:
-        """i32[R]: `slots` where they still hold these levels, -1 elsewhere."""
+    def _held(self, buffer: LevelBuffer, levels: Level, slots: jax.Array, came: jax.Array) -> jax.Array:
+        """i32[R], the slots that hold `levels` [R, ...] now; -1 if none does.
+
+        They were in `slots` (i32[R], -1: in none). Some `came` to the buffer in this rollout (bool[R]).
+        """
+        # A row may go on with a level that has a score already: one of which an earlier part, or attempt, was scored.
+        slots = jnp.where(came & (slots < 0), level_buffer.homes_of(buffer, levels, self.identity), slots)
         # A slot may have been given to another level, which must not get the score of this one.
         prints = jax.vmap(lambda level: level_buffer.fingerprint(self.identity(level)))(levels)
         same = (buffer.fingerprints[slots] == prints).all(axis=1) & buffer.filled[slots]
@@ -187,8 +196,6 @@ class EpisodePLR(QueuedRollouts, AttemptScoring, ReplaySettings):
         super().__post_init__()
         if self.n_fresh < 1:
             raise ValueError(f"runner.n_fresh is {self.n_fresh}: it must be at least 1")
-        if self.tail == "write" and not self.unique:
-            raise ValueError("runner.unique is False with runner.tail write: a level that is cut would take two slots")
         check_levels("n_fresh", self.n_fresh, self.n_parallel)
 
     @property
