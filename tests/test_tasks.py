@@ -201,6 +201,12 @@ def scored(n: int) -> Results:
     return results(range(N), score=[1.0] * n + [np.nan] * (N - n))
 
 
+def test_a_fixed_chance_must_leave_room_for_new_tasks():
+    with pytest.raises(ValueError, match=r"^replay_prob is 1 with schedule fixed: .* \(try 0.5\), or min_fill .*$"):
+        ListedPLR(N, schedule="fixed")
+    assert ListedPLR(N, schedule="fixed", min_fill=1.0).replay_prob == 1  # all are seen before any is replayed
+
+
 def test_the_chance_of_a_replay():
     cores = [ListedPLR(N, **settings) for settings, *_ in REPLAYS]
     chances = jax.jit(

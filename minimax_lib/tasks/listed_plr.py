@@ -52,6 +52,11 @@ class ListedPLR:
         for name in ("replay_prob", "min_fill", "alpha"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be between 0 and 1")
+        if self.schedule == "fixed" and self.replay_prob == 1 and self.min_fill < 1:
+            raise ValueError(
+                "replay_prob is 1 with schedule fixed: after the first scores, no task without one would ever be "
+                "drawn, so it must be below 1 (try 0.5), or min_fill must be 1"
+            )
 
     def init(self, key: jax.Array) -> ListedPLRState:
         n = self.n_tasks
