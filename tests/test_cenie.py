@@ -135,6 +135,27 @@ def test_a_row_is_as_strong_as_if_it_came_alone(standing):
     assert found[3] == -np.inf
 
 
+def test_a_level_that_is_worse_in_both_ways_than_all_of_a_full_buffer_does_not_come_in():
+    """The second slot is the last in both ways. Who is as good as it is in one way takes its place, if newer."""
+    settings = CENIE(capacity=2, rank_temperature=0.5, staleness=0.0)
+    standing = SlotScores(scores=np.float32([5, 1]), novelty=np.float32([4, 2]))
+
+    @jax.jit
+    def after(score, novelty):
+        filled = jnp.ones(2, bool)
+        buffer = level_buffer.init(jnp.zeros((), jnp.int32), 2)
+        buffer = buffer.replace(
+            levels=jnp.arange(2, dtype=jnp.int32), filled=filled, scores=RANKS.of_slots(standing, filled)
+        )
+        rows = level_buffer.locate(settings, buffer, jnp.array([7], jnp.int32), jnp.array([-1], jnp.int32))
+        strengths = RANKS.of_rows(standing, filled, score[None], novelty[None])
+        nothing = jnp.zeros(1, jnp.int32)
+        return level_buffer.insert(settings, buffer, rows, strengths, jnp.zeros(1), nothing).levels
+
+    for score, novelty, kept in ((0.0, 1.0, [0, 1]), (1.0, 2.0, [0, 7]), (3.0, 2.0, [0, 7]), (0.0, 9.0, [0, 7])):
+        np.testing.assert_array_equal(after(jnp.float32(score), jnp.float32(novelty)), kept)
+
+
 def test_the_last_row_of_a_slot_counts():
     homes, scores = np.array([2, -1, 2, 0, 0], np.int32), np.float32([1, 2, 3, 4, -np.inf])
     found = jax.jit(with_rows)(SlotScores.none(3), homes, scores, scores + 10)

@@ -55,14 +55,15 @@ class TwoRanks:
         """f32[B], of levels with these scores (f32[B] each), if each of them came alone; -inf where one is."""
 
         def rank(values: jax.Array, own: jax.Array) -> jax.Array:
-            ahead = (values[None] > own[:, None]).sum(axis=1, dtype=jnp.int32)
-            return jnp.minimum(1 + ahead, len(filled))
+            return 1 + (values[None] > own[:, None]).sum(axis=1, dtype=jnp.int32)
 
         mixed = self._mixed(rank(standing.scores, scores), rank(standing.novelty, novelty), filled)
         return jnp.where(jnp.isfinite(scores) & jnp.isfinite(novelty), mixed, -jnp.inf)
 
     def _mixed(self, first: jax.Array, second: jax.Array, filled: jax.Array) -> jax.Array:
-        table = rank_powers(len(filled), self.temperature)
+        # One rank more than there are slots: of a row that comes behind all levels of a full buffer. With the rank of
+        # the last of them, it would be as strong, and take its place.
+        table = rank_powers(len(filled) + 1, self.temperature)
         totals = jnp.asarray(np.cumsum(table), jnp.float32)
         # At a low temperature the last powers are 0 in float32. The floor still falls from rank to rank.
         floor = np.arange(len(table), 0.0, -1.0) * 1e-30
