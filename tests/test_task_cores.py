@@ -809,6 +809,7 @@ def test_the_curriculum_inside_strata_has_settings(tmp_path):
         (lambda: Online(Uniform(N)), "inner is Uniform: it must be a curriculum that is told rates"),
         (lambda: Online(SFL(N), every=0), "every is 0: it must be at least 1"),
         (lambda: Online(SFL(N), count="steps"), "unknown count 'steps'"),
+        (lambda: Online(SFL(N, unseen="keep"), save_last=True), "save_last is True: inner.unseen must be zero"),
         (
             lambda: Strata(ListedPLR(N), STRATA),
             "inner is ListedPLR: it must be a curriculum that draws",
