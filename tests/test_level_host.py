@@ -19,6 +19,7 @@ from minimax_lib.curricula.levels.sfl import SFLSettings
 from minimax_lib.curricula.outcome import RolloutOutcome
 from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.envs.maze import AMaze
+from minimax_lib.envs.pendulum import Pendulum
 from minimax_lib.playing.rollout import rollout
 from minimax_lib.portable import level_programs
 from minimax_lib.portable.host_state import flat
@@ -169,6 +170,19 @@ def test_replayed_and_new_levels_side_by_side_say_which_rows_to_learn_from():
 def test_what_needs_more_than_rollouts_is_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         LevelHost(settings, MAZE, N_ROWS)
+    with pytest.raises(ValueError, match=r"^a score needs the method optimal_return, and Pendulum has none: write it"):
+        LevelHost(PLRSettings(score="exact_regret"), Pendulum(), N_ROWS)
+
+
+def test_the_exact_regret_is_that_of_the_levels_of_the_environment():
+    """Nobody gets any reward: the regret is the best return that there is."""
+    ours = LevelHost(PLRSettings(capacity=8, score="exact_regret", unique=False), MAZE, N_ROWS, gamma=0.9)
+    levels = ours.propose().levels
+    nothing = np.zeros((N_STEPS, N_ROWS))
+    ours.report(nothing, nothing, nothing == 0, nothing[0])
+    best = jax.vmap(lambda level: MAZE.optimal_return(level, 0.9))(levels)
+    assert (best > 0).any()
+    np.testing.assert_allclose(ours._state.buffer.scores[:N_ROWS], best, rtol=1e-6)
 
 
 def test_mistakes_are_named_in_one_line():

@@ -11,8 +11,9 @@ from flax import struct
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.curricula.base import Attempts, Curriculum, LevelBatch, Students
 from minimax_lib.curricula.outcome import Outcome, RolloutOutcome
-from minimax_lib.envs.base import Level
+from minimax_lib.envs.base import Environment, Level
 from minimax_lib.playing.rollout import Rollout, Transition
+from minimax_lib.playing.students import optimal_returns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,11 +88,19 @@ def propose(curriculum: Curriculum, key: jax.Array, clock: jax.Array, state: Any
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def observe(
-    curriculum: Curriculum, trainer: Trainer, key: jax.Array, clock: jax.Array, state: Any, batch: Any, told: Told
+    curriculum: Curriculum,
+    where: tuple[Environment, Trainer],
+    key: jax.Array,
+    clock: jax.Array,
+    state: Any,
+    batch: Any,
+    told: Told,
 ) -> tuple[Any, dict[str, jax.Array]]:
-    """(state, metrics) after the trainer's rollout on `batch`."""
+    """(state, metrics) after the trainer's rollout on `batch`, whose levels are those of the environment."""
+    env, trainer = where
     _, _, k_observe = jax.random.split(jax.random.fold_in(key, clock), 3)
-    outcome = RolloutOutcome(student(trainer), (), rollout_of(told))
+    optima = optimal_returns(env, batch.levels)
+    outcome = RolloutOutcome(student(trainer), (), rollout_of(told), optimal_returns=optima)
     return curriculum.observe(k_observe, clock, state, batch, outcome)
 
 

@@ -60,7 +60,7 @@ class LevelHost:
             raise ValueError(f"n_rows is {n_rows}: it must be at least 1")
         self.env, self.trainer = env, Trainer(gamma, gae_lambda)
         self.curriculum = curriculum.build(env, programs.student(self.trainer), n_rows)
-        check_curriculum(self.curriculum)
+        check_curriculum(self.curriculum, env)
         self._settings = settings("curriculum", curriculum) | settings("env", env) | settings("trainer", self.trainer)
         self._settings |= {"n_rows": repr(n_rows), "seed": repr(seed)}
         with jax.default_device(cpu()):
@@ -122,7 +122,7 @@ class LevelHost:
         if counts is not None:
             told = without_openings(told, self._checked("counts", np.asarray(counts, bool), rollout))
         given = self._key, np.int32(self.n_reported), self._state, self._batch, told
-        self._state, metrics = programs.observe(self.curriculum, self.trainer, *given)
+        self._state, metrics = programs.observe(self.curriculum, (self.env, self.trainer), *given)
         self._batch, self.n_reported = None, self.n_reported + 1
         return {name: float(x) for name, x in metrics.items()}
 
@@ -156,8 +156,8 @@ class LevelHost:
         return array
 
 
-def check_curriculum(curriculum: Curriculum) -> None:
-    """ValueError in one line where a trainer's rollouts are not enough for `curriculum`."""
+def check_curriculum(curriculum: Curriculum, env: Environment) -> None:
+    """ValueError in one line where a trainer's rollouts on levels of `env` are not enough for `curriculum`."""
     if isinstance(curriculum.plan.restart, QueuedLevels):
         raise ValueError("the curriculum changes levels within a rollout: choose plr or accel, or a Host for tasks")
     for score in curriculum.plan.scores:
@@ -166,6 +166,11 @@ def check_curriculum(curriculum: Curriculum) -> None:
             named = next((name for name in SCORES.names() if SCORES[name] == score), "one of yours")
             raise ValueError(
                 f"the score is {named!r}, which reads more than rewards, values and ends: choose from {', '.join(able)}"
+            )
+        if score.needs_optimum and env.optimal_return is None:
+            raise ValueError(
+                f"a score needs the method optimal_return, and {type(env).__name__} has none: write it, or choose "
+                "another score, such as max_mc"
             )
 
 
