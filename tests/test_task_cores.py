@@ -305,6 +305,27 @@ def test_boring_tasks_are_those_of_a_plain_loop(seed):
     assert 0 < len(boring) < n
 
 
+@pytest.mark.parametrize("unseen", ["zero", "keep"])
+def test_filters_take_tasks_without_a_rate_as_their_inner_curriculum_does(unseen):
+    """Then only tasks 1 and 4 are measured. Task 0 makes task 1 boring as long as it is known to be solved more often.
+    Tasks 0 to 2 are a stratum, and so are 3 to 5."""
+    boring_after_0 = np.ones((N, N), bool)
+    boring_after_0[0, 1] = False
+    omni = Omni(SFL(N, unseen=unseen), Interesting.of(boring_after_0))
+    strata = Strata(SFL(N, unseen=unseen), ((0, 1, 2), (3, 4, 5)))
+
+    @jax.jit
+    def told(key):
+        known, few = jnp.ones(N, bool), jnp.array([False, True, False, False, True, False])
+        first, second = jnp.array([0.9, 0.5, 0.1, 0.8, 0.2, 0.3]), jnp.array([0.0, 0.6, 0.0, 0.0, 0.3, 0.0])
+        states = [core.evaluated(core.evaluated(core.init(key), first, known), second, few) for core in (omni, strata)]
+        return states[0].boring, strata.factor(states[1]) == 1
+
+    boring, best = told(KEY)
+    np.testing.assert_array_equal(boring, np.arange(N) == 1 if unseen == "keep" else np.zeros(N, bool))
+    np.testing.assert_array_equal(np.flatnonzero(best), [0, 3] if unseen == "keep" else [1, 4])
+
+
 def test_a_matrix_is_read_from_json(tmp_path):
     path, names = tmp_path / "matrix.json", ("wood", "stone", "iron")
     full = {"wood": {"stone": True, "iron": False}, "stone": {"wood": False, "iron": True}}

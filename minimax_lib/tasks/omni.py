@@ -58,7 +58,7 @@ class Omni(Filter):
 
     def evaluated(self, state: OmniState, rates: jax.Array, known: jax.Array) -> OmniState:
         state = super().evaluated(state, rates, known)
-        return self._sorted_out(state.replace(rates=jnp.where(known, rates, 0.0)))
+        return self._sorted_out(state.replace(rates=self.rates_after(state.rates, rates, known)))
 
     def set_interesting(self, state: OmniState, interesting: jax.Array, present: jax.Array | None = None) -> OmniState:
         """The state with another matrix (bool[N, N]) and its rows that count (bool[N]; None: all)."""

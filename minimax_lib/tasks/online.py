@@ -54,7 +54,7 @@ class Online(Around):
             raise unknown_name("count", self.count, get_args(Count))
         if not episodes_needed(self.inner):
             raise ValueError(f"inner is {type(self.inner).__name__}: it must be a curriculum that is told rates")
-        if self.save_last and getattr(self.inner, "unseen", None) == "keep":
+        if self.save_last and self.unseen == "keep":
             raise ValueError("save_last is True: inner.unseen must be zero, since no task is unseen then")
 
     def init(self, key: jax.Array) -> OnlineState:

@@ -52,7 +52,7 @@ class Strata(Filter):
 
     def evaluated(self, state: StrataState, rates: jax.Array, known: jax.Array) -> StrataState:
         state = super().evaluated(state, rates, known)
-        return state.replace(rates=jnp.where(known, rates, 0.0), evaluated=jnp.ones((), bool))
+        return state.replace(rates=self.rates_after(state.rates, rates, known), evaluated=jnp.ones((), bool))
 
     def factor(self, state: StrataState) -> jax.Array:
         values = {

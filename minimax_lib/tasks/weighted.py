@@ -9,6 +9,7 @@ from flax import struct
 
 from minimax_lib.tasks.core import Results, episodes_needed
 from minimax_lib.tasks.draws import draw
+from minimax_lib.tasks.rates import Unseen
 
 
 class Weighted:
@@ -59,6 +60,11 @@ class Around(Weighted):
     def reads_scores(self) -> bool:  # type: ignore[override]
         return self.inner.reads_scores
 
+    @property
+    def unseen(self) -> Unseen:
+        """What a task without a new rate counts as: the setting of the inner curriculum, where it has one."""
+        return getattr(self.inner, "unseen", "zero")
+
     def started(self, state: Any, tasks: jax.Array, valid: jax.Array) -> Any:
         return state.replace(inner=self.inner.started(state.inner, tasks, valid))
 
@@ -78,6 +84,10 @@ class Filter(Around):
     @property
     def min_episodes(self) -> int:
         return episodes_needed(self.inner)
+
+    def rates_after(self, before: jax.Array, rates: jax.Array, known: jax.Array) -> jax.Array:
+        """f32[n_tasks], the rates after an evaluation: they were `before`, and tasks that are not `known` have none."""
+        return jnp.where(known, rates, before if self.unseen == "keep" else 0.0)
 
     def factor(self, state: Any) -> jax.Array:
         """f32[n_tasks], not negative."""
