@@ -25,6 +25,7 @@ from minimax_lib.experiment.run import ExperimentRunner
 from minimax_lib.pictures import bootstrap as bands
 from minimax_lib.pictures import curves, held_out, lines, replay, style, words
 from minimax_lib.pictures import scores as scores_of
+from minimax_lib.pictures.opponents import met
 from minimax_lib.pictures.output import FigureFolder
 from minimax_lib.pictures.relative import Difference, differences_in_words, relative_curve
 from minimax_lib.pictures.runs import find_groups, phrase, read_run
@@ -143,6 +144,28 @@ def test_curves_against_environment_steps_and_seconds_place_the_untrained_agent_
     assert [row["env_steps"] for row in rows] == [0, 2000, 4000]
     rows = curves.learning_curve(groups, "held_out/solved_rate", "seconds").rows
     assert [row["seconds"] for row in rows] == [0, 2, 4]
+
+
+def with_intervals_that_only_score(path):
+    """The run begins with two intervals without an update, and one follows the first update."""
+    rows = metrics_rows([0], lambda seed, i: i, n=6)
+    updates = (0, 0, 20, 20, 30, 40)
+    table(path / "metrics.csv", [row | {"update": update} for row, update in zip(rows, updates, strict=True)])
+
+
+def test_an_evaluation_stands_where_its_update_was_reached_and_not_at_a_later_interval_without_an_update():
+    path = make_run("a", 0, 1)
+    with_intervals_that_only_score(path)
+    rows = curves.learning_curve(find_groups([path]), "held_out/return", x="env_steps").rows
+    assert [row["env_steps"] for row in rows] == [0, 3000, 6000]
+    gaps = [row for row in curves.generalisation_gap(find_groups([path])).rows if row["part"] == "gap"]
+    # Interval i solves i / 2 in training; update 20 is reached in the third one, and 40 in the sixth.
+    assert [(row["updates"], row["mean"]) for row in gaps][1:] == [(20, pytest.approx(1.4)), (40, pytest.approx(2.9))]
+    later = [row for row in curves.generalisation_gap(find_groups([path]), x="env_steps").rows if row["part"] == "gap"]
+    assert [(row["env_steps"], row["mean"]) for row in later] == [
+        (3000, pytest.approx(1.4)),
+        (6000, pytest.approx(2.9)),
+    ]
 
 
 def test_held_out_curves_leave_the_training_distribution_out_unless_it_is_named():
@@ -458,6 +481,16 @@ def test_scores_are_those_of_the_evaluation_that_all_runs_have_and_of_its_newest
     with pytest.raises(NotDrawn, match="b has no evaluation like 'update40-more'"):
         scores_of.evaluated(find_groups([a, b]), source="update40-more")
     assert scores_of.evaluated(find_groups([a, b]), source="eval.csv").groups[0].values[0].tolist() == [0.0, 0.2]
+
+
+def test_scores_are_those_of_the_first_student():
+    """Of PAIRED, the second is the antagonist."""
+    path = make_run("a", 0, 1)
+    evaluation(path, (0,), lambda seed, j: 0.9, student=0)
+    evaluation(path, (0,), lambda seed, j: 0.1, student=1, name="update40-benchmark-student1")
+    assert scores_of.evaluated(find_groups([path])).groups[0].values.tolist() == [[0.9, 0.9]]
+    other = scores_of.evaluated(find_groups([path]), source="*student1")
+    assert other.groups[0].values.tolist() == [[0.1, 0.1]]
 
 
 def test_the_tasks_of_agents_are_no_held_out_tasks():
@@ -869,11 +902,12 @@ def test_the_page_about_plotting_runs(tmp_path):
 # ----------------------------------------------------------------------------------------------------------- opponents
 
 
-def games(path, update, win, tasks=("Cross", "Star"), opponents=("random", "bot"), n_games=10):
+def games(path, update, win, tasks=("Cross", "Star"), opponents=("random", "bot"), n_games=10, student=0):
     """A file of games: win(seed, opponent, task) is the share of wins. A copy of the own bank always wins."""
     rows = [
         {"seed": seed, "task": task, "opponent": who, "opponent_seed": "", "opponent_update": "", "opponent_copy": copy}
         | {"n_games": n, "win": 0.0 if copy != "" else win(seed, who, task) + 0.1 * (n != n_games), "update": update}
+        | {"student": student}
         for seed in (0, 1)
         for who, copy, n in [*((who, "", n) for who in opponents for n in (n_games, 30)), ("bank", 0, n_games)]
         for task in tasks
@@ -905,6 +939,21 @@ def test_wins_against_opponents_are_means_over_tasks_and_games(elsewhere, capsys
     Path("runs/b/evaluations/matches/update40-against-bot.csv").unlink()
     assert main(["--label", "A=runs/a", "B=runs/b", "--figures", "opponents"]) == 1
     assert "no games on the same tasks, played in the same way" in capsys.readouterr().out
+
+
+def test_an_opponent_that_some_seed_has_not_met_is_left_out(elsewhere):
+    """`--most-steps` leaves pairs out: the file has no row for them."""
+    folder = Path("a/evaluations/matches")
+    make_run("a", 0, 3)
+    for student, win in ((0, 0.4), (1, 0.9)):
+        games(folder / f"student{student}.csv", 40, lambda *_, win=win: win, student=student)
+        rows = written(folder / f"student{student}.csv")
+        kept = [row for row in rows if row["opponent"] != "bot" or row["seed"] == "0"]
+        table(folder / f"student{student}.csv", kept)
+    found = met(find_groups(["a"]))
+    assert found.tasks == ("random",)
+    assert found.groups[0].values == pytest.approx(np.full((2, 1), 0.475))  # of the first student
+    assert found.notes[1:] == ("not all seeds have met bot: left out", "plr: 2 of its 3 seeds have games")
 
 
 BANK = {

@@ -181,7 +181,17 @@ def _placed(updates: np.ndarray, metrics: Cells, x: X) -> np.ndarray:
     if COLUMN_OF[x] not in metrics:
         return np.full(len(updates), np.nan)
     known, at = numbers(metrics["update"]), numbers(metrics[COLUMN_OF[x]])
-    return np.interp(updates, np.append(0.0, known), np.append(0.0, at), right=np.nan)
+    return interpolated(updates, np.append(0.0, known), np.append(0.0, at))
+
+
+def interpolated(x: np.ndarray, known: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """f64[T], the `values` at the points `known`, linear between them and NaN outside; `known` does not fall.
+
+    Of values at the same point, the first counts. An interval that only scores levels ends at the update of the one
+    before it, and an evaluation is made as soon as its update is reached.
+    """
+    points, first = np.unique(known, return_index=True)
+    return np.interp(x, points, values[first], left=np.nan, right=np.nan)
 
 
 def _line(seed: int, x: np.ndarray, y: np.ndarray) -> Line:
@@ -246,8 +256,7 @@ def gap_lines(run: RunTables, measure: str, x: X, smooth: int, tasks: Sequence[s
     for line in held_out_lines(run, HELD_OUT + measure, x, tasks):
         if line.seed in trained:
             own = trained[line.seed]
-            gap = np.interp(line.x, own.x, own.y, left=np.nan, right=np.nan) - line.y
-            lines.append(_line(line.seed, line.x, gap))
+            lines.append(_line(line.seed, line.x, interpolated(line.x, own.x, own.y) - line.y))
     return [line for line in lines if len(line.x)]
 
 

@@ -17,7 +17,7 @@ COPY = "opponent_copy"  # a column: which copy of its own bank the student has m
 
 
 def wins_against_opponents(groups: Sequence[Group]) -> Picture:
-    """The share of games won against each opponent that all groups have met, a bar a group."""
+    """The share of games won against each opponent that all seeds have met, a bar a group."""
     bars = held_out_bars(met(groups))
     rows = [{"opponent" if name == "task" else name: cell for name, cell in row.items()} for row in bars.rows]
     return dataclasses.replace(bars, name="opponents", rows=rows)
@@ -31,27 +31,32 @@ def have_met(groups: Sequence[Group]) -> bool:
 def met(groups: Sequence[Group]) -> ComparedScores:
     """The share of wins of each seed against each opponent, over all tasks and all seeds of the opponent.
 
-    NotDrawn in one line where there is no opponent that all runs have met.
+    Of some seeds, all games against an opponent may have been left out (`--most-steps`). Such an opponent is left out
+    for all. NotDrawn in one line where there is no opponent that all seeds have met.
     """
     tables = alike([run for group in groups for run in group.runs])
-    opponents = [{name for cells in table.values() for name in names_of(cells)} for table in tables.values()]
-    common = sorted(set[str].intersection(*opponents))
+    each = [set(names_of(cells)) for table in tables.values() for cells in table.values()]
+    known, common = set[str].union(*each), sorted(set[str].intersection(*each))
     if not common:
         raise NotDrawn("the runs have met no opponent in common")
-    found = []
+    found, notes = [], ["a draw is not a win"]
+    if len(known) > len(common):
+        notes.append(f"not all seeds have met {', '.join(sorted(known - set(common)))}: left out")
     for place, group in enumerate(groups):
         rows = [
             [wins(cells, opponent) for opponent in common] for run in group.runs for cells in tables[run.path].values()
         ]
         found.append(GroupScores(group.label, place, tuple(common), np.array(rows)))
-    return ComparedScores(tuple(found), "share of games won", ("a draw is not a win",))
+        if len(rows) < group.n_seeds:
+            notes.append(f"{group.label}: {len(rows)} of its {group.n_seeds} seeds have games")
+    return ComparedScores(tuple(found), "share of games won", tuple(notes))
 
 
 def alike(runs: Sequence[RunTables]) -> dict[Path, dict[int, Cells]]:
     """The games of each run, by its folder: all played on the same tasks, in the same way.
 
-    Of what all runs have, the games against the most opponents, and of these the most games. NotDrawn where there are
-    none.
+    Of what all runs have, the games against the most opponents, of these the most games, and then those of the first
+    student. NotDrawn where there are none.
     """
     each = [newest(run) for run in runs]
     common = set(each[0]).intersection(*each[1:])
@@ -61,8 +66,9 @@ def alike(runs: Sequence[RunTables]) -> dict[Path, dict[int, Cells]]:
         )
 
     def of_way(way: Any) -> tuple[Any, ...]:
-        shared = set[str].intersection(*({n for c in games[way].values() for n in names_of(c)} for games in each))
-        return len(shared), sum(n_games(games[way]) for games in each), sorted(map(str, way))
+        shared = set[str].intersection(*(set(names_of(cells)) for games in each for cells in games[way].values()))
+        student = float(np.nan_to_num(numbers(way[-1:])[0]))
+        return len(shared), sum(n_games(games[way]) for games in each), -student, sorted(map(str, way))
 
     best = max(common, key=of_way)
     return {run.path: games[best] for run, games in zip(runs, each, strict=True)}

@@ -157,7 +157,10 @@ def _last_rows(runs: Sequence[RunTables]) -> list[ScoreTable]:
 
 
 def _in_common(runs: Sequence[RunTables]) -> list[ScoreTable]:
-    """The evaluation of each run that was made like one of every other run: the most tasks, then the most episodes."""
+    """The evaluation of each run that was made like one of every other run.
+
+    Of several, the one with the most tasks, then with the most episodes, then of the first student.
+    """
     found: list[dict[Any, ScoreTable]] = []
     for run in runs:
         newest: dict[Any, ScoreTable] = {}
@@ -172,7 +175,8 @@ def _in_common(runs: Sequence[RunTables]) -> list[ScoreTable]:
 
     def worth(key: Any) -> tuple[Any, ...]:
         how, tasks = key
-        return sum(not is_of_training(task) for task in tasks), float(numbers(how[:1])[0]), *how, *sorted(tasks)
+        episodes, student = np.nan_to_num(numbers([how[HOW.index(name)] for name in ("n_episodes", "student")]))
+        return sum(not is_of_training(task) for task in tasks), episodes, -student, *how, *sorted(tasks)
 
     best = max(common, key=worth)
     return [each[best] for each in found]
