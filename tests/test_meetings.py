@@ -266,6 +266,20 @@ def test_pairs_are_left_out_above_the_limit(runs, monkeypatch, capsys):
     assert "3 pairs, 60 games, at most 60 environment steps" in printed
 
 
+def test_a_run_without_a_game_has_no_file_and_the_others_keep_theirs(runs, monkeypatch, capsys, tmp_path):
+    """Of the three seeds of two runs, one meets the opponent."""
+    root, _ = runs
+    words = ("--label", "both=[ab]", "--opponents", "random", "--n-episodes", 10, "--most-steps", 20)
+    assert evaluate(root, monkeypatch, *words, "--tasks", "TrainingDistribution", "--out", tmp_path / "x.csv") == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "1 of 3 pairs, drawn at random" in printed
+    assert printed.count("written: ") == 1
+    (without,) = (name for name in "ab" if f"note: {name} has no game" in printed)
+    (written,) = {"a", "b"} - {without}
+    newest = max((root / written / "evaluations" / "matches").glob("*.csv"), key=lambda path: path.stat().st_mtime_ns)
+    assert {(row["opponent"], row["n_games"]) for row in read(newest)} == {("random", "20")}
+
+
 REFUSED = {
     ("--opponents",): "--opponents is empty: it must be random, bot, bank or folders of runs",
     ("--opponents", "radom"): "unknown opponent 'radom': choose from random, bot, bank",
@@ -418,6 +432,14 @@ def test_a_table_of_fares():
     ]
     assert [column[1] for column in cells_of(table)][:2] == ["nobody", "0"]
     assert "in the order 0, 1" in str(table.caption)
+
+
+def test_a_seed_that_has_not_met_an_opponent_keeps_its_place():
+    """Its value in the row is a dash: the note says in which order the seeds are."""
+    won, games = np.array([[8], [0], [2]]), np.array([[10], [0], [10]])
+    table = fare_table("x", ("only",), (0, 1, 2), [Fare("them", won, 0 * won, games - won)])
+    assert "in the order 0, 1, 2" in str(table.caption)
+    assert cells_of(table)[-1][0].split() == ["80", "-", "20"]
 
 
 def test_five_seeds_have_an_interval():

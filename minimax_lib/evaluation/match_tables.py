@@ -35,10 +35,14 @@ class Fare:
         return float(np.mean(games.sum(axis=0) / self.n_games.sum(axis=0)))
 
     @property
+    def met(self) -> np.ndarray:
+        """bool[S], which seeds have met the opponent: pairs may be left out."""
+        return self.n_games.all(axis=1)
+
+    @property
     def rates(self) -> np.ndarray:
         """f64[S', L], the share of wins of each seed that has met the opponent."""
-        met = self.n_games.all(axis=1)
-        return self.won[met] / self.n_games[met]
+        return self.won[self.met] / self.n_games[self.met]
 
     def worst(self) -> tuple[int, float]:
         """(the task with the lowest share of wins, that share)."""
@@ -86,7 +90,9 @@ def fare_cells(fare: Fare, tasks: Sequence[str], n_seeds: int) -> list[str]:
         # Where pairs were left out, there may be too few seeds for an interval.
         cells += [percent(found.iqm), *(spread_cells(fare.rates, found.interval) if found.interval else [NOTHING])]
     elif n_seeds > 1:
-        cells += spread_cells(fare.rates, None) or [NOTHING]
+        # A seed that has not met the opponent keeps its place: the note says in which order the seeds are.
+        shares_of_seeds = iter(fare.rates.mean(axis=1))
+        cells.append(" ".join(f"{100 * next(shares_of_seeds):3.0f}" if met else f"{NOTHING:>3}" for met in fare.met))
     if len(tasks) > 1:
         worst, rate = fare.worst()
         cells.append(f"{tasks[worst]} {percent(rate)}")
@@ -100,7 +106,7 @@ def fare_note(seeds: Sequence[int]) -> str:
         return what
     if len(seeds) < MIN_SEEDS:
         return f"{what}; each seed: its share of wins, in the order {', '.join(map(str, seeds))}"
-    return f"{what}; IQM and bootstrap: of the seeds' shares of wins, {INTERVAL}"
+    return f"{what}; IQM and bootstrap: of the shares of wins of the seeds that have met the opponent, {INTERVAL}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -54,14 +54,16 @@ def meet(meeting: Meeting, console: Console) -> None:
     show = partial(track, description="games", console=console, transient=True)
     entrants = [member.entrant for member in members]
     table = CrossPlay(meeting.held_out.env).play(k_play, entrants, pairs, levels, show)  # type: ignore[arg-type]
-    files = [write_run(meeting, run, members, table) for run in runs]
+    written = {run.name: write_run(meeting, run, members, table) for run in runs}
+    files = [path for path in written.values() if path]
     for label in meeting.methods:
         console.print(fares_printed(meeting, label, members, table))
     ranking = ranking_of(members, table)
     if ranking is not None:
         console.print(matrix_table(ranking))
         files.append(write_matrix(meeting, members[0].update or 0, ranking))
-    for note in notes(meeting):
+    idle = [f"{name} has no game: all of its pairs were left out" for name, path in written.items() if path is None]
+    for note in (*notes(meeting), *idle):
         say(f"note: {note}")
     for path in files:
         say(f"written: {path}")
@@ -139,8 +141,8 @@ def file_name(meeting: Meeting, update: int) -> str:
     return "-".join([f"update{update}", "against", *words, *options])
 
 
-def write_run(meeting: Meeting, run: Run, members: Sequence[Member], table: CrossTable) -> Path:
-    """The new file of a run: a line for each of its seeds, each opponent and each task."""
+def write_run(meeting: Meeting, run: Run, members: Sequence[Member], table: CrossTable) -> Path | None:
+    """The new file of a run: a line for each of its seeds, each opponent and each task; None if it has had no game."""
     settings = meeting.settings
     mine = [i for i, member in enumerate(members) if member.run is run and member.copy is None]
     how = {"update": members[mine[0]].update} | protocol_columns(settings)
@@ -151,7 +153,7 @@ def write_run(meeting: Meeting, run: Run, members: Sequence[Member], table: Cros
         for task, row in zip(meeting.tasks, game_rows(table, i, j), strict=True)
         if row["n_games"]
     ]
-    return write_new(results(run), file_name(meeting, members[mine[0]].update or 0), as_csv(rows))
+    return write_new(results(run), file_name(meeting, members[mine[0]].update or 0), as_csv(rows)) if rows else None
 
 
 def write_matrix(meeting: Meeting, update: int, ranking: Ranking) -> Path:
