@@ -578,6 +578,21 @@ def test_no_trial_is_ended_by_its_untrained_agent():
     assert study.report(6, {10: 0.02})
 
 
+@pytest.mark.parametrize("at_once", [False, True])
+def test_evaluations_that_are_told_together_are_each_compared_at_their_update(at_once):
+    """A sweep that was killed finds several of them in a trial that has gone on. The last of each is the best one."""
+    lrs = [round(0.001 * i, 3) for i in range(1, 10)]
+    study = opened(vary={"ppo.lr": lrs}, pruner="hyperband", settings=SETTINGS | {"n_updates": 90})
+    for number, lr in enumerate(lrs, start=1):
+        study.begin(number)
+        scores = {update: update / 90 + lr for update in range(10, 91, 10)}
+        told = [90] if at_once and number < len(lrs) else list(scores)
+        # The last trial is better than all before it, at every update.
+        ended = [study.report(number, {u: x for u, x in scores.items() if u <= update}) for update in told]
+        assert number < len(lrs) or not any(ended)
+        study.end(number, scores[90], pruned=any(ended))
+
+
 @pytest.mark.deep
 def test_hyperband_never_ends_the_best_trial_and_ends_most_bad_ones():
     lrs = [round(0.001 * i, 3) for i in (90, *range(29, 0, -1), 100)]

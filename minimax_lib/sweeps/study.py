@@ -192,10 +192,12 @@ class SweepStudy:
         new = sorted(scores.keys() - frozen.intermediate_values.keys())
         if frozen.state.is_finished() or not new:
             return False
-        trial = self._trial(number)
+        trial, ends = self._trial(number), False
         for update in new:
             trial.report(scores[update], update)
-        return trial.should_prune()
+            # Optuna compares the latest score alone, and books it for all updates that it has not asked about.
+            ends = trial.should_prune() or ends
+        return ends
 
     def end(self, number: int, score: float, pruned: bool = False) -> None:
         """Records that a trial is finished, or has been ended early. A trial without a score tells Optuna nothing."""
