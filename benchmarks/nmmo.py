@@ -324,8 +324,9 @@ def measures(lives: Any) -> Row:
     ticks = lives.lengths.sum()
     found = {"mean_life": lives.lengths.mean(), "median_life": np.median(lives.lengths)}
     found["between_maps"] = lives.lengths.mean(axis=1).std(ddof=1) / len(lives.lengths) ** 0.5
-    found["to_the_end"] = lives.solved.mean()
-    found |= {name: x.mean() for name, x in lives.facts.items() if name.startswith(("died", "killed"))}
+    ends = {name: x.mean() for name, x in lives.facts.items() if name.startswith(("died", "killed"))}
+    # A life has one end. What is solved is another thing where the task is not to survive.
+    found |= {"to_the_end": 1 - sum(ends.values())} | ends
     found |= {f"{name}_in_100": 100 * lives.facts[name].sum() / ticks for name in ("meals", "drinks", "harvests")}
     found |= {name: lives.facts[name].mean() for name in ("hits", "kills", "levels_gained") if name in lives.facts}
     return {name: round(float(value), 3) for name, value in found.items()}

@@ -58,6 +58,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--measure", choices=MEASURES, default="solved_rate", help="what the table compares")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args(argv)
+    if args.robust and args.measure != "solved_rate":
+        parser.error(f"--measure is {args.measure}: --robust measures the solved_rate alone")
     out = args.out or RESULTS / ("recipes_robust.csv" if args.robust else "recipes.csv")
     for word in args.runs:
         method, _, pattern = word.partition("=")

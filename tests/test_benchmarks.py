@@ -1,11 +1,15 @@
 """Programs of `benchmarks` at their smallest size: they run, and their tables have numbers."""
 
 import argparse
+import importlib.util
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tiny_run import TINY, save_tiny_run
+
+from minimax_lib.playing.episodes import Played
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
@@ -44,6 +48,28 @@ def test_resets_play_the_same_episodes_in_all_ways(monkeypatch):
     assert [row["reset"] for row in rows] == ["all rows", "groups of 2"] * 2
     assert all(row["episodes"] > 0 for row in rows)
     assert "# Resets of large worlds" in script.page(rows, args, script.environment_facts())
+
+
+def test_who_lives_to_the_end_need_not_have_done_its_task():
+    """Three of four lives end before the world does, and two of the four complete their tasks."""
+    place = Path(__file__).parents[1] / "benchmarks" / "nmmo.py"
+    spec = importlib.util.spec_from_file_location("nmmo_benchmark", place)  # nmmo is also the name of the engine
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    ones = np.ones((2, 2), np.float32)
+    facts = {"died_of_hunger": np.array([[1, 0], [0, 0]]), "killed_by_npc": np.array([[0, 1], [1, 0]])}
+    facts |= dict.fromkeys(("meals", "drinks", "harvests"), ones)
+    lives = Played(ones, ones.astype(int), np.array([[1, 0], [1, 0]]), facts)
+    found = script.measures(lives)
+    assert (found["to_the_end"], found["died_of_hunger"], found["killed_by_npc"]) == (0.25, 0.25, 0.5)
+
+
+def test_the_worst_levels_have_no_return(capsys):
+    import recipes as script
+
+    with pytest.raises(SystemExit):
+        script.main(["--robust", "--measure", "mean_return"])
+    assert "--robust measures the solved_rate alone" in capsys.readouterr().err
 
 
 def test_the_walker_of_gymnasium_walks():

@@ -23,7 +23,7 @@ from PIL import Image
 from rich.console import Console
 from saved_tables import SAID
 
-from minimax_lib.commands.evaluate import check_comparable, env_steps_of, main
+from minimax_lib.commands.evaluate import check_comparable, env_steps_of, main, side_by_side
 from minimax_lib.config import Config, from_dict, save_yaml
 from minimax_lib.config.evaluate import parse
 from minimax_lib.envs.base import Environment, TimeStep
@@ -393,6 +393,19 @@ def test_a_comparison_says_how_many_environment_steps_each_method_has_taken(tmp_
     cells = {line.split("│")[1].strip(): line.split("│")[3].strip() for line in text.splitlines() if "│" in line}
     assert cells == {"dr": "20.0 M", "plr": "60.4 M", "old": ""}
     assert [row["env_steps"] for row in rows(several)][:3] == [20_000_000, 60_400_000, ""]
+
+
+def test_the_environment_steps_of_a_method_are_a_mean_over_its_seeds(tmp_path):
+    """Its runs may have different numbers of them."""
+    runs, found = [], {}
+    for name, seed, n_seeds, steps in (("a", 0, 1, 400), ("b", 1, 3, 800)):
+        run = Run(RunFolder(tmp_path / name), config(seed=seed, n_seeds=n_seeds), 10)
+        run.folder.path.mkdir()
+        run.folder.metrics.write_text(as_csv([{"update": 10, "seed": s, "env_steps": steps} for s in run.seeds]))
+        found[run.folder.path] = 10, scores([[1.0, 0.5]] * n_seeds, run.seeds)
+        runs.append(run)
+    (only,) = side_by_side({"x": runs}, found)
+    assert only.env_steps == 700
 
 
 def test_runs_whose_tasks_differ_are_refused():

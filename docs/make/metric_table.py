@@ -51,7 +51,8 @@ OF_ENVIRONMENTS = (
         "NMMO",
         "Means over the levels of a source, and over lives. What an agent died of is a share of the lives;\none "
         "that lives to the end of the world dies of nothing. `hits`, `kills` and `killed_by_...` need `--env.combat`,\n"
-        "`worn` and `consumed` `--env.items`, `bought` and `sold` `--env.market`.",
+        "`worn` and `consumed` `--env.items`, `bought` and `sold` `--env.market`. With a fog there is `died_in_fog`,\n"
+        "and with teams `survived`, the share that lived at the end of the world.",
         {
             "level/<source>/share_passable": "share of the tiles inside the border that can be walked on",
             "level/<source>/share_water": "share of them that are water",

@@ -293,6 +293,7 @@ COMPARED = MetricTable(
     {
         "method": "the runner, and the settings in which methods of one runner differ; or what `--label` or `--by` say",
         "n_seeds": "number of seeds, of all runs of the method",
+        "env_steps": "environment steps of a seed up to its checkpoint, mean over the seeds; empty if not known",
         "mean": "mean of `solved_rate`",
         "iqm": "interquartile mean of `solved_rate`",
         "low": "lower end of the 95% bootstrap interval of `iqm`; empty with fewer than 5 seeds",

@@ -326,7 +326,8 @@ def side_by_side(groups: Groups, found: Mapping[Path, tuple[int, Scores]]) -> li
             interval = (float(band[0]), float(band[1])) if band else None
             improvement = Improvement(float(improvement_probability(*both)), interval)
         updates = tuple(found[path][0] for path in paths)
-        taken = np.mean([env_steps_of(run, update) for run, update in zip(runs, updates, strict=True)])
+        steps = [env_steps_of(run, update) for run, update in zip(runs, updates, strict=True)]
+        taken = np.average(steps, weights=[len(run.seeds) for run in runs])
         methods.append(MethodRuns(label, tuple(run.name for run in runs), updates, scores, improvement, float(taken)))
     return methods
 

@@ -35,7 +35,7 @@ class MethodRuns:
     updates: tuple[int, ...]  # of their checkpoints
     scores: Scores
     improvement: Improvement | None = None  # None for the first method
-    env_steps: float = math.nan  # of a seed up to its checkpoint, with those that only scored levels; NaN: not known
+    env_steps: float = math.nan  # mean of the seeds up to their checkpoints, also those that only scored; NaN: unknown
 
     @property
     def n_seeds(self) -> int:
