@@ -71,9 +71,14 @@ def test_ones_own_ppo_learns(monkeypatch):
     monkeypatch.setattr(own, "N_ENVS", 16)
     monkeypatch.setattr(own, "N_STEPS", 32)
     corridor = minimax_lib.make_env("AMaze", height=1, width=4, n_walls=0, max_steps=16)
-    _, reward, solved = own.train(corridor, n_updates=30)
+    _, reward, episodes = own.train(corridor, n_updates=30)
     assert np.isfinite(reward).all()
-    assert solved[-5:].mean() > 0.9 > 0.6 > solved[:2].mean()
+    assert own.solved_rate(episodes[-5:]) > 0.9 > 0.6 > own.solved_rate(episodes[:2])
+
+
+def test_each_episode_of_ones_own_ppo_counts_once():
+    """In its first update, only what is solved is short enough to end: a mean of rates would be 55% here."""
+    assert example("own_ppo").solved_rate(np.array([[2, 2], [1, 10]])) == pytest.approx(0.25)
 
 
 @pytest.mark.deep
