@@ -153,6 +153,13 @@ def test_one_player_in_all_seats_is_the_crowd():
     jax.tree.map(np.testing.assert_array_equal, played, alone)
 
 
+def test_tasks_that_differ_are_no_error_of_the_mean_over_them():
+    """All worlds on a task are alike: played again, they give the same."""
+    owner, returns = np.zeros((2, 5, 1), int), np.repeat([0.0, 10.0], 5).reshape(2, 5, 1)
+    found = Standings(("one",), ("a", "b"), owner, {"return": returns})
+    assert [x.tolist() for x in found.mean("return")] == [[5.0], [0.0]]
+
+
 def test_means_and_errors_are_those_of_plain_loops():
     levels = jax.tree.map(lambda x: x.reshape(2, 5, -1), levels_of(10))
     params = [(4, 2), (6, 1)]
@@ -161,14 +168,16 @@ def test_means_and_errors_are_those_of_plain_loops():
     for k, player in enumerate(found.players):
         worlds = []
         for m in range(2):
+            worlds.append([])
             for e in range(10):
                 mine = [g for g in range(N_SEATS) if found.owner[m, e, g] == k]
                 assert len(mine) == (4, 3)[k]
                 returns = [params[e // 5][k] * lives_of(levels[m, e % 5])[g] for g in mine]
-                worlds.append(np.mean(returns))
+                worlds[m].append(np.mean(returns))
         mean, error = (x[k] for x in found.mean("return"))
         assert mean == pytest.approx(np.mean(worlds))
-        assert error == pytest.approx(np.std(worlds, ddof=1) / np.sqrt(20))
+        errors = [np.std(task, ddof=1) / np.sqrt(10) for task in worlds]
+        assert error == pytest.approx(np.hypot(*errors) / 2)
         rows = [row for row in found.rows() if row["player"] == player]
         assert np.mean([row["return"] for row in rows]) == pytest.approx(mean)
         assert [(row["task"], row["worlds"], row["lives"]) for row in rows] == [(x, 10, 10 * (4, 3)[k]) for x in "ab"]

@@ -52,11 +52,15 @@ class Standings:
         return "the last player with a living team" if WON in self.by_world else "the higher mean return"
 
     def mean(self, measure: str) -> tuple[np.ndarray, np.ndarray]:
-        """(f64[K], f64[K]), the mean over all worlds, and its standard error; NaN for a single world."""
-        each = self.by_world[measure].reshape(len(self.players), -1)
-        n = each.shape[1]
-        error = each.std(axis=1, ddof=1) / np.sqrt(n) if n > 1 else np.full(len(each), np.nan)
-        return each.mean(axis=1), error
+        """(f64[K], f64[K]), the mean over all worlds, and its standard error; NaN for a single world on each task.
+
+        The error is that of other worlds on the same tasks, as in `world_intervals`.
+        """
+        each = self.by_world[measure]  # [K, M, E]
+        n_tasks, n = each.shape[1:]
+        # Tasks are not drawn anew: that they differ is no error of the mean over them.
+        of_task = each.var(axis=2, ddof=1) / n if n > 1 else np.full(each.shape[:2], np.nan)
+        return each.mean(axis=(1, 2)), np.sqrt(of_task.sum(axis=1)) / n_tasks
 
     @property
     def decides(self) -> np.ndarray:
@@ -134,7 +138,7 @@ def lives(
 def standings_table(title: str, found: Standings) -> Table:
     """A row for each player, the best one first: solved rate, and return and life where they were measured."""
     n = found.owner.shape[0] * found.owner.shape[1]
-    caption = f"{n} worlds, whose seats are dealt out anew in each; ± is the standard error over worlds"
+    caption = f"{n} worlds, whose seats are dealt out anew in each; ± is the standard error over worlds of a task"
     table = Table("player", title=title, title_justify="left", caption=caption, caption_justify="left")
     headings = {"solved_rate": SOLVED, WON: "worlds\nwon"} | OTHERS
     means = {name: found.mean(name) for name in headings if name in found.by_world}
