@@ -49,8 +49,14 @@ def test_rank_correlations_are_spearmans():
 def test_what_is_written(tmp_path):
     found = made_up(12)
     table = table_of("title", found)
-    assert [column.header for column in table.columns] == ["score", LEARNABLE, REGRET, SOLVABLE]
-    assert table.row_count == 4
+    assert [column.header for column in table.columns] == ["score", LEARNABLE, REGRET, SOLVABLE, "levels"]
+    # On half of the levels, no episode ended in the rollout: they are in no correlation of this score.
+    names, counts = (list(table.columns[place].cells) for place in (0, -1))
+    assert dict(zip(names, counts, strict=True)) == {"good": "12", "bad": "12", "unknown": "6", "flat": "12"}
+    assert "no episode ended in the rollout" in str(table.caption)
+    del found.scores["unknown"]
+    assert [column.header for column in table_of("title", found).columns] == ["score", LEARNABLE, REGRET, SOLVABLE]
+    found = made_up(12)
     for _ in range(2):  # the same study makes no second file
         paths = written(tmp_path, "update3-seed5-scores", 5, found)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in paths)

@@ -17,6 +17,8 @@ from minimax_lib.runners.build import make_agent
 from minimax_lib.store.evaluations import as_csv, write_new
 from minimax_lib.store.saved import Run, restore
 
+LEVELS = "n_levels"  # the column that says how many levels a correlation is over
+
 
 def student_of(settings: EvaluateSettings, runs: Sequence[Run]) -> ScoreStudent:
     """What studies the agents of `runs`, which have one configuration. ValueError where it cannot."""
@@ -51,13 +53,17 @@ def study(settings: EvaluateSettings, runs: Sequence[Run], student: ScoreStudent
 
 
 def table_of(title: str, found: ScoreStudy) -> Table:
-    """A row for each score, with its correlations."""
-    table = Table(title=title)
-    for heading in ("score", *found.targets):
-        table.add_column(heading, justify="left" if heading == "score" else "right")
-    for row in found.correlations():
+    """A row for each score, with its correlations; and the number of levels where some levels have no score."""
+    table, rows = Table(title=title), found.correlations()
+    some = [LEVELS] if any(row[LEVELS] < len(found.rates) for row in rows) else []
+    for heading in ("score", *found.targets, *some):
+        table.add_column("levels" if heading == LEVELS else heading, justify="left" if heading == "score" else "right")
+    for row in rows:
         cells = [row[target] for target in found.targets]
-        table.add_row(row["score"], *("" if cell != cell else f"{cell:.2f}" for cell in cells))
+        counts = [f"{row[name]:,}" for name in some]
+        table.add_row(row["score"], *("" if cell != cell else f"{cell:.2f}" for cell in cells), *counts)
+    if some:
+        table.caption = "levels: those with a score; on the others, no episode ended in the rollout"
     return table
 
 
