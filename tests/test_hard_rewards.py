@@ -185,7 +185,7 @@ def test_a_metric_is_missing_only_where_there_is_nothing_to_measure(method):
                 assert not np.isinf(values).any(), name  # levels that have begun: none may have
             elif rest and first == "level":
                 assert (known == np.isfinite(metrics[f"level/{rest[0]}/return"])).all(), name
-            elif method in GOES_ON and (name in ("return", "solved_rate", *RESULTS) or first == "facts"):
+            elif method in GOES_ON and (name in ("return", "solved_rate", *RESULTS) or name.startswith(OF_EPISODES)):
                 assert (known == ended).all(), name
             elif method == "repaired" and first == "teacher":
                 assert (known == np.isfinite(metrics["level/new/return"])).all(), name
@@ -212,6 +212,7 @@ LOSSES = (
     "explained_variance",
 )
 RESULTS = ("tasks/score", "tasks/length")
+OF_EPISODES = ("facts/", "tasks/point/")
 
 
 def under_way(method: str, state: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -284,10 +284,9 @@ def test_episode_replay_waits_until_its_buffer_is_half_full():
     assert trained(steps).all()
     fills = np.asarray([fill(step.before.curriculum.buffer) for step in steps])
     assert (np.diff(fills, axis=0) >= 0).all()
-    on_old = np.asarray([(step.after.curriculum.slots >= 0).any(axis=1) for step in steps])
-    known = np.isfinite(series(steps, "level/replay/n_walls"))
-    np.testing.assert_array_equal(known, on_old)
-    assert on_old[fills[:, 0] >= 0.5].mean() > 0.5
+    known = np.isfinite(series(steps, "level/replay/n_walls"))  # some row has begun a replayed level
+    assert (fills[known] >= 0.5).all()
+    assert known[fills >= 0.5].mean() > 0.5
     assert_goes_on(steps)
 
 

@@ -101,6 +101,14 @@ class EndlessLine(Line):
 
 
 @dataclasses.dataclass(frozen=True)
+class MeasuredLine(EndlessLine):
+    """It tells how long its levels take."""
+
+    def level_metrics(self, level):
+        return {"length": length_of(level.number).astype(jnp.float32)}
+
+
+@dataclasses.dataclass(frozen=True)
 class UnsteadyLine(EndlessLine):
     """The second action costs something. So a level's return is not always the same."""
 
@@ -368,6 +376,22 @@ def test_files_call_tasks_as_the_environment_does(wrap, tmp_path):
 
 
 # ------------------------------------------------------------------------------------- an unlimited number of levels
+
+
+def test_the_levels_that_are_described_are_those_that_begin_and_not_mostly_the_long_ones():
+    """New levels take 6 steps on average. Those that rows are on at some moment take 506 / 66 = 7.7."""
+    env = MeasuredLine()
+    settings = EpisodePLR(n_parallel=64, n_steps=N_STEPS, capacity=64, replay_prob=0.0)
+    program = SeedRunner(trained_with(env, still_agent(env), settings), 1)
+    _, report = program.run(program.init(0), 40)
+    assert report.metrics["level/new/length"][0] == pytest.approx(6, abs=0.4)
+    assert np.isnan(report.metrics["level/replay/length"][0])
+    settings = dataclasses.replace(settings, replay_prob=1.0, min_fill=0.1)
+    program = SeedRunner(trained_with(env, still_agent(env), settings), 1)
+    state, _ = program.run(program.init(0), 40)
+    _, report = program.run(state, 60)
+    assert np.isfinite(report.metrics["level/replay/length"][0])
+    assert np.isnan(report.metrics["level/new/length"][0])
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ TRAINING: tuple[MetricTable, ...] = (
             "tasks/mixed": "of the tasks that were tried, the share whose answers have differed (`frontier`)",
             "tasks/mastered": "share of all tasks whose last groups of answers (usually two) were right (`frontier`)",
             "tasks/batch": "batches of the same task that have ended (`batched_dr`)",
-            "tasks/point/<parameter>": "mean value of this parameter on the levels that the rows are on (`box`)",
+            "tasks/point/<parameter>": "mean value of this parameter on the levels whose episodes have begun (`box`)",
             "tasks/annealed": "share of the way from the start to the end (`annealing`)",
             "tasks/range": "share of the dimension that the range has reached (`expanding_box`)",
             "sequential/stage": "number of the current stage, from 0",

@@ -109,7 +109,7 @@ class EpisodeReplay(Curriculum):
         came = last_entries(len(homes), results.task, jnp.isfinite(results.score))[current] >= 0
         slots = self._held(buffer, levels, homes[current], came)
         after = EpisodeReplayState(buffer, levels, slots, unfinished)
-        return after, self._metrics(after, results)
+        return after, self._metrics(after, results) | self._level_metrics(batch.queue, steps.done)
 
     def _homes(self, slots: jax.Array) -> jax.Array:
         """i32[K], the slot that holds each level of the table; -1 if none does."""
@@ -165,11 +165,20 @@ class EpisodeReplay(Curriculum):
         metrics = level_buffer.buffer_metrics(self.settings, state.buffer)
         metrics |= {"tasks/score": axes.mean_where(jnp.isfinite(results.score), results.score)}
         metrics |= {"tasks/length": axes.mean_where(results.valid, results.length.astype(jnp.float32))}
-        facts = jax.vmap(self.env.level_metrics)(state.current)
-        for source, rows in ((NEW, state.slots < 0), (REPLAY, state.slots >= 0)):
-            for name, value in facts.items():
-                metrics[f"level/{SOURCE_NAMES[source]}/{name}"] = axes.mean_where(rows, value)
         return metrics
+
+    def _level_metrics(self, queue: LevelQueue, done: jax.Array) -> dict[str, jax.Array]:
+        """Metrics of the first level that each row has begun in the rollout, by source."""
+        # It was drawn before the rollout, whatever happened there. Where rows are at the end says less: they are mostly
+        # on levels whose episodes take long.
+        number, begun = queue.numbers[:, 1], done.any(axis=0)
+        facts = jax.vmap(self.env.level_metrics)(jax.tree.map(lambda x: x[number], queue.table))
+        is_new = number >= self.settings.capacity
+        return {
+            f"level/{SOURCE_NAMES[source]}/{name}": axes.mean_where(begun & of_source, value)
+            for source, of_source in ((NEW, is_new), (REPLAY, ~is_new))
+            for name, value in facts.items()
+        }
 
 
 def rescored(buffer: LevelBuffer, slots: jax.Array, results: Results) -> LevelBuffer:

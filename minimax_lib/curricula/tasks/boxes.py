@@ -126,18 +126,19 @@ class BoxTasks(Curriculum):
         core = self.core.update(core, results.in_order())
         current = jax.tree.map(lambda x: x[last], drawn)
         after = BoxTasksState(core=core, current=current, unfinished=unfinished)
-        metrics = self._metrics(after, own)
+        metrics = self._metrics(core, drawn.point[begun], over, own)
         if self._later is not None:
             return after, metrics  # to describe levels, they would be drawn a second time
         # Of the levels on which episodes have begun.
         facts = jax.vmap(self.env.level_metrics)(drawn.level)
         return after, {f"level/new/{name}": axes.mean_where(over, x[begun]) for name, x in facts.items()} | metrics
 
-    def _metrics(self, state: BoxTasksState, results: Results) -> dict[str, jax.Array]:
+    def _metrics(self, core: Any, begun: jax.Array, over: jax.Array, results: Results) -> dict[str, jax.Array]:
         metrics = {"tasks/length": axes.mean_where(results.valid, results.length.astype(jnp.float32))}
-        for name, values in zip(self.env.level_box, state.current.point.T, strict=True):
-            metrics[f"tasks/point/{name}"] = values.mean()  # of where the rows are at the end
-        return metrics | self.core.report(state.core)
+        # Not of where rows are at the end: they are mostly on levels whose episodes take long.
+        for i, name in enumerate(self.env.level_box):
+            metrics[f"tasks/point/{name}"] = axes.mean_where(over, begun[..., i])
+        return metrics | self.core.report(core)
 
 
 @dataclasses.dataclass(frozen=True)
