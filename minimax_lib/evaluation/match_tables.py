@@ -37,7 +37,7 @@ class Fare:
     @property
     def met(self) -> np.ndarray:
         """bool[S], which seeds have met the opponent: pairs may be left out."""
-        return self.n_games.all(axis=1)
+        return np.asarray(self.n_games.all(axis=1))
 
     @property
     def rates(self) -> np.ndarray:
