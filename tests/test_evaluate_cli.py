@@ -211,6 +211,22 @@ def test_runs_are_pooled_as_seeds(copied, results, capsys):
 
 
 @pytest.mark.deep
+def test_pooled_checkpoints_of_different_updates_are_told(run, tmp_path, monkeypatch, capsys):
+    """One of the runs may have stopped early."""
+    early = make_run(tmp_path / "early", config(seed=5), updates=(10,))
+    scores = Scores(TASKS, (0,), {"solved_rate": np.ones((1, 2)), "return": np.ones((1, 2))})
+    kept = tmp_path / "kept.csv"
+    monkeypatch.setattr("minimax_lib.commands.evaluate.measure_of", lambda *words: None)
+    monkeypatch.setattr(
+        "minimax_lib.commands.evaluate.evaluated",
+        lambda settings, run, *more: (saved_updates(run.folder.checkpoints)[-1], scores, kept),
+    )
+    assert evaluate("--run", run, early, "--tasks", *TASKS) == 0
+    assert "note: the checkpoints are of different updates, 10 to 20" in capsys.readouterr().out
+    assert evaluate("--run", run, "--tasks", *TASKS) == 0
+    assert "note:" not in capsys.readouterr().out
+
+
 def test_the_robust_protocol(run, capsys):
     assert evaluate("--run", run, "--robust", "--n-levels", 200, "--n-episodes", 4) == 0
     rows = read(run / "evaluations" / "update20-robust.csv")

@@ -20,9 +20,10 @@ from minimax_lib.envs.lasertag import LaserTag
 from minimax_lib.envs.matrix_game import UNEVEN_ROCK_PAPER_SCISSORS, MatrixGame
 from minimax_lib.envs.registry import FAMILIES, register_env
 from minimax_lib.evaluation.match_tables import Fare, Ranking, fare_table, matrix_table, wilson
-from minimax_lib.evaluation.matches import CrossTable
+from minimax_lib.evaluation.matches import CrossTable, Entrant
 from minimax_lib.evaluation.ratings import ratings
 from minimax_lib.experiment.meeting_plan import planned
+from minimax_lib.experiment.members import Member, different_updates
 from minimax_lib.opponents.bank import EMPTY
 from minimax_lib.playing.players import own_bot
 from minimax_lib.runners.build import make_agent
@@ -432,6 +433,12 @@ def test_a_table_of_fares():
     ]
     assert [column[1] for column in cells_of(table)][:2] == ["nobody", "0"]
     assert "in the order 0, 1" in str(table.caption)
+
+
+def test_seeds_whose_checkpoints_are_of_different_updates_are_told():
+    players = [("mine", 2), ("mine", 4), ("yours", 4), ("yours", 4), ("random", None)]
+    members = [Member(Entrant(group, None), group, update=update) for group, update in players]
+    assert list(different_updates(members)) == ["the checkpoints of mine are of different updates, 2 to 4"]
 
 
 def test_a_seed_that_has_not_met_an_opponent_keeps_its_place():

@@ -220,22 +220,23 @@ def evaluate(settings: EvaluateSettings, runs: Sequence[Run], runner: EvalRunner
     say_hardware(partial(console.print, highlight=False, markup=False, soft_wrap=True), 1, runs[0].config.model)
     # All runs have one configuration. So they share one measure, which is compiled once.
     measure = measure_of(settings, runs[0], runner, console)
-    parts, files = [], []
+    parts, files, updates = [], [], []
     for run in runs:
         # Each file is written as soon as its run is measured: an error in a later run loses nothing of this one.
-        _, scores, path = evaluated(settings, run, measure, console)
+        update, scores, path = evaluated(settings, run, measure, console)
         parts.append(scores)
         files.append(path)
+        updates.append(update)
     print_tables(settings, pooled(parts), runner.held_out.env, console)
+    for note in different_updates(updates):
+        console.print(f"note: {note}", highlight=False, soft_wrap=True)
     for path in files:
         console.print(f"written: {path}", highlight=False, soft_wrap=True)
 
 
 def evaluated(settings: EvaluateSettings, run: Run, measure: Measure, console: Console) -> tuple[int, Scores, Path]:
     """(update, scores, the file that has them) of the run's checkpoint."""
-    run.results.mkdir(
-        parents=True, exist_ok=True
-    )  # before the work: if this failed after it, the results would be lost
+    run.results.mkdir(parents=True, exist_ok=True)  # before the work, as in `evaluate`
     update, params = restore(run, console)
     scores = measure(run, jax.tree.map(lambda x: x[:, settings.student], params))
     return update, scores, keep_evaluation(settings, run, update, scores)
@@ -298,14 +299,18 @@ def notes(settings: EvaluateSettings, groups: Groups, updates: Iterable[int]) ->
         if names:
             more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
             found.append(f"the runs of {label} differ in {', '.join(names[:MOST_NAMED])}{more}")
-    first, last = min(updates := list(updates)), max(updates)
-    if first < last:
-        found.append(f"the checkpoints are of different updates, {first:,} to {last:,}")
+    found += different_updates(list(updates))
     if len({repr(env_of(run)) for runs in groups.values() for run in runs}) > 1:
         found.append("the runs have been trained in different environments")
     if settings.robust and (small := levels_note(SHARES, settings.n_levels)):
         found.append(small)
     return found
+
+
+def different_updates(updates: Sequence[int]) -> list[str]:
+    """A note where the checkpoints of runs are of different updates."""
+    first, last = min(updates), max(updates)
+    return [f"the checkpoints are of different updates, {first:,} to {last:,}"] if first < last else []
 
 
 def side_by_side(groups: Groups, found: Mapping[Path, tuple[int, Scores]]) -> list[MethodRuns]:

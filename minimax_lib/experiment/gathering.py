@@ -17,7 +17,7 @@ from minimax_lib.evaluation.ratings import world_intervals
 from minimax_lib.experiment.hardware import say_hardware
 from minimax_lib.experiment.meeting_plan import Meeting, rooms
 from minimax_lib.experiment.meetings import MATCH_SEED, file_name, notes
-from minimax_lib.experiment.members import Member, members_of
+from minimax_lib.experiment.members import Member, different_updates, members_of
 from minimax_lib.store.evaluations import as_csv, protocol_columns, write_new
 
 FOLDER = "shared"  # of the evaluations: apart from others, which have other columns
@@ -46,7 +46,7 @@ def gather(meeting: Meeting, console: Console) -> None:
     console.print(standings_table(f"{len(groups)} players share the seats: {how}", found))
     if found.of_agents is not None and env.task_kind:
         console.print(points_table(found, partial(task_name, env), env.task_kind))
-    for note in (*notes(meeting), *uneven(env, found.players)):
+    for note in (*notes(meeting), *different_updates(members), *uneven(env, found.players)):
         say(f"note: {note}")
     ranking = None
     if len(groups) >= FEWEST_RATED:

@@ -30,7 +30,7 @@ from minimax_lib.evaluation.matches import (
 )
 from minimax_lib.experiment.hardware import say_hardware
 from minimax_lib.experiment.meeting_plan import Meeting
-from minimax_lib.experiment.members import Member, members_of, pairs_of
+from minimax_lib.experiment.members import Member, different_updates, members_of, pairs_of
 from minimax_lib.store.evaluations import as_csv, protocol_columns, write_new
 from minimax_lib.store.saved import Run
 
@@ -63,7 +63,7 @@ def meet(meeting: Meeting, console: Console) -> None:
         console.print(matrix_table(ranking))
         files.append(write_matrix(meeting, members[0].update or 0, ranking))
     idle = [f"{name} has no game: all of its pairs were left out" for name, path in written.items() if path is None]
-    for note in (*notes(meeting), *idle):
+    for note in (*notes(meeting), *different_updates(members), *idle):
         say(f"note: {note}")
     for path in files:
         say(f"written: {path}")

@@ -1,7 +1,7 @@
 """The players of a meeting (students from checkpoints, copies from banks, rules), and the pairs that meet."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -124,6 +124,14 @@ def copies_of(member: Member, bank: Bank) -> list[Member]:
 
 def at(tree: Any, *place: int) -> Any:
     return jax.tree.map(lambda x: np.asarray(x)[place], tree)
+
+
+def different_updates(members: Sequence[Member]) -> Iterator[str]:
+    """A note for each group of which some runs are further than others."""
+    for group in dict.fromkeys(member.group for member in members):
+        updates = [m.update for m in members if m.group == group and m.update is not None]
+        if updates and min(updates) < max(updates):
+            yield f"the checkpoints of {group} are of different updates, {min(updates):,} to {max(updates):,}"
 
 
 def pairs_of(members: Sequence[Member]) -> list[Pair]:
