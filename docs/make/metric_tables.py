@@ -152,11 +152,11 @@ TRAINING: tuple[MetricTable, ...] = (
     ),
     MetricTable(
         "Opponents (`selfplay`, `maestro`)",
-        "A game counts once it has ended. It is won where the student's return is the higher one.",
+        "The first game of each row counts, once it has ended. It is won where the student's return is the higher one.",
         {
-            "games/won": "share of the batch's games that the student has won",
+            "games/won": "share of these games that the student has won",
             "games/drawn": "share of them that ended with equal returns",
-            "games/ended": "games that have ended in the batch",
+            "games/ended": "first games of rows that have ended in the batch",
             "games/live": "share of them against the student as it is now",
             "games/scripted": "share of them against the environment's written player (`--runner.scripted`)",
             "games/scripted_won": "share of those that the student has won",
