@@ -6,6 +6,7 @@ import math
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -21,6 +22,10 @@ from minimax_lib.commands.plot import main, requests
 from minimax_lib.commands.status import carried_out
 from minimax_lib.config.plot import FIGURES, parse
 from minimax_lib.config.shipped import located
+from minimax_lib.curricula import level_buffer
+from minimax_lib.curricula.games.joint import SelfPlayMethod
+from minimax_lib.curricula.games.maestro import MaestroMethod
+from minimax_lib.curricula.levels.plr import PLR, PLRSettings
 from minimax_lib.experiment.run import ExperimentRunner
 from minimax_lib.pictures import bootstrap as bands
 from minimax_lib.pictures import curves, held_out, lines, replay, style, words
@@ -662,6 +667,26 @@ def test_replay_mass_is_that_of_the_checkpoints_buffer(n_devices):
     assert {(row["n_seeds"], row["band"]) for row in rows} == {(2, bands.RANGE)}
     with pytest.raises(ValueError, match="unknown difficulty 'walls': choose from n_walls"):
         replay.chosen_difficulty({"plr": [replay.Kept(0, {"n_walls": np.ones(1)}, np.ones(1))]}, "walls")
+
+
+def test_in_games_levels_are_replayed_by_the_settings_of_their_own_curriculum(monkeypatch):
+    """A game has them in `levels`; with MAESTRO there is a buffer for each co-player, and no single next one."""
+    settings = PLRSettings(capacity=3, temperature=0.5, staleness=0.0)
+    score = np.array([0.3, 0.2, 0.1], np.float32)
+    nothing = jax.numpy.zeros(3, jax.numpy.int32)
+    buffer = level_buffer.init(nothing[0], 3).replace(scores=score, filled=np.ones(3, bool), ages=nothing)
+    monkeypatch.setattr("minimax_lib.runners.build.mesh_of", lambda config: SimpleNamespace(n_rows=1))
+
+    def mass(runner, buffer):
+        config = SimpleNamespace(runner=runner)
+        return replay.replay_mass(SimpleNamespace(level_buffer=buffer, curriculum=buffer, config=config, path="x"))
+
+    expected = np.array([1, 1 / 4, 1 / 9])  # by rank
+    for runner in (SelfPlayMethod(levels=settings), PLR(capacity=3, temperature=0.5, staleness=0.0)):
+        assert mass(runner, buffer) == pytest.approx(expected / expected.sum())
+    several = jax.tree.map(lambda x: np.stack([x, x]), buffer)
+    with pytest.raises(ValueError, match="x has a level buffer for each co-player"):
+        mass(MaestroMethod(), several)
 
 
 def test_runs_that_keep_no_levels_do_not_keep_their_group_out(monkeypatch):

@@ -71,9 +71,23 @@ def replay_mass(loaded: Any) -> np.ndarray:
         mass = filled.astype(np.float64)
     else:
         # A buffer that is divided among devices has an axis of devices, each of which draws from its own part.
-        weigh = weights if mesh_of(loaded.config).n_rows == 1 else jax.vmap(weights, in_axes=(None, 0))
-        mass = np.asarray(weigh(loaded.config.runner, buffer), np.float64).reshape(-1)
+        is_divided = mesh_of(loaded.config).n_rows > 1
+        if buffer.scores.ndim > 1 + is_divided:
+            raise ValueError(f"{loaded.path} has a level buffer for each co-player: none of them is surely the next")
+        weigh = jax.vmap(weights, in_axes=(None, 0)) if is_divided else weights
+        mass = np.asarray(weigh(replay_settings(loaded.config.runner), buffer), np.float64).reshape(-1)
     return mass / mass.sum() if mass.sum() > 0 else mass
+
+
+def replay_settings(runner: Any) -> Any:
+    """The settings of replay: those of the method, or in games those of its curriculum of levels."""
+    from minimax_lib.curricula.level_buffer import ReplaySettings
+
+    parts = [runner, *(getattr(runner, field.name) for field in dataclasses.fields(runner))]
+    found = [part for part in parts if isinstance(part, ReplaySettings)]
+    if not found:
+        raise ValueError(f"how {type(runner).__name__} replays levels is not known")
+    return found[0]
 
 
 def replay_by_difficulty(groups: Sequence[Group], difficulty: str = "") -> Picture:
