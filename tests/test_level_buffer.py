@@ -228,6 +228,18 @@ def test_weights_by_hand():
         np.testing.assert_allclose(by_config, expected, atol=1e-6, err_msg=str(config))
 
 
+def test_quantiles_of_the_scores_are_those_of_numpy():
+    """Also where few slots are filled: the 10% quantile of two scores was the higher one."""
+    metrics = jax.jit(functools.partial(level_buffer.buffer_metrics, ReplaySettings(capacity=8)))
+    for n in range(9):
+        scores = np.where(np.arange(8) < n, np.array([3, -1, 4, 1, 5, -9, 2, 6], np.float32), -np.inf)
+        buffer = level_buffer.init(jnp.zeros((), jnp.int32), 8).replace(scores=scores, filled=np.arange(8) < n)
+        found = metrics(buffer)
+        for share, name in ((0.1, "p10"), (0.5, "p50"), (0.9, "p90")):
+            expected = np.quantile(scores[:n], share) if n else np.nan
+            assert float(found[f"buffer/score_{name}"]) == pytest.approx(expected, abs=1e-5, nan_ok=True)
+
+
 def test_weights_of_equal_scores_rank_the_lower_slot_first():
     config = ReplaySettings(temperature=1.0, staleness=0.0)
     buffer = buffer_of([slot(0.5), slot(0.5), slot(-0.0), slot(0.0)])

@@ -153,8 +153,13 @@ def buffer_metrics(settings: ReplaySettings, buffer: LevelBuffer) -> dict[str, j
         return jnp.where(buffer.filled, chances * values.astype(jnp.float32), 0.0).sum()
 
     def quantile(share: float) -> jax.Array:
-        place = ((1.0 - share) * (n_filled - 1).astype(jnp.float32)).astype(jnp.int32)
-        return jnp.where(n_filled > 0, descending[place], jnp.nan)
+        last = jnp.maximum(n_filled - 1, 0)
+        place = (1.0 - share) * last.astype(jnp.float32)
+        before = jnp.floor(place).astype(jnp.int32)
+        # Between two scores: the median of two levels is neither the higher nor the lower.
+        higher, lower = descending[before], descending[jnp.minimum(before + 1, last)]
+        between = (place - before.astype(jnp.float32)) * (higher - lower)
+        return jnp.where(n_filled > 0, higher - between, jnp.nan)
 
     return {
         "buffer/fill": buffer.filled.mean(dtype=jnp.float32),
