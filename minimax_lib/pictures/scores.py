@@ -81,10 +81,11 @@ class ScoreTable:
 
     @property
     def episodes(self) -> str:
-        """How many episodes it is of, in words; empty where it is not known."""
+        """How many episodes it is of, in words, and by whose rules; empty where it is not known."""
         known = dict(zip(HOW, self.how, strict=False))
-        n, actions = known.get("n_episodes", ""), known.get("actions", "")
-        return f"{n} {actions} episodes a {'level' if self.are_levels else 'task'}" if n and actions else ""
+        n, actions, protocol = (known.get(name, "") for name in ("n_episodes", "actions", "protocol"))
+        rules = f" by the rules of {protocol}" if protocol else ""
+        return f"{n} {actions} episodes a {'level' if self.are_levels else 'task'}{rules}" if n and actions else ""
 
 
 def evaluations_of(run: RunTables) -> list[ScoreTable]:
@@ -111,7 +112,8 @@ def last_of_training(run: RunTables) -> ScoreTable | None:
         rows = np.flatnonzero(updates == last)
         seeds[seed] = {name: [column[i] for i in rows] for name, column in cells.items()}
     n, greedy = run.settings.get("eval.n_episodes", ""), run.settings.get("eval.greedy")
-    how = (str(n), "" if greedy is None else "greedy" if greedy else "sampled")
+    actions = "" if greedy is None else "greedy" if greedy else "sampled"
+    how = str(n), actions, str(run.settings.get("eval.protocol") or "")
     return ScoreTable(run, EVAL_CSV, last, how, seeds) if seeds else None
 
 
