@@ -552,7 +552,10 @@ def test_evaluations_in_training_that_were_made_differently_are_named():
     # Under other rules, tasks of the same names have other time limits.
     runs = [make_run("c", 0), make_run("d", 2, eval={"protocol": "dcd"})]
     (note,) = scores_of.evaluated(find_groups(runs, by=["runner"]), source="eval.csv").notes
-    assert note.endswith(" (10 sampled episodes a task, and others of 10 sampled episodes a task by the rules of dcd)")
+    both = "10 sampled episodes a task, and others of 10 sampled episodes a task by the rules of dcd"
+    assert note.endswith(f" ({both})")
+    assert curves.learning_curve(find_groups(runs), "held_out/return").notes == [f"evaluations are of {both}"]
+    assert curves.learning_curve(find_groups(runs[:1]), "held_out/return").notes == []
 
 
 def test_shares_of_random_levels_have_bars_and_no_aggregates():

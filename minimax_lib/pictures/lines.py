@@ -12,6 +12,7 @@ from minimax_lib.envs.task_names import is_of_training
 from minimax_lib.pictures import style
 from minimax_lib.pictures.bootstrap import kind_of_band, mean_band
 from minimax_lib.pictures.runs import KEYS, Cells, Group, RunTables, numbers
+from minimax_lib.pictures.scores import last_of_training
 from minimax_lib.pictures.style import NotDrawn
 from minimax_lib.pictures.words import HELD_OUT, left_out
 from minimax_lib.registry import unknown_name
@@ -316,4 +317,11 @@ def curves_of_metric(
     placed = "" if x == "updates" else f" (or metrics.csv does not say their {COLUMN_OF[x]})"
     what = f"{column} has no numbers in eval.csv{placed}"
     curves, more = curves_of(groups, lambda run: held_out_lines(run, metric, x, common), what)
-    return curves, [*notes, *more]
+    return curves, [*notes, *more, *evaluated_differently(_runs(groups))]
+
+
+def evaluated_differently(runs: Sequence[RunTables]) -> list[str]:
+    """A note where runs were not evaluated in the same way while they trained."""
+    found = [last_of_training(run) for run in runs]
+    kinds = list(dict.fromkeys(one.episodes for one in found if one and one.episodes))
+    return [f"evaluations are of {', and others of '.join(kinds)}"] if len(kinds) > 1 else []
