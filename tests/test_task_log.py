@@ -68,6 +68,20 @@ def expected(batches) -> list[dict]:
     return rows
 
 
+def test_what_was_not_told_is_left_out_of_a_mean(tmp_path):
+    """As in `Host.statistics`."""
+    host = new_host(tmp_path / "log.csv", every=5, core=Uniform(N))
+    host.report([0, 1])
+    host.report([0, 0, 2], returns=[1, 3, 5])
+    rows = read(tmp_path / "log.csv")
+    assert [(row["attempts"], row["return"], row["solved_rate"]) for row in rows] == [
+        ("3", "2", ""),
+        ("1", "", ""),
+        ("1", "5", ""),
+        ("0", "", ""),
+    ]
+
+
 def assert_same(found: list[dict[str, str]], wanted: list[dict]) -> None:
     assert len(found) == len(wanted)
     for row, other in zip(found, wanted, strict=True):

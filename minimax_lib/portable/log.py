@@ -27,13 +27,15 @@ class TaskLog:
     """A table that grows: a row for each task and interval of `every` attempts (None: ten for each task).
 
     `drawn` tasks had been drawn at the interval's end, and its attempts so far had taken `steps`. `weight` is the
-    task's share of the draws as the interval began. Of the `attempts` that ended in the interval, `solved_rate` is the
-    share that was solved, `return` the mean return. A cell is empty where nothing was told. Attempts that were given up
-    are in no row. The interval that has begun is written when the program ends, and by `Host.state_dict`.
+    task's share of the draws as the interval began. `attempts` ended in the interval. `solved_rate` is the share that
+    was solved of those whose progress was told, and `return` the mean of the returns that were told. A cell is empty
+    where none was. Attempts that were given up are in no row. The interval that has begun is written when the program
+    ends, and by `Host.state_dict`.
     """
 
     _attempts: np.ndarray  # i64[N], of the interval
-    _sums: dict[str, np.ndarray]  # f64[N], over its attempts
+    _sums: dict[str, np.ndarray]  # f64[N], over those of its attempts of which it was told
+    _told: dict[str, np.ndarray]  # i64[N], how many these are
 
     def __init__(self, path: str | Path, every: int | None = None) -> None:
         if not isinstance(path, str | os.PathLike) or not str(path).strip():
@@ -91,9 +93,9 @@ class TaskLog:
             self._weights = np.full(self._n, np.nan) if found is None else found
         task, self._drawn = np.asarray(task), n_drawn
         np.add.at(self._attempts, task, 1)
-        for name, total in self._sums.items():
-            value = told.get(name, np.nan)
-            np.add.at(total, task, value == 1 if name == "progress" and name in told else value)
+        for name in self._sums.keys() & told.keys():
+            np.add.at(self._sums[name], task, told[name] == 1 if name == "progress" else told[name])
+            np.add.at(self._told[name], task, 1)
         length = told.get("length")
         if length is None:
             self._steps = None
@@ -126,8 +128,8 @@ class TaskLog:
         self._begin()
 
     def _rows(self) -> list[dict[str, Any]]:
-        n = np.where(self._attempts > 0, self._attempts, 1)
-        solved, returns = (np.where(self._attempts > 0, self._sums[name] / n, np.nan) for name in self._sums)
+        told = {name: np.where(n > 0, n, np.nan) for name, n in self._told.items()}
+        solved, returns = (total / told[name] for name, total in self._sums.items())
         columns: tuple[Any, ...] = (self._weights, self._attempts, solved, returns)
         assert self._space is not None
         same = (self._drawn, "" if self._steps is None else self._steps)
@@ -143,7 +145,7 @@ class TaskLog:
         more = (0, space.n - self._n)
         self._space, self._n = space, space.n
         self._attempts = np.pad(self._attempts, more)
-        self._sums = {name: np.pad(total, more) for name, total in self._sums.items()}
+        self._sums, self._told = ({name: np.pad(x, more) for name, x in of.items()} for of in (self._sums, self._told))
         self._weights = None if self._weights is None else np.pad(self._weights, more)
 
     def go_on(self, n_drawn: int) -> None:
@@ -155,6 +157,7 @@ class TaskLog:
     def _begin(self) -> None:
         self._attempts = np.zeros(self._n, np.int64)
         self._sums = {name: np.zeros(self._n) for name in ("progress", "returns")}
+        self._told = {name: np.zeros(self._n, np.int64) for name in self._sums}
         self._weights = None
 
     def _opened(self) -> CsvWriter:
