@@ -150,6 +150,30 @@ def test_only_what_is_reported_has_a_score(mode):
     assert host.scores == [(5, 0.0)]
 
 
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
+def test_an_attempt_that_has_just_ended_keeps_its_score_when_the_next_one_is_given_up(mode):
+    """The next attempt has begun, and has no step yet: there is nothing of it to take back."""
+    host = plr()
+    envs = vector(host, mode, length=3)
+    envs.reset()
+    tasks = envs.tasks.tolist()
+    play(envs, 3)  # all attempts end with the last step
+    with envs.evaluating():
+        envs.reset()
+        play(envs, 4)
+    envs.reset()
+    play(envs, 2)
+    rollout(envs, 5)
+    assert host.scores == [(task, pytest.approx(task)) for task in tasks]
+    host = plr()
+    for t in range(3):
+        host.report_steps([3, 4], [3.0, 4.0], [t == 2, False], value=[0.0, 0.0])
+    host.give_up()
+    tasks, dones, counts, rewards, values = host.attempts.take(3)
+    host.report_rollout(tasks, rewards, values, dones, np.zeros(2), counts)
+    assert host.scores == [(3, 3.0)]
+
+
 def test_environments_that_share_a_host_are_not_mixed():
     host = plr()
     both = [vector(host, length=8) for _ in range(2)]

@@ -67,14 +67,14 @@ class AttemptLedger:
         self.returns[rows], self.length[rows], self.episode_return[rows] = 0, 0, 0
         self.is_open[rows] = False
         self._forget_sums(rows & self._summed)
-        if self._steps:
-            self._steps[-1][1][rows] = True
         own = rows
-        for i, (_, ended, counts, *_) in enumerate(reversed(self._steps)):
-            own = own & ~ended if i else own  # back to the step after the attempt before
+        for _, ended, counts, *_ in reversed(self._steps):
+            own = own & ~ended  # back to the step after the attempt before, which may be the last step
             if not own.any():
                 break
             counts[own] = False
+        if self._steps:
+            self._steps[-1][1][rows] = True
 
     @property
     def n_kept(self) -> int:
