@@ -292,7 +292,9 @@ class StepCost(RewardWrapper):
 
 @dataclasses.dataclass(frozen=True)
 class TimeLimit(Wrapper):
-    """Truncates episodes after `limit` steps, those of held-out tasks too. An earlier end stays as it is."""
+    """Truncates episodes after `limit` steps, those of held-out tasks too. An earlier end stays as it is.
+    Nobody has won a game that is cut here: games (LaserTag, `Against`) say so at their own end. Use their `max_steps`.
+    """
 
     limit: int
 
