@@ -167,6 +167,25 @@ def test_a_resumed_training_goes_on_in_the_table(tmp_path):
     assert not (tmp_path / "old_tables").exists()
 
 
+@pytest.mark.parametrize("writes", [False, True], ids=["killed", "interrupted"])
+def test_attempts_that_are_made_again_after_a_crash_are_counted_once(tmp_path, writes):
+    """The state was saved after as many draws as the row that was lost: they cannot be told apart by draws alone."""
+    file = tmp_path / "tasks.csv"
+    lost, again = (Host(TSCL(2), seed=0, log=TaskLog(file, every=4)) for _ in range(2))
+    tasks = lost.draw(4)
+    state = lost.state_dict()
+    lost.report(tasks, 1.0, 1.0, 10)
+    if writes:  # as a program does that ends
+        lost.draw(4)
+        lost.log.write()
+    again.load_state_dict(state)
+    again.report(again.draw(4), 1.0, 1.0, 10)
+    again.report(again.draw(4), 1.0, 1.0, 10)
+    rows = read(file)
+    assert sum(int(row["attempts"]) for row in rows) == 8
+    assert [int(row["steps"]) for row in rows] == [40, 40, 80, 80]
+
+
 def test_a_copied_host_writes_nothing(tmp_path):
     host = new_host(tmp_path / "a.csv")
     batches = train(host, 0, 5)

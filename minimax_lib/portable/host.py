@@ -110,7 +110,10 @@ class Host:
             self._patient = False  # what has arrived by now cannot be missing later
             if missing := self.missing():
                 warnings.warn(missing, stacklevel=2)
-        return self._running.draw(n)
+        tasks = self._running.draw(n)
+        if self.log is not None:
+            self.log.drew(self.n_drawn)
+        return tasks
 
     def decode(self, tasks: Any) -> list[Any]:
         """The tasks that an environment takes, of encodings [n, ...]."""
@@ -331,7 +334,7 @@ class Host:
         Attempts under way are not part of it: they cannot go on elsewhere.
         """
         if self.log is not None:
-            self.log.write()
+            self.log.save(self.n_drawn)
         told = {
             name: n for name, n in self.n_told.items() if name != EVALUATION_STEPS or n
         }  # earlier versions have none

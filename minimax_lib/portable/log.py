@@ -49,6 +49,7 @@ class TaskLog:
         self._space: TaskSpace | None = None
         self._table: CsvWriter | None = None
         self._last = -1  # rows after so many draws are of work that was lost
+        self._saved = -1  # tasks that were drawn when the host's state was saved
         self._steps: int | None = 0  # None: somebody has not told it
         self._knows_steps = False  # those of earlier work are in it
         self._weights: np.ndarray | None = None  # as the interval began
@@ -101,7 +102,9 @@ class TaskLog:
             self._steps = None
         elif self._steps is not None:
             self._steps += int(np.broadcast_to(length, task.shape).sum(dtype=np.int64))
-        if self._attempts.sum() >= self._due:
+        # From a state that was saved after as many draws, a host would go on with this row in the table. But its
+        # attempts would be made again. So the row waits for the next draw.
+        if self._attempts.sum() >= self._due and n_drawn != self._saved:
             self.write()
 
     def write(self) -> None:
@@ -126,6 +129,16 @@ class TaskLog:
             return
         self._last, self._due = self._drawn, self._every
         self._begin()
+
+    def drew(self, n_drawn: int) -> None:
+        """So many tasks have been drawn now."""
+        if self._drawn == self._saved:  # a row that waits for this
+            self._drawn = n_drawn
+
+    def save(self, n_drawn: int) -> None:
+        """`write`, where a state of the host is saved, so many draws after its beginning."""
+        self.write()
+        self._saved = n_drawn
 
     def _rows(self) -> list[dict[str, Any]]:
         told = {name: np.where(n > 0, n, np.nan) for name, n in self._told.items()}
