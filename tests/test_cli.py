@@ -15,6 +15,7 @@ from minimax_lib.commands.train import main
 from minimax_lib.config import help as help_texts
 from minimax_lib.config import parse, to_dict
 from minimax_lib.config.flags import left_behind_by
+from minimax_lib.config.idle import idle_in
 from minimax_lib.config.tree import flat
 from minimax_lib.curricula.levels.generators import GENERATORS
 from minimax_lib.curricula.registry import RUNNERS
@@ -352,6 +353,9 @@ def test_the_help_lists_the_flags_that_are_accepted(words, capsys):
     assert set(listed) == {*flags, "--help", "--list", "--config"}
     # Typed, an empty one is refused: it would be a variable that is not set.
     assert flags.pop("--init-from") == ""
+    # Nor is one that has no effect beside the others.
+    for name, *_ in idle_in(config):
+        flags.pop(f"--{name.replace('_', '-')}", None)
     assert parse([word for flag, value in flags.items() for word in typed(flag, value)]) == config
 
 

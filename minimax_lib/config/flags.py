@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from minimax_lib.config.files import read_yaml
 from minimax_lib.config.help import Flag, as_flag, sections, show, show_flags
+from minimax_lib.config.idle import refuse_idle
 from minimax_lib.config.listing import KINDS, listing, note_on_tasks
 from minimax_lib.config.runs import check_place, merged
 from minimax_lib.config.shipped import located
@@ -44,6 +45,7 @@ def parse(argv: Sequence[str] | None = None) -> Config:
     files, said = files_and_flags(flags)
     _refuse_unset(said)
     config = from_dict(overlay(merged(files, said), said))
+    refuse_idle(config, files, said)
     if config.resume:
         check_place(files, said, config.run_folder)
     if len(flags) < len(words):
