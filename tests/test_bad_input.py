@@ -410,6 +410,10 @@ def test_any_environments_unknown_task_is_refused_before_compilation(held_out, m
         (lambda: make_held_out("AMaze", ["MiniMaze"]), "env is 'AMaze': it must be an environment, such as make_env"),
         (lambda: make_held_out(Pendulum, ["Nominal"]), "env is <class .*Pendulum'>: it must be an environment"),
         (lambda: make_runner("plr"), "config is 'plr': it must be a Config, such as"),
+        (
+            lambda: make_runner(Config(init_from="maze/dr")),
+            "init_from is 'maze/dr', and make_runner reads no files: leave it out",
+        ),
         (lambda: from_dict([1]), r"the configuration is \[1\]: it must be a dict of settings"),
     ],
 )

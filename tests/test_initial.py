@@ -16,7 +16,7 @@ from minimax_lib.store.saved import find_run, restored_state
 from tests.tiny_run import TINY, save_tiny_run, tiny_config, tiny_states
 
 # So small a step changes no parameter of 32 bits: what a run ends with is what it began with.
-STILL = ("--ppo.lr", "1e-30", "--no-report")
+STILL = ("--ppo.lr", "1e-30")
 
 
 def train(folder, name, *flags, n_updates=1):
@@ -25,7 +25,8 @@ def train(folder, name, *flags, n_updates=1):
         for key, value in settings.items():
             words += [f"--{group}" if key == "name" else f"--{group}.{key.replace('_', '-')}", str(value)]
     words += ["--runner.n-parallel", "4", "--runner.n-steps", "4", "--n-updates", str(n_updates)]
-    return main([*words, *STILL, "--log-dir", str(folder), "--name", name, *map(str, flags)])
+    quiet = () if "--report" in flags else ("--no-report",)
+    return main([*words, *STILL, *quiet, "--log-dir", str(folder), "--name", name, *map(str, flags)])
 
 
 def students(path):
@@ -74,6 +75,26 @@ def test_files_hold_one_agent_or_all_of_a_run(tmp_path):
     everything = save_params(tmp_path / "all.npz", state.students.params)
     assert train(tmp_path, "all", "--init-from", everything, "--n-seeds", 2) == 0
     assert_same(students(tmp_path / "all").params, state.students.params)
+
+
+def test_the_report_compares_with_what_the_run_began_with(tmp_path, monkeypatch):
+    """A run that is resumed compares with an untrained agent, and says so: the other run may have gone."""
+    told = []
+
+    def report(config, agent, first, trained, folder, console, doing, first_name):
+        told.append((first_name, first))
+        raise ValueError("no report")
+
+    monkeypatch.setattr("minimax_lib.experiment.run.final_report", report)
+    _, state = save_tiny_run(tmp_path / "source", seed=5)
+    flags = ("--init-from", tmp_path / "source", "--report")
+    assert train(tmp_path, "run", *flags) == 0
+    assert told[0][0] == "initial"
+    assert_same(told[0][1], state.students.params)
+    shutil.rmtree(tmp_path / "source")
+    assert train(tmp_path, "run", *flags, "--resume") == 0
+    assert told[1][0] == "untrained"
+    assert not np.array_equal(jax.tree.leaves(told[1][1])[0], jax.tree.leaves(state.students.params)[0])
 
 
 def test_a_damaged_checkpoint_of_the_other_run_is_one_line(tmp_path, capsys, monkeypatch):

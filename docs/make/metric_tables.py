@@ -240,6 +240,7 @@ PRINTED = MetricTable(
         "each seed, %": "`solved_rate` of each seed, where there are too few for an interval",
         "levels": "with `--robust`: as `n_worst`",
         "untrained": "solved rate of the first parameters on the same levels, in the report after training",
+        "initial": "the same, where the first parameters were learnt elsewhere (`--init-from`)",
         "trained": "solved rate of the last parameters, in the report after training",
         "return": "mean return over the seeds; in the report, that of the trained agent",
     },

@@ -24,7 +24,7 @@ from minimax_lib.experiment.compilation import keep_compiled_programs
 from minimax_lib.jax_settings import check_jax
 from minimax_lib.leaving import interrupted
 from minimax_lib.messages import printable, shown
-from minimax_lib.runners.build import make_runner, mesh_of, program_of, with_runner
+from minimax_lib.runners.build import mesh_of, program_of, runner_for, with_runner
 from minimax_lib.runners.hosts import Hosts, join, make_devices_of_cores, n_cores
 from minimax_lib.runners.memory import check_memory
 from minimax_lib.runners.seeds import Program
@@ -84,7 +84,7 @@ def check(config: Config) -> tuple[Config, Program, EvalRunner]:
     # Check the devices first. If there are too few, an error about sharing rows would only confuse.
     if config.device_count > 1 or config.distributed:
         mesh_of(config).check_devices()
-    runner = runner or make_runner(config)
+    runner = runner or runner_for(config)
     return config, program_of(config, runner), config.eval.build(config.env, runner.agent.agent)
 
 

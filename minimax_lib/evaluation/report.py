@@ -1,4 +1,4 @@
-"""The report at the end of training: a comparison with the untrained agent, and a picture of a few episodes."""
+"""The report at the end of training: a comparison with the agent as it began, and a picture of a few episodes."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -38,27 +38,29 @@ def final_report(
     folder: Path,
     console: Console,
     doing: Callable[[str], None] = lambda activity: None,
+    first_name: str = "untrained",
 ) -> tuple[Scores, Scores]:
-    """The scores of the untrained and of the trained agent, on the training distribution and the benchmark.
+    """The scores of the first and of the trained agent, on the training distribution and the benchmark.
 
     The scores are printed as a table. The picture `levels/agent.png` in `folder` shows the first seed's trained agent
     on the same tasks. Both parameters belong to populations, [S, A, ...]: only the first student is evaluated. `doing`
-    is told what takes long, before it begins.
+    is told what takes long, before it begins. `first_name` says what the first agent is: untrained, or initial where it
+    has learnt elsewhere.
     """
-    doing("comparing with the untrained agent")
+    doing(f"comparing with the {first_name} agent")
     seeds = range(config.seed, config.seed + config.n_seeds)
     # On the host, where nothing is compiled for each shape.
     first = [jax.tree.map(lambda x: np.asarray(x)[:, 0], each) for each in (initial_params, params)]
     settings = dataclasses.replace(config.eval, tasks=REPORTED, n_episodes=REPORTED_EPISODES)
     runner = settings.build(config.env, agent)
-    untrained, trained = compare(runner, seeds, *first)
+    initial, trained = compare(runner, seeds, *first)
     how = f"{REPORTED_EPISODES} {'greedy' if settings.greedy else 'sampled'} episodes on each"
-    console.print(comparison_table(f"Solved rate, {how} task", untrained, trained))
+    console.print(comparison_table(f"Solved rate, {how} task", initial, trained, first_name))
     doing("drawing the agent")
     shown = jax.tree.map(lambda x: x[0], first[1])
     path, legend = folder / "levels" / "agent.png", config.env.legend
     console.print(draw_episodes(runner, shown, path, n_seeds=config.n_seeds, legend=legend))
-    return untrained, trained
+    return initial, trained
 
 
 def compare(runner: EvalRunner, seeds: Sequence[int], *several: Any) -> list[Scores]:

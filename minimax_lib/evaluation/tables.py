@@ -199,15 +199,15 @@ def seed_table(scores: Scores) -> Table:
     return table
 
 
-def comparison_table(title: str, untrained: Scores, trained: Scores) -> Table:
+def comparison_table(title: str, first: Scores, trained: Scores, first_name: str = "untrained") -> Table:
     """A row a task, and one for all tasks: solved rates before and after training, means over the seeds."""
     table = Table("task", title=title, title_justify="left", caption_justify="left")
     table.caption = f"means over {len(trained.seeds)} seeds" if len(trained.seeds) > 1 else None
-    for column in ("untrained", "trained", "return"):
+    for column in (first_name, "trained", "return"):
         table.add_column(column, justify="right")
     for j, task in enumerate([*trained.tasks, "all tasks"]):
         own = slice(None) if j == len(trained.tasks) else j
-        rates = [percent(scores["solved_rate"][:, own].mean()) for scores in (untrained, trained)]
+        rates = [percent(scores["solved_rate"][:, own].mean()) for scores in (first, trained)]
         table.add_row(task, *rates, f"{trained['return'][:, own].mean():.3f}", end_section=j + 1 == len(trained.tasks))
     return table
 

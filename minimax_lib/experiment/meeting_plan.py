@@ -18,7 +18,7 @@ from minimax_lib.evaluation.matches import SEATS, GameTasks, most_env_steps
 from minimax_lib.messages import shown
 from minimax_lib.playing.players import bot_of
 from minimax_lib.registry import unknown_name
-from minimax_lib.runners.build import make_agent, make_runner, mesh_of
+from minimax_lib.runners.build import make_agent, mesh_of, runner_for
 from minimax_lib.runners.devices import whole_state
 from minimax_lib.runners.memory import check_task_memory
 from minimax_lib.store.archive import archived
@@ -192,7 +192,7 @@ def checked_bot(run: Run, tasks: GameTasks) -> Bot:
 
 def check_bank(run: Run) -> None:
     """ValueError where the run keeps no copies of its students."""
-    shape = whole_state(make_runner(as_trained(run.config)), run.config.n_seeds, mesh_of(run.config))
+    shape = whole_state(runner_for(as_trained(run.config)), run.config.n_seeds, mesh_of(run.config))
     try:
         bank_in(run, shape.curriculum)
     except ValueError as error:

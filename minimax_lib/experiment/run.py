@@ -288,13 +288,13 @@ class ExperimentRunner:
     def _report(self, state: RunnerState, curves: Sequence[Writer]) -> None:
         """Prints the report on the finished training, in the first process. If the report fails, the run does not."""
         # The parameters may be spread over all processes, so all of them must ask for them. Untrained parameters follow
-        # from the seed, so a resumed run has them too.
+        # from the seed, so a resumed run has them too. Those of another run have been read only where this one began.
         trained = self.mesh.on_one_device(state.students.evaluated)
-        untrained = self.mesh.on_one_device(self.program.init(self.config.seed).students.evaluated)
+        first = self.mesh.on_one_device(self._first_state().students.evaluated)
         if hosts.is_first():
             try:
                 with Progress(Console()) as progress:
-                    self._write_report(untrained, trained, progress)
+                    self._write_report(first, trained, progress)
                 self._show_agent(curves)
             except Exception as error:
                 say_report_failed(error)
@@ -302,11 +302,12 @@ class ExperimentRunner:
         # until the report is done.
         hosts.wait_for_all()
 
-    def _write_report(self, untrained: Any, trained: Any, progress: Progress) -> None:
+    def _write_report(self, first: Any, trained: Any, progress: Progress) -> None:
         """Prints the table, and keeps its numbers as `minimax-evaluate` keeps those of the same evaluation."""
         config, folder = self.config, self.folder.path
         agent = make_agent(config).agent
-        _, scores = final_report(config, agent, untrained, trained, folder, progress.console, progress.doing)
+        first_name = "untrained" if self.initial is None else "initial"
+        _, scores = final_report(config, agent, first, trained, folder, progress.console, progress.doing, first_name)
         how, name = self._reported()
         self._results.mkdir(exist_ok=True)
         kept = write_new(self._results, name, csv_text(how, config.n_updates, scores))

@@ -16,7 +16,7 @@ from minimax_lib.curricula.levels.plr import PLRCurriculum
 from minimax_lib.curricula.levels.sfl import SFLCurriculum
 from minimax_lib.envs.base import Environment, Level
 from minimax_lib.envs.drawing import stacked, titled
-from minimax_lib.runners.build import make_runner, mesh_of
+from minimax_lib.runners.build import mesh_of, runner_for
 from minimax_lib.runners.training import Runner
 from minimax_lib.store.loaded import KeptLevels, LoadedRun
 from minimax_lib.store.saved import as_trained
@@ -173,7 +173,7 @@ def method_of(run: LoadedRun) -> LevelSources:
     """The parts, with what they remember at the run's checkpoint; of several devices, with what the first remembers."""
     if run.state.curriculum is None:
         raise NotThere(f"{run.run.parameters_alone}: its curriculum is not known")
-    runner = make_runner(as_trained(run.config))
+    runner = runner_for(as_trained(run.config))
     curriculum, state, mutation = runner.curriculum, run.curriculum, None
     if isinstance(curriculum, ACCELCurriculum | Parallel):
         mutation = curriculum.mutation

@@ -194,10 +194,21 @@ def make_agent(config: Any) -> AgentPop:
 def make_runner(config: Any) -> Runner:
     """The runner of a configuration, for one device.
 
-    ValueError if its settings do not fit together: they are all checked here, before anything is compiled.
+    ValueError if its settings do not fit together: they are all checked here, before anything is compiled. Its students
+    begin with random parameters, so `init_from` must be empty.
     """
     if not hasattr(config, "n_row_devices"):
         raise ValueError(f"config is {shown(config)}: it must be a Config, such as Config(runner='plr')")
+    if config.init_from:
+        raise ValueError(
+            f"init_from is {shown(config.init_from)}, and make_runner reads no files: leave it out "
+            "(ExperimentRunner(config) and minimax_lib.store.initial.begun_with begin with such parameters)"
+        )
+    return runner_for(config)
+
+
+def runner_for(config: Any) -> Runner:
+    """The same, without a look at `init_from`: for those who read it themselves, or whose run has begun long ago."""
     n = config.n_row_devices
     settings: RolloutSettings = config.runner
     if n == 1:
@@ -221,9 +232,9 @@ def with_runner(config: Any) -> tuple[Any, Runner]:
             # ValueError: some setting cannot be divided by this number.
             with contextlib.suppress(ValueError):
                 several = dataclasses.replace(config, n_devices=n)
-                return several, make_runner(several)
+                return several, runner_for(several)
         config = dataclasses.replace(config, n_devices=1)
-    return config, make_runner(config)
+    return config, runner_for(config)
 
 
 def with_devices(config: Any) -> Any:
@@ -240,7 +251,7 @@ def make_program(config: Any) -> Program:
     """The training of a configuration, on all of its seeds and devices. ValueError if there are too few devices."""
     # Checked here and not in `mesh_of`: `evaluate` describes the mesh of a run that was trained on another machine.
     mesh_of(config).check_devices()
-    return program_of(config, make_runner(config))
+    return program_of(config, runner_for(config))
 
 
 def program_of(config: Any, runner: Runner) -> Program:

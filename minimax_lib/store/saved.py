@@ -12,7 +12,7 @@ from minimax_lib.config import Config, from_dict, to_dict
 from minimax_lib.config.files import read_yaml
 from minimax_lib.config.runs import harmless
 from minimax_lib.config.shipped import agent_name, located_run, shipped_agents
-from minimax_lib.runners.build import make_runner, mesh_of
+from minimax_lib.runners.build import mesh_of, runner_for
 from minimax_lib.runners.devices import whole_state
 from minimax_lib.store.archive import archived, read
 from minimax_lib.store.files import saved_updates
@@ -103,7 +103,7 @@ def config_of(folder: RunFolder, plugins_are_given: bool) -> Config:
     tree = harmless(read_yaml(folder.config), folder.config, plugins_are_given)
     try:
         config = from_dict(tree)
-        make_runner(as_trained(config))  # refuses settings that do not fit together
+        runner_for(as_trained(config))  # refuses settings that do not fit together
     except ValueError as error:
         raise ValueError(f"config file {str(folder.config)!r}: {error}") from None
     return config
@@ -154,7 +154,7 @@ def restored_state(run: Run) -> "Restored":
     from minimax_lib.store.checkpoint import CheckpointError, Checkpoints, placed  # slow: not before the checks
 
     # The shapes are those of the run's own devices, but all is read onto one: there may be fewer devices here.
-    shape = whole_state(make_runner(as_trained(run.config)), run.config.n_seeds, mesh_of(run.config))
+    shape = whole_state(runner_for(as_trained(run.config)), run.config.n_seeds, mesh_of(run.config))
     with Checkpoints(run.folder.checkpoints, read_only=True) as checkpoints:
         restored = checkpoints.restore(placed(shape), run.update)
     if restored is None:
@@ -167,7 +167,7 @@ def archived_params(run: Run) -> tuple[int, Any]:
     from minimax_lib.store.checkpoint import CheckpointError  # slow: not before the checks
 
     assert run.archive is not None
-    shape = whole_state(make_runner(as_trained(run.config)), run.config.n_seeds, mesh_of(run.config)).students.evaluated
+    shape = whole_state(runner_for(as_trained(run.config)), run.config.n_seeds, mesh_of(run.config)).students.evaluated
     try:
         update, params, about = read(run.archive, forms_of(shape))
     except ValueError as error:
