@@ -117,6 +117,13 @@ def assert_refused(main, words, pattern: str, capsys) -> None:
             ["--env", "Pendulum", "--env.n-substeps", "2147483647"],
             "--env.n-substeps=2147483647: it must be at most 100",
         ),
+        (
+            ["--env", "NMMO", "--env.task-set", "stage"],
+            "unknown --env.task-set 'stage': choose from *",
+        ),
+        (["--ppo.optimizer", "sgd"], "unknown --ppo.optimizer 'sgd': choose from adam, tiada"),
+        (["--runner", "plr", "--runner.score", "pvl"], "unknown --runner.score 'pvl': choose from *"),
+        (["--runner", "pll"], "unknown runner 'pll': choose from *"),
         (["--env.height", "-5"], "--env.height=-5: it must be a whole number of at least 1"),
         (["--runner", "plr", "--runner.capacity", "0"], "--runner.capacity is 0: it must be at least 1"),
         (

@@ -141,6 +141,8 @@ def test_parameters_that_are_not_finite_are_refused_before_anything_is_compiled(
         (("--init-from", "sourse"), "init_from: unknown run 'sourse': choose from *(did you mean 'source'?)"),
         (("--init-from", ""), "--init-from is '': it must be a run, a trained agent or an .npz file; leave it out *"),
         (("--init-from", "nothing.npz"), "*nothing.npz*"),
+        (("--init-from", "~nosuchuser/run"), "--init-from is '~nosuchuser/run': there is no home folder '~nosuchuser'"),
+        (("--init-from", "~nosuchuser/run.npz"), "--init-from is '~nosuchuser/run.npz': there is no home folder *"),
         (("--init-from", "strange"), "*--plugins*"),
         (("--init-from", "damaged"), "init_from: no checkpoint in *damaged* is not what was saved"),
         (("--init-from", "source", "--seed", 2), "*has the seeds 0 to 2, and this run has 2 to 3"),

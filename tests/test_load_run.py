@@ -230,6 +230,7 @@ def test_what_is_not_there_is_refused_in_one_line(run, tmp_path):
     assert refused(run.path, checkpoint=4.0) == f"{run.path} has no checkpoint 4.0: choose from 2, 4, latest"
     assert refused(3) == "path is 3: it must be the folder of a run, or the name of one"
     assert "it must be at most 4000 bytes long" in refused("x" * 5000)
+    assert refused("~nosuchuser/x") == "path is '~nosuchuser/x': there is no home folder '~nosuchuser'"
     assert refused(run.path, plugins=3) == "plugins is 3: it must be a list of text"
     assert refused(run.path, plugins="os") == "plugins is 'os': it must be a list of text"
     assert "plugin 'not_there' cannot be imported" in refused(run.path, plugins=["not_there"])

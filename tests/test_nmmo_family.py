@@ -67,7 +67,7 @@ def test_presets_are_settings_by_name(preset):
         ("--env.stop-below 128", "env.stop_below=128: it must be below n_players=128"),
         ("--env.max-steps 40000", "env.max_steps=40000: it must be at most 32767"),
         ("--env.horizon-jitter 2", "env.horizon_jitter=2.0: it must be between 0 and 1"),
-        ("--env.task-set stage", "unknown task_set 'stage': choose from survive, stages, train, sample_eval, comp"),
+        ("--env.task-set stage", "unknown env.task_set 'stage': choose from survive, stages, train, sample_eval, comp"),
         ("--env.sharpness-low 1", "env.sharpness_low=1.0: it must be at most 0"),
         ("--env.sharpness-low=-inf", "env.sharpness_low=-inf: it must be at most 0, and finite"),
         ("--env.health-reward inf", "env.health_reward=inf: it must be a finite number"),

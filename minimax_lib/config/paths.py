@@ -21,6 +21,15 @@ def check_path(name: str, path: str) -> None:
         raise ValueError(f"{name} is {shown(path)}: the name of a folder must be at most {LONGEST_NAME} bytes long")
 
 
+def at_home(name: str, path: str | Path) -> Path:
+    """The path that the setting `name` is, with ~ as the home folder; ValueError where there is no such user."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        home = Path(path).parts[0]
+        raise ValueError(f"{name} is {shown(str(path))}: there is no home folder {shown(home)}") from None
+
+
 def check_cache(place: str) -> None:
     """ValueError where compiled programs cannot be kept in `place`."""
     if not place:

@@ -84,8 +84,8 @@ class Config:
     resume: bool = False
     """Continue the run in the folder of this name from its newest checkpoint, if there is one."""
     report: bool = True
-    """After the last update, compare the trained agent with the untrained one, or with that of init_from, and draw its way
-    through a few levels."""
+    """After the last update, compare the trained agent with the untrained one, or with that of init_from, and draw its
+    way through a few levels."""
     tensorboard: bool = False
     """Write curves for TensorBoard beside metrics.csv and eval.csv; needs the extra `tensorboard`."""
     wandb: Wandb = dataclasses.field(default_factory=Wandb)

@@ -169,8 +169,10 @@ def _with_path(message: str, path: str, settings: Collection[str]) -> str:
 
     The class does not know where it stands, and several groups have a setting of that name.
     """
-    subject = re.match(r"(\w+)(?: is | has |=)", message)
-    return f"{path}{message}" if subject and subject[1] in settings else message
+    subject = re.match(r"(unknown )?(\w+)(?: is | has |=| ')", message)
+    if not subject or subject[2] not in settings:
+        return message
+    return f"{subject[1] or ''}{path}{message[subject.start(2) :]}"
 
 
 def _blaming_the_given(message: str, path: str, given: Tree, values: dict[str, Any]) -> str:

@@ -43,8 +43,10 @@ def as_typed(message: str, words: Sequence[str]) -> str:
     typed |= {_without_negation(name, Words(()))[0] for name in typed}
     typed |= {name[:i] for name in typed for i, letter in enumerate(name[:LONGEST_FLAG]) if letter == "."}  # its groups
     subject = re.match(r"([a-z][\w.]*)(?: is | has |=)", message)
+    # Without a dot it is a kind: a runner, a model.
+    subject = subject or re.match(r"unknown ([a-z]\w*\.[\w.]*) '", message)
     if subject and subject[1] in typed:
-        return as_flag(subject[1]) + message[subject.end(1) :]
+        return message[: subject.start(1)] + as_flag(subject[1]) + message[subject.end(1) :]
     unknown = re.match(r"unknown setting '([\w.]+)': choose from ", message)
     if unknown and unknown[1] in typed:
         names = NAME_IN_LIST.sub(lambda name: as_flag(name[1]), message[unknown.end() :])

@@ -1,13 +1,13 @@
 """The parameters that the students of a run begin with, where these are not random."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
 from minimax_lib.config import Config
+from minimax_lib.config.paths import at_home
 from minimax_lib.messages import failure, shown
 from minimax_lib.runners.seeds import Program
 from minimax_lib.runners.training import RunnerState
@@ -28,7 +28,7 @@ def read_source(source: str, plugins: tuple[str, ...]) -> Source:
     """What `init_from` names: the file of parameters, or the run. ValueError in one line where it cannot be read."""
     from minimax_lib.store.checkpoint import CheckpointError  # slow: not before the checks
 
-    path = Path(source).expanduser()
+    path = at_home("init_from", source)
     if source.endswith(".npz"):
         return load_params(path)
     try:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from minimax_lib.config.files import read_yaml
-from minimax_lib.config.paths import check_path
+from minimax_lib.config.paths import at_home, check_path
 from minimax_lib.config.shipped import located_run, shipped_agents
 from minimax_lib.config.train import import_plugins
 from minimax_lib.config.values import convert
@@ -20,7 +20,7 @@ def named_run(path: str | Path, plugins: Sequence[str] | None, checkpoint: int |
         raise ValueError(f"path is {shown(path)}: it must be the folder of a run, or the name of one")
     check_path("path", str(path))
     try:
-        return _found(Path(path).expanduser(), plugins, checkpoint)
+        return _found(at_home("path", path), plugins, checkpoint)
     except ValueError:  # an OSError of this package may be one too
         raise
     except OSError as error:  # such as a folder that may not be searched
