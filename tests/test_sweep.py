@@ -278,6 +278,14 @@ IMPOSSIBLE = [
     (TPE | {"vary": {"ppo.lr": [0.1, 0.2], "ppo.n_minibatches": [1, 5]}}, r"\(ppo.lr=0.1, ppo.n_minibatches=5\): ppo"),
     ({"vary": {"seed": list(range(101)), "ppo.lr": list(range(100))}}, "the grid has 10,100 trials"),
     ({"settings": {"eval.every": 0}}, "trial 1: eval.every is 0"),
+    (
+        {"settings": SETTINGS | {"runner": "plr", "runner.parallel": True}, "vary": {"runner.replay_prob": [0.2, 0.8]}},
+        "vary.runner.replay_prob: leave it out, as it has no effect with runner.parallel True",
+    ),
+    (
+        {"settings": SETTINGS | {"runner": "accel", "runner.n_parents": 2}},
+        "settings.runner.n_parents: leave it out, as it has no effect with runner.selection 'batch'",
+    ),
     ({"settings": {"init_from": "nothing"}}, "trial 1: init_from: unknown run 'nothing'"),
     ({"score": {"tasks": []}}, "score.tasks is empty"),
     ({"seed": -1}, "seed is -1: it must be between 0 and 2147483647"),
@@ -288,6 +296,11 @@ IMPOSSIBLE = [
     ({"name": "a/b"}, "name is 'a/b': it must be the name of a folder"),
     ({"log_dir": ""}, "log_dir is ''"),
 ]
+
+
+def test_what_has_an_effect_in_some_trials_may_be_varied(here):
+    vary = {"runner.parallel": [True, False], "runner.replay_prob": [0.2]}
+    assert sweep("--dry-run", settings=SETTINGS | {"runner": "plr"}, vary=vary) == 0
 
 
 @pytest.mark.parametrize(("keys", "message"), IMPOSSIBLE)

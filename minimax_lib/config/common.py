@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from minimax_lib.config.paths import check_path
+from minimax_lib.config.paths import check_no_home, check_path
 from minimax_lib.config.tree import Tree
 from minimax_lib.config.values import Words
 from minimax_lib.messages import is_plain, shown
@@ -81,6 +81,7 @@ def check_run_folders(runs: Iterable[str]) -> None:
 def check_out_folder(out: str, example: str) -> None:
     """ValueError where `out` cannot be a folder such as `example`."""
     check_path("out", out)
+    check_no_home("out", out)
     if not out:
         raise ValueError(f"out is '': it must be a folder, such as {example} (the current one is .)")
     folder = Path(out)

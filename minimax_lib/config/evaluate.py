@@ -7,7 +7,7 @@ from typing import Literal, NoReturn
 
 from minimax_lib.config.common import Grouped, with_underscores
 from minimax_lib.config.help import Flag, sections, show_flags
-from minimax_lib.config.paths import check_cache_folder, check_path
+from minimax_lib.config.paths import check_cache_folder, check_no_home, check_path
 from minimax_lib.config.train import Config
 from minimax_lib.config.tree import Tree, build
 from minimax_lib.config.words import runs_and_flags
@@ -104,6 +104,7 @@ class EvaluateSettings(Grouped):
         self.check_labels()
         self._check_opponents()
         check_path("out", self.out)
+        check_no_home("out", self.out)
         if not self.out.endswith(".csv"):
             raise ValueError(f"out is {shown(self.out)}: it must end with .csv")
         check_cache_folder(self.compilation_cache)

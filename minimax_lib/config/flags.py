@@ -12,6 +12,7 @@ from minimax_lib.config.files import read_yaml
 from minimax_lib.config.help import Flag, as_flag, sections, show, show_flags
 from minimax_lib.config.idle import refuse_idle
 from minimax_lib.config.listing import KINDS, listing, note_on_tasks
+from minimax_lib.config.paths import check_no_home
 from minimax_lib.config.runs import check_place, merged
 from minimax_lib.config.shipped import located
 from minimax_lib.config.train import Config, from_dict, import_plugins, to_dict
@@ -46,6 +47,7 @@ def parse(argv: Sequence[str] | None = None) -> Config:
     _refuse_unset(said)
     config = from_dict(overlay(merged(files, said), said))
     refuse_idle(config, files, said)
+    check_no_home("log_dir", config.log_dir)
     if config.resume:
         check_place(files, said, config.run_folder)
     if len(flags) < len(words):

@@ -1,7 +1,7 @@
 """Settings that have no effect beside others: whoever says one of them believes in an effect that it does not have."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -79,8 +79,25 @@ def refuse_idle(config: Any, files: Sequence[tuple[Path, Tree]], flags: Tree) ->
             continue
         if last < len(files) and (config.resume or is_of_run(files[last][0]) or value == usual):
             continue
-        beside = " and ".join(f"{reason} {shown(chosen)}" for reason, chosen in reasons.items())
-        raise ValueError(f"{name} is {shown(said[last][name])}: leave it out, as it has no effect with {beside}")
+        value = shown(said[last][name])
+        raise ValueError(f"{name} is {value}: leave it out, as it has no effect with {beside(reasons)}")
+
+
+def refuse_idle_in_all(configs: Iterable[Any], names: Sequence[str], key: str) -> None:
+    """ValueError for one of `names`, settings under `key` of a file, that has no effect in any of `configs`."""
+    idle: dict[str, dict[str, Any]] = {}
+    for i, config in enumerate(configs):
+        found = {name: reasons for name, _, _, reasons in idle_in(config) if name in names}
+        idle = {name: reasons for name, reasons in found.items() if not i or name in idle}
+        if not idle:
+            return
+    for name, reasons in idle.items():
+        raise ValueError(f"{key}.{name}: leave it out, as it has no effect with {beside(reasons)}")
+
+
+def beside(reasons: Mapping[str, Any]) -> str:
+    """The settings that take the effect of others away, as a phrase."""
+    return " and ".join(f"{name} {shown(value)}" for name, value in reasons.items())
 
 
 def _is_said(name: str, tree: Mapping[str, Any]) -> bool:

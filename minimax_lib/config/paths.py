@@ -21,6 +21,18 @@ def check_path(name: str, path: str) -> None:
         raise ValueError(f"{name} is {shown(path)}: the name of a folder must be at most {LONGEST_NAME} bytes long")
 
 
+def check_no_home(name: str, path: str) -> None:
+    """ValueError where `path` begins with ~, and what is written there would come into a folder of that name.
+
+    Shells put the home folder in its place, but not in --log-dir=~/runs, and not in a file.
+    """
+    if Path(path).parts[:1] == ("~",) and not os.path.exists("~"):
+        raise ValueError(
+            f"{name} is {shown(path)}, and nobody has put your home folder in the place of ~: write it out, as in "
+            f"{shown(os.path.expanduser(path))}"
+        )
+
+
 def at_home(name: str, path: str | Path) -> Path:
     """The path that the setting `name` is, with ~ as the home folder; ValueError where there is no such user."""
     try:
@@ -53,6 +65,7 @@ def user_cache() -> Path:
 def check_cache_folder(place: str) -> None:
     """ValueError where a folder for compiled programs that somebody has named cannot be one: there is a file."""
     check_cache(place)
+    check_no_home("compilation_cache", place)
     folder = cache_folder(place)
     if folder is None or (place == "auto" and not os.environ.get(CACHE_VARIABLE)):
         return

@@ -7,7 +7,7 @@ from typing import Literal, NoReturn
 
 from minimax_lib.config.common import Grouped, with_underscores
 from minimax_lib.config.help import Flag, sections, show_flags
-from minimax_lib.config.paths import check_cache_folder, check_path
+from minimax_lib.config.paths import check_cache_folder, check_no_home, check_path
 from minimax_lib.config.tree import build
 from minimax_lib.config.words import runs_and_flags
 from minimax_lib.messages import shown
@@ -56,6 +56,7 @@ class ReportSettings(Grouped):
 
     def _check_out(self) -> None:
         check_path("out", self.out)
+        check_no_home("out", self.out)
         out = Path(self.out)
         if out.suffix.lower() != ENDING:
             raise ValueError(f"out is {shown(self.out)}: it must be a file whose name ends with {ENDING}")

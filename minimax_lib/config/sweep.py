@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from minimax_lib.config.files import read_yaml
-from minimax_lib.config.paths import check_path
+from minimax_lib.config.paths import check_no_home, check_path
 from minimax_lib.config.runs import merged
 from minimax_lib.config.shipped import located, shipped_sweeps
 from minimax_lib.config.tree import NAME, Tree, build, flat, overlay, setting_hints, to_tree
@@ -116,6 +116,7 @@ class SweepKeys:
             raise ValueError(f"seed is {shown(self.seed)}: it must be between 0 and {MAX_INTEGER}")
         for name in ("log_dir", "name"):
             check_path(name, getattr(self, name))
+        check_no_home("log_dir", self.log_dir)
         if not self.log_dir:
             raise ValueError("log_dir is '': it must be a folder, such as runs/sweeps (the current one is .)")
         if self.name != Path(self.name).name or self.name == "..":

@@ -8,7 +8,7 @@ import yaml
 
 from minimax_lib.config.files import Loader
 from minimax_lib.config.help import Flag, as_flag, sections, show_flags
-from minimax_lib.config.paths import check_path
+from minimax_lib.config.paths import check_no_home, check_path
 from minimax_lib.config.shipped import shipped_sweeps
 from minimax_lib.config.sweep import EARLIER, SweepKeys, known_keys
 from minimax_lib.config.tree import Tree, build, overlay, setting_hints
@@ -56,6 +56,7 @@ class Command:
             )
         if self.slurm is not None:
             check_path("slurm", self.slurm)
+            check_no_home("slurm", self.slurm)
             if not self.slurm:
                 raise ValueError("slurm is '': it must be the file to write, as in --slurm sweep.sh")
 

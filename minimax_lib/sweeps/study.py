@@ -24,8 +24,9 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
 from minimax_lib.config import Config
+from minimax_lib.config.idle import refuse_idle_in_all
 from minimax_lib.config.sweep import DIGITS, MOST_TRIALS, Choices, ScoreSettings, Sweep, SweepKeys
-from minimax_lib.config.tree import to_tree
+from minimax_lib.config.tree import flat, to_tree
 from minimax_lib.files import MOST_TABLE, holds, naming, opened, read_bytes
 from minimax_lib.messages import one_line
 from minimax_lib.store.files import copy_aside, saved_updates, write_atomically
@@ -51,6 +52,9 @@ class SweepStudy:
         self._planned = combinations_of(sweep)
         runs = [run_of(sweep, number, *values, check=check) for number, values in enumerate(self._planned, start=1)]
         self.example = runs[0].config
+        if not self.folder.exists():  # trials that were made by an earlier version go on
+            for key, asked in (("settings", tuple(flat(sweep.fixed))), ("vary", tuple(sweep.vary))):
+                refuse_idle_in_all((run.config for run in runs), asked, key)
         # More random trials are the same study, and so is all that has the same names.
         names = [run.name for run in (runs[: len(sweep.bases)] if keys.sampler == "random" else runs)]
         # Without defaults: those of a later version may be more.
