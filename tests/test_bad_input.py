@@ -123,6 +123,15 @@ def assert_refused(main, words, pattern: str, capsys) -> None:
             ["--env", "NMMO", "--env.task-set", "stage"],
             "unknown --env.task-set 'stage': choose from *",
         ),
+        (["--env", "NMMO", "--env.task-set", "a.yaml"], "--env.task-set is 'a.yaml', which does not exist"),
+        (
+            ["--runner", "tasks", "--runner.core", "omni", "--runner.core.interesting", "a.json"],
+            "--runner.core.interesting is 'a.json', which does not exist",
+        ),
+        (
+            ["--runner", "accel", "--runner.selection", "easy", "--runner.n-parallel", "2"],
+            "runner.n_parents is 4: it must be between 1 and 2",
+        ),
         (["--ppo.optimizer", "sgd"], "unknown --ppo.optimizer 'sgd': choose from adam, tiada"),
         (["--runner", "plr", "--runner.score", "pvl"], "unknown --runner.score 'pvl': choose from *"),
         (["--runner", "pll"], "unknown runner 'pll': choose from *"),

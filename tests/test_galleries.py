@@ -225,6 +225,12 @@ def test_where_nothing_can_be_drawn_the_status_is_1(dr, elsewhere, capsys):
         (["RUN", "--student", "1"], "--student is 1: * has 1, counted from 0"),
         (["RUN", "--tasks", "Labyrnth"], "unknown held-out task 'Labyrnth': * (did you mean 'Labyrinth'?)"),
         (["RUN", "--n-levels", "0"], "--n-levels is 0: it must be at least 1"),
+        (["RUN", "--fps", "5"], "--fps is '5', which is for films only: add --format gif, or leave it out"),
+        (
+            ["RUN", "--what", "best", "--tasks", "Labyrinth"],
+            "--tasks is 'Labyrinth', which is for --what episodes only: add that, or leave it out",
+        ),
+        (["RUN", "--what", "episodes", "--n-levels", "5"], "--n-levels is '5', which is for --what best only"),
         (["RUN", "--fps", "0"], "--fps is 0.0: it must be positive, and at most 100"),
         (["RUN", "RUN"], "run '*' is given twice: give it once"),
     ],

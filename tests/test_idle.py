@@ -81,6 +81,7 @@ def test_a_flag_without_an_effect_is_refused(others, idle, why):
     "words",
     [
         "--runner accel --runner.selection easy --runner.n-parents 2",
+        "--runner accel --runner.n-parallel 2",  # fewer rows than parents, of which there are none
         "--runner tasks --runner.core tscl --runner.core.eps .1",
         "--runner tasks --runner.max-score-coef .5",
         "--runner tasks --runner.core sfl --runner.core.sampling topk --runner.core.k 3",

@@ -369,6 +369,8 @@ def test_only_an_own_file_that_nobody_has_changed_is_replaced():
         (["runs/a", "--out", "d.html"], "--out is 'd.html': it is a folder"),
         (["runs/a", "--out", "runs/a/config.yaml/r.html"],
          "--out is 'runs/a/config.yaml/r.html': runs/a/config.yaml is a file"),
+        (["runs/a", "--no-episodes", "--greedy"], "--greedy is without a value, which means nothing *"),
+        (["runs/a", "--n-levels", "0", "--n-checkpoints", "3"], "--n-checkpoints is '3', which means nothing *"),
         (["runs/a", "--n-levels", "-1"], "--n-levels is -1: it must be at least 0"),
         (["runs/a", "--n-checkpoints", "0"], "--n-checkpoints is 0: it must be at least 1"),
         (["runs/a", "--x", "hours"], "unknown x 'hours': choose from updates, env_steps, seconds"),

@@ -99,6 +99,13 @@ def check_names(setting: str, given: Sequence[str], allowed: Sequence[str]) -> N
             raise unknown_name(setting, name, allowed)
 
 
+def refuse_ignored(given: Tree, ignored: Iterable[tuple[str, str]]) -> None:
+    """ValueError for a flag that is given although nothing reads it; `ignored` are such flags, and why."""
+    for name, rule in ignored:
+        if name in given:
+            raise ValueError(f"{name} is {shown(given[name])}, which {rule}")
+
+
 def with_underscores(tree: Tree, *names: str) -> Tree:
     """The tree, in whose settings `names` hyphens do for underscores, as they do in flags."""
     written = {name: Words(word.replace("-", "_") for word in tree[name]) for name in names if name in tree}

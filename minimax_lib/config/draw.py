@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import NoReturn
 
-from minimax_lib.config.common import Explained, check_names, check_out_folder, check_run_folders
+from minimax_lib.config.common import Explained, check_names, check_out_folder, check_run_folders, refuse_ignored
 from minimax_lib.config.help import Flag, sections, show_flags
 from minimax_lib.config.paths import check_cache_folder
 from minimax_lib.config.tree import build
@@ -88,7 +88,17 @@ def parse(words: Sequence[str]) -> DrawSettings:
     """The settings that the command line asks for; ValueError in one line for bad input. `--help` exits."""
     if {"-h", "--help"} & set(words):
         show_help()
-    settings: DrawSettings = build(DrawSettings, runs_and_flags(words))
+    tree = runs_and_flags(words)
+    settings: DrawSettings = build(DrawSettings, tree)
+    drawn = {"tasks": "episodes", "greedy": "episodes", "n_levels": "best"}
+    ignored = [
+        (name, f"is for --what {what} only: add that, or leave it out")
+        for name, what in drawn.items()
+        if what not in settings.what
+    ]
+    if set(settings.format) == {"png"}:
+        ignored.append(("fps", "is for films only: add --format gif, or leave it out"))
+    refuse_ignored(tree, ignored)
     return settings
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NoReturn
 
-from minimax_lib.config.common import Grouped, with_underscores
+from minimax_lib.config.common import Grouped, refuse_ignored, with_underscores
 from minimax_lib.config.help import Flag, sections, show_flags
 from minimax_lib.config.paths import check_cache_folder, check_no_home, check_path
 from minimax_lib.config.train import Config
@@ -194,9 +194,7 @@ def _refuse_ignored(settings: EvaluateSettings, given: Tree) -> None:
         ignored += [(name, "is for --compare only: add that, or leave it out") for name in ONLY_COMPARED]
     if settings.levels:
         ignored += [(name, "means nothing with --levels: leave one of them out") for name in ("tasks", "robust")]
-    for name, rule in ignored:
-        if name in given:
-            raise ValueError(f"{name} is {shown(given[name])}, which {rule}")
+    refuse_ignored(given, ignored)
 
 
 def show_help() -> NoReturn:

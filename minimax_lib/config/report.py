@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NoReturn
 
-from minimax_lib.config.common import Grouped, with_underscores
+from minimax_lib.config.common import Grouped, refuse_ignored, with_underscores
 from minimax_lib.config.help import Flag, sections, show_flags
 from minimax_lib.config.paths import check_cache_folder, check_no_home, check_path
 from minimax_lib.config.tree import build
@@ -73,7 +73,15 @@ def parse(words: Sequence[str]) -> ReportSettings:
     """The settings that the command line asks for; ValueError in one line for bad input. `--help` exits."""
     if {"-h", "--help"} & set(words):
         show_help()
-    settings: ReportSettings = build(ReportSettings, with_underscores(runs_and_flags(words), "by"))
+    tree = with_underscores(runs_and_flags(words), "by")
+    settings: ReportSettings = build(ReportSettings, tree)
+    of_episodes, of_galleries = ("tasks", "greedy"), ("n_checkpoints",)
+    ignored: list[tuple[str, str]] = []
+    if not settings.episodes:
+        ignored += [(name, "means nothing with --no-episodes: leave one of them out") for name in of_episodes]
+    if not settings.n_levels:
+        ignored += [(name, "means nothing with --n-levels 0: leave one of them out") for name in of_galleries]
+    refuse_ignored(tree, ignored)
     return settings
 
 

@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar
 
+from minimax_lib.files import UnreadableFile
+from minimax_lib.messages import shown
 from minimax_lib.registry import Registry, unknown_name
 from minimax_lib.settings import settings_of
 from minimax_lib.tasks.batched import BatchedUniform
@@ -100,7 +102,10 @@ class OmniSettings:
 
     def build_named(self, names: Sequence[str]) -> TaskCurriculum:
         inner = super().build(len(names))  # type: ignore[misc]
-        matrix = Interesting.of_json(self.interesting, names, self.missing) if self.interesting else None
+        try:
+            matrix = Interesting.of_json(self.interesting, names, self.missing) if self.interesting else None
+        except UnreadableFile as error:
+            raise ValueError(f"runner.core.interesting is {shown(self.interesting)}, which {error.why}") from None
         return Omni(inner, matrix, self.boring)
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -198,9 +198,5 @@ class ACCEL(RestartedRollouts, ACCELSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_rows(self.levels_per_batch)
-
-    def per_device(self, n: int) -> Self:
-        # Without a selection, n_parents means nothing. It must not keep the rows from being divided.
-        settings = dataclasses.replace(self, n_parents=1) if self.selection == "batch" else self
-        return super(ACCEL, settings).per_device(n)
+        if self.selection != "batch":
+            self.check_rows(self.levels_per_batch)

@@ -17,7 +17,7 @@ from minimax_lib.envs.nmmo.goals import MOST_LEAVES, OPERATORS, OWN, Goal, as_go
 from minimax_lib.envs.nmmo.predicates import PREDICATES, Members, Numbers, View
 from minimax_lib.envs.nmmo.tables import ITEMS, SKILLS, published_tasks
 from minimax_lib.envs.nmmo.view import Alone
-from minimax_lib.files import read_text
+from minimax_lib.files import UnreadableFile, read_text
 from minimax_lib.messages import shown
 from minimax_lib.registry import check_name, unknown_name
 
@@ -282,7 +282,10 @@ def specs_called(task_set: str, horizon: int, middle: int) -> tuple[TaskSpec, ..
     if task_set in OWN_LISTS:
         return OWN_LISTS[task_set]
     if task_set.endswith(FILES):
-        return _first_read(task_set)[1]
+        try:
+            return _first_read(task_set)[1]
+        except UnreadableFile as error:
+            raise ValueError(f"task_set is {shown(task_set)}, which {error.why}") from None
     raise unknown_name("task_set", task_set, [*LISTS, *OWN_LISTS])
 
 
