@@ -45,6 +45,8 @@ WORLDS = {
     "grid": "--runner.n-parallel 4 --runner.n-steps 24",
     "lasertag": "--env.max-steps 16 --runner.n-parallel 4 --runner.n-steps 16",
     "pendulum": "--env.max-steps 16 --env.hold-steps 4 --runner.n-parallel 4 --runner.n-steps 16 --model.dense-width 8",
+    "walker": "--env.max-steps 16 --runner.n-parallel 4 --runner.n-steps 16",
+    "nmmo": "--env.max-steps 16 --env.centre 32 --env.n-players 16 --runner.n-parallel 4 --runner.n-steps 8",
     "gymnax": "--runner.n-parallel 4 --runner.n-steps 32 --model.dense-width 8",
 }
 # The maps of other sizes differ in nothing but the map; Craftax cannot be installed beside the rest.
@@ -81,7 +83,8 @@ def smaller(config: str, others: str) -> str:
         flags.append("--model.memory-width 16")
     if name.startswith("s5_"):
         flags.append("--model.state-size 16")
-    if folder in ("maze", "pendulum") and replays:
+    # The buffer of a finite list is as long as the list.
+    if folder in ("maze", "pendulum") and replays and "finite" not in others:
         flags.append(BUFFER if "--runner.min-fill" in others else f"{BUFFER} {PARTLY_FULL}")
     if folder == "maze" and method in ("paired", "population_paired", "minimax_adversary"):
         flags.append("--runner.teacher.model.conv-filters 8")
