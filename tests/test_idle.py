@@ -130,6 +130,15 @@ def test_a_file_that_says_everything_is_taken(tmp_path):
     assert "replay_prob is 0.8: leave it out" in refusal([str(copy)])
 
 
+def test_a_run_that_goes_on_says_what_it_has_said(tmp_path):
+    """It was begun by a version that took the combination, and may not be resumed with another configuration."""
+    words = ["--runner", "accel", "--runner.n-parents", "2", "--log-dir", str(tmp_path), "--name", "run", "--resume"]
+    assert "leave it out" in refusal(words)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").write_text("")
+    assert parse(words).runner.n_parents == 2
+
+
 def test_python_takes_them():
     """There it cannot be told what somebody has said."""
     from_dict({"runner": {"name": "accel", "n_parents": 2}})

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from minimax_lib.agents.ppo import PPO
+from minimax_lib.config.files import RUN_CONFIG
 from minimax_lib.config.runs import is_of_run
 from minimax_lib.config.tree import NAME, Tree, defaults_of, flat, registry_of, setting_hints
 from minimax_lib.curricula.games.joint import SelfPlayMethod
@@ -70,8 +71,10 @@ def refuse_idle(config: Any, files: Sequence[tuple[Path, Tree]], flags: Tree) ->
     """ValueError for a setting of `files` or `flags` that has no effect in `config`, which came of them.
 
     What a file says is believed where a later file or a flag has taken its effect away; and where it is the default, or
-    the file is that of a run, which says everything.
+    the file is that of a run, which says everything. A run that goes on says again what it has said before.
     """
+    if config.resume and (config.run_folder / RUN_CONFIG).exists():
+        return
     said = [flat(tree) for _, tree in files] + [flat(flags)]
     for name, value, usual, reasons in idle_in(config):
         last = max((i for i, tree in enumerate(said) if name in tree), default=None)
