@@ -425,6 +425,18 @@ def test_exported_parameters_come_back_as_they_were(run, tmp_path):
         assert all(array.dtype.kind in "fU" for array in archive.values())
 
 
+def test_a_file_at_home_is_written_and_read_there(tmp_path, monkeypatch):
+    """As `load_run` finds runs. It went into a folder called ~."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    params = {"a": np.arange(3.0)}
+    assert parameters.save_params("~/new/agent.npz", params, {"seed": 3}) == tmp_path / "new" / "agent.npz"
+    assert equal(minimax_lib.load_params("~/new/agent.npz"), params)
+    assert parameters.about_params("~/new/agent.npz") == {"seed": 3}
+    with pytest.raises(ValueError, match=r"path is '~nosuchuser/x.npz': there is no home folder '~nosuchuser'"):
+        parameters.save_params("~nosuchuser/x.npz", params)
+
+
 def test_nothing_is_overwritten(run, tmp_path):
     file = run.export(tmp_path / "agent.npz")
     before = file.read_bytes()

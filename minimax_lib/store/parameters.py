@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from minimax_lib.config.paths import at_home
 from minimax_lib.files import Forms, UnreadableFile, read_arrays
 from minimax_lib.messages import shown
 from minimax_lib.store.files import write_new
@@ -26,7 +27,7 @@ def save_params(path: str | Path, params: Mapping[str, Any], about: Mapping[str,
     The array in `params["a"]["b"]` is called `params/a/b`. `about` (JSON) is kept as the text `about`. ValueError in
     one line where the file exists, cannot be written, or `params` cannot be named so.
     """
-    path = Path(path)
+    path = at_home("path", path)
     if path.suffix != ".npz":
         raise ValueError(f"path is {str(path)!r}: it must end with .npz")
     content = npz_bytes(params, about)
@@ -74,7 +75,7 @@ def load_params(path: str | Path, wanted: Forms | None = None) -> dict[str, Any]
         return _fault_in_names(found) if found else f"holds no parameters: no array in it is called {PREFIX}..."
 
     params: dict[str, Any] = {}
-    for name, array in read_arrays(path, lambda name: name.startswith(PREFIX), fault).items():
+    for name, array in read_arrays(at_home("path", path), lambda name: name.startswith(PREFIX), fault).items():
         *way, last = name.removeprefix(PREFIX).split("/")
         place = params
         for part in way:
@@ -91,7 +92,7 @@ def about_params(path: str | Path) -> dict[str, Any]:
         is_text = kind.kind == "U" and shape == () and kind.itemsize <= 4 * MOST_ABOUT
         return "" if is_text else f"is damaged: {ABOUT!r} in it is {kind}{list(shape)} and no text that was written"
 
-    archive = read_arrays(path, ABOUT.__eq__, fault)
+    archive = read_arrays(at_home("path", path), ABOUT.__eq__, fault)
     try:
         about = json.loads(str(archive[ABOUT])) if ABOUT in archive else {}
     except (ValueError, RecursionError):
