@@ -18,6 +18,7 @@ from minimax_lib.envs.lasertag.lasertag import LaserTag
 from minimax_lib.envs.maze.amaze import AMaze
 from minimax_lib.envs.maze.teacher import MazeDesign
 from minimax_lib.models.settings import FeedForward
+from minimax_lib.playing.returns import in_time
 from minimax_lib.playing.students import CurrentStudents, batch_for
 from minimax_lib.runners.build import trained_with
 from minimax_lib.runners.seeds import SeedRunner
@@ -74,6 +75,15 @@ def episodes_of(steps, max_steps):
                     visits[key] += 1
                     place, began = (place + 1) % IN_TURN, t + 1
     return found, visits
+
+
+@pytest.mark.parametrize(
+    ("max_steps", "counts"), [(3, [1, 1, 1, 1, 0, 0]), (4, [1, 1, 1, 0, 0, 0]), (9, [1, 1, 0, 0, 0, 0])]
+)
+def test_an_episode_counts_if_it_would_end_in_time_however_long_it_took(max_steps, counts):
+    """Episodes begin with steps 0, 2, 3 and 4 of six. Where none is sure to end, the first one counts."""
+    first = np.array([1, 0, 1, 1, 1, 0], bool)
+    np.testing.assert_array_equal(in_time(first, max_steps), np.array(counts, bool))
 
 
 @dataclasses.dataclass(frozen=True)

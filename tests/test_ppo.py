@@ -613,6 +613,12 @@ def test_four_devices_learn_what_one_learns_from_the_whole_batch(n_epochs, play,
     """Also where each device takes its rows in chunks, of which some have more valid steps than others."""
     agent = dataclasses.replace(WHOLE, config=dataclasses.replace(WHOLE.config, n_epochs=n_epochs))
     state, run = experience(agent, play=play)
+    if play is play_once:
+        # As they are, all rows of a device have equally many valid steps.
+        order = np.random.default_rng(0).permutation(B)
+        steps, carry = jax.tree.map(lambda x: x[:, order], run.steps), jax.tree.map(lambda x: x[order], run.carry)
+        run = Rollout(steps=steps, carry=carry, last_value=run.last_value[order], final=None)
+        assert (np.diff(LENGTHS[order].reshape(4, 2, 2).sum(axis=2)) != 0).any()
     expected, metrics_of_one = update(agent, jax.random.key(0), state, run)
 
     on_a_device = dataclasses.replace(agent, config=dataclasses.replace(agent.config, n_chunks=n_chunks))

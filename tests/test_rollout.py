@@ -15,7 +15,7 @@ from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.envs.restarts import FreshLevels, NoRestart
 from minimax_lib.models.settings import LSTM
 from minimax_lib.playing.returns import episode_returns
-from minimax_lib.playing.rollout import Rollout, Transition, rollout
+from minimax_lib.playing.rollout import Recorded, Rollout, Transition, joined_in_time, rollout, transitions
 from minimax_lib.testing.envs import check_environment
 from tests.probes import Probe, delayed_reward
 
@@ -137,6 +137,40 @@ def test_termination_is_worth_nothing_also_with_bootstrap(params, play):
     run = play[True](jax.random.key(6), params, levels(2))
     np.testing.assert_array_equal(run.steps.discount, 1.0 - run.steps.done)
     assert not run.steps.truncation_value.any()
+
+
+@dataclasses.dataclass(frozen=True)
+class BothAtOnce(Probe):
+    """Every end comes with the time limit."""
+
+    def step(self, key, state, action):
+        state, ts = super().step(key, state, action)
+        return state, ts.replace(truncated=ts.terminated)
+
+
+def test_an_end_that_comes_with_the_time_limit_is_an_end(agent, params):
+    play = jax.jit(lambda *args: rollout(*args, n_steps=2, bootstrap_truncated=True), static_argnums=(1, 2))
+    run = play(jax.random.key(6), BatchEnv(BothAtOnce(), n_students=agent.n), agent, params, levels(2))
+    assert run.steps.done[1].all()
+    np.testing.assert_array_equal(run.steps.discount, 1.0 - run.steps.done)
+    assert not run.steps.truncation_value.any()
+
+
+def test_the_step_that_ends_a_rows_only_episode_is_valid():
+    """The row that is never reset says `done` in every later step; another row ends with the last step."""
+    done = np.array([[0, 0], [1, 0], [1, 0], [1, 1]], bool)[:, None]
+    known = {field.name: None for field in dataclasses.fields(Recorded)} | {"done": done}
+    steps = transitions(Recorded(**known), opening=np.ones((1, 2), bool), restarts=False)
+    np.testing.assert_array_equal(steps.valid[:, 0], [[1, 1], [1, 1], [0, 1], [0, 1]])
+
+
+def test_rollouts_that_are_joined_begin_with_the_first_memory_and_end_with_the_last_value():
+    known = {field.name: None for field in dataclasses.fields(Transition)} | {"reward": np.arange(6.0).reshape(2, 3)}
+    memories, values = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[5.0, 6.0], [7.0, 8.0]])
+    both = joined_in_time(Rollout(steps=Transition(**known), carry=memories, last_value=values, final=None))
+    np.testing.assert_array_equal(both.steps.reward, np.arange(6.0))
+    np.testing.assert_array_equal(both.carry, [1, 2])
+    np.testing.assert_array_equal(both.last_value, [7, 8])
 
 
 @pytest.mark.deep
