@@ -188,6 +188,16 @@ def test_intervals_over_worlds_are_those_of_a_plain_loop():
     np.testing.assert_allclose(world_intervals(score, fixed=2), expected, atol=12)
 
 
+def test_the_worlds_of_each_task_are_drawn_apart():
+    """On each of 16 tasks, player 0 wins two of four worlds: those in the same places.
+
+    So 64 worlds are drawn, and not four places: the interval is far narrower than that of a single task.
+    """
+    won = np.tile([1.0, 1.0, 0.0, 0.0], (16, 1))
+    (low, high), (lowest, highest) = (world_intervals(np.stack([x, 1 - x]), fixed=1)[0] for x in (won, won[:1]))
+    assert high - low < (highest - lowest) / 2
+
+
 def test_intervals_are_the_same_every_time_and_hold_the_rating():
     games = simulated(np.random.default_rng(1), KNOWN, 50, 0.2)
     one, other = (rating_intervals(*games, fixed=2, n_resamples=100) for _ in range(2))

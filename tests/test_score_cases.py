@@ -1,9 +1,12 @@
 """What scores are made of, on small hand-made trajectories: steps that do not count, several rows, several students."""
 
+import jax
 import numpy as np
 
 from minimax_lib.curricula.experience import comparable, discounted_mean, with_unfinished
+from minimax_lib.playing.episodes import alone
 from minimax_lib.playing.returns import EpisodeReturns, episode_returns
+from tests.test_evaluation import Corridor, CorridorLevel, Walker
 from tests.test_scores import rollouts
 
 
@@ -20,6 +23,14 @@ def test_a_return_is_discounted_from_the_first_step_that_counts():
     valid = np.array([0, 0, 1, 1, 1, 0, 0, 1, 1], bool)[:, None, None]
     steps = rollouts(reward, done, reward, reward[0]).steps.replace(valid=valid)
     np.testing.assert_allclose(discounted_mean(steps, 0.5, 1), [[((1 + 2 / 2 + 4 / 4) + (3 + 8 / 2)) / 2]])
+
+
+def test_the_reward_of_the_first_step_of_a_whole_episode_is_not_discounted():
+    """One step to the goal; or three, with a rest before the last of them. Afterwards the corridor pays 5, for nothing."""
+    levels = CorridorLevel(np.array([1, 3], np.int32), np.array([12, 12], np.int32))
+    play = jax.jit(alone(Corridor(), Walker(), discount=0.5).play)
+    played = play(jax.random.key(0), (np.float32(1),), levels)
+    np.testing.assert_allclose(played.discounted, [1 - 1 / 100, (1 - 4 / 100) / 8], rtol=1e-6)
 
 
 def test_in_turn_students_are_compared_where_all_of_them_have_finished():
