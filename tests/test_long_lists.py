@@ -35,6 +35,12 @@ def test_a_tree_draws_what_cumulative_sums_draw(n):
             assert ((mix @ weights)[found] > 0).all()
 
 
+def test_where_one_entry_ends_the_next_that_has_a_weight_begins():
+    """Places 0, 1, 2 and 3 of 4, where the weights add up to 0, 1, 1, 1, 2, 4."""
+    tree = SumTree(np.array([[0.0, 1.0, 0.0, 0.0, 1.0, 2.0]]))
+    assert tree.draw(np.ones(1), np.array([0.0, 0.25, 0.5, 0.75])).tolist() == [1, 4, 5, 5]
+
+
 def test_a_ranking_is_a_sorted_list(monkeypatch):
     monkeypatch.setattr(sum_tree, "MOST_CHANGES", 9)
     rng = np.random.default_rng(0)
