@@ -58,6 +58,17 @@ def test_weights_are_those_of_plain_python():
     assert 0 < host.metrics()["tasks/mastered"] <= 1 / N + 1e-6
 
 
+def test_a_group_is_told_as_one_episode_that_ends_with_its_last_answer(monkeypatch):
+    host, told = Host(Frontier(2)), []
+    monkeypatch.setattr(host, "report", lambda task, **numbers: told.append((task, numbers)))
+    host.record_group([0, 1], [[1, 0, 0.5], [1, 1, 1]])
+    ((task, numbers),) = told
+    assert task.tolist() == [0, 0, 0, 1, 1, 1]
+    assert numbers["returns"].tolist() == [1, 0, 0.5, 1, 1, 1]
+    assert numbers["episode"].tolist() == [False, False, True] * 2
+    assert numbers["episode_return"].tolist() == [1.5] * 3 + [3.0] * 3
+
+
 def test_what_is_all_right_twice_comes_back_with_a_share_of_five_percent():
     host = Host(LongList(Frontier(N)))
     for _ in range(2):

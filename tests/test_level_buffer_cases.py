@@ -10,7 +10,6 @@ from minimax_lib.curricula import level_buffer
 from minimax_lib.curricula.level_buffer import ReplaySettings
 from tests.test_level_buffer import F, buffer_of, levels_of, slot
 
-
 CONFIG = ReplaySettings()
 insert = jax.jit(functools.partial(level_buffer.insert, CONFIG))
 

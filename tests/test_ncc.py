@@ -9,7 +9,7 @@ import pytest
 
 from minimax_lib import axes
 from minimax_lib.curricula.base import Attempts
-from minimax_lib.curricula.levels.ncc import FIRST_MOMENT, FLOOR, Ascent, NCCMethod, projected, replaced
+from minimax_lib.curricula.levels.ncc import FIRST_MOMENT, FLOOR, Ascent, NCCMethod, NCCState, projected, replaced
 from minimax_lib.envs.maze.amaze import AMaze
 from minimax_lib.playing.episodes import Played
 from minimax_lib.testing.curricula import small_agent
@@ -134,6 +134,15 @@ def test_a_scoring_scores_some_slots_and_new_levels_and_counts_its_steps(score):
     assert later.env_steps.number() == after.env_steps.number()
     assert (later.weights != after.weights).any()  # the adversary moves with every batch
     assert not batch.source.tolist().count(0)
+
+
+def test_a_level_without_a_score_counts_as_the_mean_of_the_others():
+    """Eight levels have a score, 0.25 in the mean."""
+    ascent = small(step_size=0.5).ascended
+    scores = np.array([0.5, 0, 0.5, 0, 0.25, 0.25, 0.5, 0, -np.inf, -np.inf], np.float32)
+    known = np.full(10, 0.1, np.float32), np.float32(FIRST_MOMENT)
+    step = jax.jit(lambda scores: ascent(NCCState((), scores, *known, wait=(), env_steps=())).weights)
+    np.testing.assert_array_equal(step(scores), step(np.maximum(scores, [0.0] * 8 + [0.25] * 2).astype(np.float32)))
 
 
 @pytest.mark.parametrize("delayed", [True, False])

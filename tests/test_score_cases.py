@@ -26,7 +26,7 @@ def test_a_return_is_discounted_from_the_first_step_that_counts():
 
 
 def test_the_reward_of_the_first_step_of_a_whole_episode_is_not_discounted():
-    """One step to the goal; or three, with a rest before the last of them. Afterwards the corridor pays 5, for nothing."""
+    """One step to the goal; or three, with a rest before the last of them. After its end, the corridor pays 5."""
     levels = CorridorLevel(np.array([1, 3], np.int32), np.array([12, 12], np.int32))
     play = jax.jit(alone(Corridor(), Walker(), discount=0.5).play)
     played = play(jax.random.key(0), (np.float32(1),), levels)
