@@ -23,7 +23,7 @@ from gymnasium.wrappers.vector import RecordEpisodeStatistics  # noqa: E402
 
 from minimax_lib.portable.check import check_tasks  # noqa: E402
 from minimax_lib.portable.export import gymnasium_env  # noqa: E402
-from minimax_lib.portable.task_receiver import TaskReceiver, as_option  # noqa: E402
+from minimax_lib.portable.task_receiver import HOLDS, TASK, TaskReceiver, as_option  # noqa: E402
 from minimax_lib.portable.task_vector import TaskVectorEnv  # noqa: E402
 
 
@@ -74,6 +74,22 @@ def test_names_that_are_taken_are_refused():
     for name in ("task", "curriculum_tasks", "curriculum_holds"):
         with pytest.raises(ValueError, match=f"the options of reset: '{name}' is given already"):
             envs.reset(options={name: 3})
+
+
+class OneEachStep(Paying):
+    """Each step is an attempt."""
+
+    def step(self, action):
+        return *super().step(action)[:4], {"attempt_ended": True}
+
+
+@pytest.mark.parametrize("follows", [None, np.array([7.0], np.float32)], ids=["kept", "new"])
+def test_after_an_attempt_the_next_task_is_shown_with_the_observation_that_follows(follows):
+    env = received(0, OneEachStep(9), change=lambda env, task: follows, show=True)
+    obs, _ = env.reset(options={HOLDS: False, TASK: 3})
+    assert (obs["observation"].tolist(), obs["task"]) == ([3], 3)
+    obs, *_, info = env.step((0, 5))
+    assert (obs["observation"].tolist(), obs["task"], info[TASK]) == ([3 if follows is None else 7], 5, 5)
 
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)

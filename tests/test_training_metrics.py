@@ -1,0 +1,59 @@
+"""What a training step reports of its episodes, by hand: who is in each mean, and who is left out."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from minimax_lib.counts import Count
+from minimax_lib.playing.returns import EpisodeReturns, episode_returns
+from minimax_lib.playing.rollout import Rollout
+from minimax_lib.runners.training import agents_metrics, ended_metrics, mean_regret, return_metrics, with_idle
+from tests.test_scores import by_row, rollouts
+
+
+def run_of(reward, done) -> Rollout:
+    """Of students [A] on rows [R], whose rewards and ends are [T, A, R]. An episode with a return above 0 is solved."""
+    reward = np.asarray(reward, np.float32)
+    return rollouts(reward, done, reward, reward[0]).run
+
+
+def measured(function: Callable[[EpisodeReturns], Any], reward, done) -> Any:
+    """The result of `function` on the episodes, in one program."""
+    return jax.device_get(jax.jit(lambda steps: function(episode_returns(steps)))(run_of(reward, done).steps))
+
+
+def test_where_episodes_go_on_each_that_has_ended_counts_once():
+    """Two in one row, one in the other, none in the third."""
+    rewards, done = by_row([1, -2, 9], [0, 0, 7], [5, 5, 5]), by_row([1, 1, 0], [0, 0, 1], [0, 0, 0])
+    found = measured(ended_metrics, rewards, done)
+    assert found["episodes"] == 3
+    np.testing.assert_allclose((found["return"], found["solved_rate"]), ((1 - 2 + 7) / 3, 2 / 3), rtol=1e-6)
+
+
+def test_where_rows_restart_the_first_episode_of_each_counts_even_if_it_is_unfinished():
+    reward = np.stack([by_row([1, 8, 8], [2, 2, 2], [0, -3, 9])[:, 0], np.zeros((3, 3))], axis=1)
+    done = np.stack([by_row([1, 1, 0], [0, 0, 0], [0, 1, 0])[:, 0], np.zeros((3, 3))], axis=1)
+    found = measured(return_metrics, reward, done)
+    # Of the first student: 1 and solved, 6 so far, -3. It has finished three episodes, the other one none.
+    expected = {"return": 4 / 3, "solved_rate": 1 / 3, "unfinished": 1 / 3, "episodes": 3}
+    expected |= {f"student_0/{name}": x for name, x in expected.items() if name != "episodes"}
+    expected |= {"student_1/return": 0, "student_1/solved_rate": 0, "student_1/unfinished": 1}
+    assert {name: float(x) for name, x in found.items()} == pytest.approx(expected)
+
+
+def test_regret_is_of_the_levels_on_which_a_student_has_finished():
+    """The antagonist is still on its way on the first level, both have finished on the second, nobody on the third."""
+    reward = np.array([[[-1.0, 0.0, 7.0], [-0.25, 1.0, 9.0]]] * 2)
+    done = np.array([[[0, 0, 0], [0, 0, 0]], [[1, 1, 0], [0, 1, 0]]])
+    np.testing.assert_allclose(measured(mean_regret, reward, done), ((-0.5 + 2) + (2 - 0)) / 2)
+
+
+def test_the_steps_of_the_dead_are_idle():
+    run = run_of(np.zeros((2, 1, 3)), np.zeros((2, 1, 3)))
+    assert (agents_metrics(run), with_idle((), run)) == ({}, ())
+    run = run.replace(steps=run.steps.replace(valid=np.array([[[1, 1, 0]], [[1, 0, 1]]], bool)))
+    assert agents_metrics(run)["agents/alive"] == np.float32(2 / 3)
+    assert jax.jit(with_idle)(Count.zero().plus(2), run).number() == 2 + 2
