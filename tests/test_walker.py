@@ -2,6 +2,7 @@
 
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,7 @@ from minimax_lib.envs.walker.suite import BENCHMARK, WORLDS
 from minimax_lib.envs.walker.teacher import WalkerDesign
 from minimax_lib.envs.walker.terrain import FAR, HEIGHT, STEP, make_terrain
 from minimax_lib.envs.walker.view import RANGE, RAYS, lidar
+from minimax_lib.envs.walker.walker import END, _touching
 from minimax_lib.runners.build import make_runner
 from minimax_lib.testing.envs import check_editing, check_environment, check_teacher
 
@@ -165,6 +167,34 @@ def test_without_motors_it_falls_and_pays_a_hundred():
         x = x - 8 / 30 * np.sin(angle)
         worth = 130 / 30 * x - 5 * np.abs(angle)
         np.testing.assert_allclose(np.diff(worth)[: end - 1], ts.reward[1:end, i], atol=2e-4)
+
+
+def test_who_falls_behind_the_end_has_not_finished():
+    """In the air beyond it; the hulls of the last two were so near the ground that they touch it in this step."""
+    states = started(four(FLAT))[0]
+    hips = np.asarray(states.body.hips) + np.array([END, 5], np.float32)
+    near = np.array([False, False, True, True])
+    states = states.replace(body=states.body.replace(hips=hips), hull_near=near)
+    _, ts = moved(states, np.zeros((1, N, 4), np.float32))
+    assert ts.terminated[0].all()
+    assert ts.facts["finish"][0].tolist() == [1, 1, 0, 0]
+    assert (ts.reward[0] == -100).tolist() == [False, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("was", "before", "now", "touches"),
+    [
+        (False, 0b00, 0b01, True),  # a contact begins
+        (True, 0b01, 0b01, True),
+        (True, 0b11, 0b01, False),  # one ends, although another goes on
+        (False, 0b01, 0b01, False),  # which does not begin again
+        (True, 0b01, 0b10, False),  # one ends while another begins
+    ],
+)
+def test_a_foot_touches_from_a_contact_that_begins_to_one_that_ends(was, before, now, touches):
+    """As Gymnasium tells it. The other leg stays in the air."""
+    state = SimpleNamespace(touching=np.array([was, False]), touched=np.array([[0, before], [0, 0]], np.uint32))
+    assert _touching(state, np.array([[0, now], [0, 0]], np.uint32)).tolist() == [touches, False]
 
 
 def test_feet_do_not_sink_and_limits_hold():
@@ -369,6 +399,13 @@ def test_edits_nudge_one_number_and_draw_a_new_seed():
     assert pairs.sum(axis=1).mean() == pytest.approx(2 / 3, abs=0.08)
     assert np.abs(step).max(axis=0)[0] <= NUDGES[0] + 1e-5
     assert (np.abs(step) <= NUDGES + 1e-5).all()
+    # Where no bound is reached, a whole nudge; of the roughness, a random share of it.
+    alone = (
+        moved & (moved.sum(axis=1) == 1)[:, None] & (children.numbers > FULL[:, 0]) & (children.numbers < FULL[:, 1])
+    )
+    for i, nudge in enumerate(NUDGES):
+        sizes = np.abs(step[alone[:, i], i]) / nudge
+        np.testing.assert_allclose(sizes.mean(), 1.0 if i else 0.5, atol=0.08 if i == 0 else 1e-4)
     assert (children.seed != parents.seed).all()
     far = jax.device_get(mutate(jax.random.split(jax.random.key(2), 2000), levels, 60))
     assert (far.numbers >= FULL[:, 0]).all()
@@ -415,6 +452,17 @@ def test_held_out_worlds_are_what_their_names_say():
     assert rows["Med-Stairs"][0].tolist() == [0, 0, 0, 0, 0, 2, 2, 5]
     assert rows["Rose-1a"][0].tolist() == pytest.approx([5.6, 4.48, 6.4, 2.4, 2.82, 0, 0, 1])
     assert rows["Rose-3b"][0].tolist() == pytest.approx([4.8, 4.48, 4.8, 2.4, 2.76, 0, 0, 1])
+    # The tests of dcd: roughness, widths of pits, heights of stumps and of stairs, steps of a stair.
+    tested = {
+        "Basic": (1, 0, 0, 0, 0, 0, 0, 1),
+        "Med-Roughness": (5, 0, 0, 0, 0, 0, 0, 1),
+        "Med-PitGap": (0, 5, 5, 0, 0, 0, 0, 1),
+        "Med-StumpHeight": (0, 0, 0, 2, 2, 0, 0, 1),
+        "High-Stairs": (0, 0, 0, 0, 0, 5, 5, 9),
+        "Wide-PitGap": (0, 10, 10, 0, 0, 0, 0, 1),
+        "Insane": (9, 10, 10, 5, 5, 5, 5, 9),
+    }
+    assert {name: WORLDS[name] for name in tested} == tested
     with pytest.raises(ValueError, match="did you mean 'Med-PitGap'"):
         make_held_out(ENV, ["Med-Pitgap"])
 
