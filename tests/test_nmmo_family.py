@@ -16,7 +16,7 @@ from minimax_lib.envs.nmmo.family import FAMILY
 from minimax_lib.envs.nmmo.goods import empty_packs
 from minimax_lib.envs.nmmo.nmmo import NMMO
 from minimax_lib.envs.nmmo.presets import PRESETS
-from minimax_lib.envs.nmmo.shaping import best_entry, starter_kit
+from minimax_lib.envs.nmmo.shaping import SHAPINGS, best_entry, shaped, starter_kit
 from minimax_lib.envs.nmmo.square import spawn_places
 from minimax_lib.envs.nmmo.state import Level, newborn
 from minimax_lib.envs.nmmo.suite import GROUPS, HELD_OUT, N_MAPS, VALIDATION, NMMOSuite
@@ -194,6 +194,12 @@ def test_what_competitors_paid_themselves():
     wanted = [0, 0.03 * 10, 0.03 * -10 + 0.002 * 200, 0.002 * 8 + 0.001 * 7, 0.001 * -3 + 0.04 * defence / 15, 0]
     np.testing.assert_allclose(best, 0.1 * np.array(wanted), atol=1e-6)
     np.testing.assert_allclose(still, 0, atol=0)
+
+
+def test_the_dead_are_paid_for_nothing(monkeypatch):
+    monkeypatch.setitem(SHAPINGS, "best_entry", lambda before, state: jnp.array([1.0, 2.0, 3.0]))
+    state, playing = types.SimpleNamespace(moves=None), np.array([True, False, True])
+    assert shaped("best_entry", None, state, np.zeros(3, np.int32), playing)[1].tolist() == [1, 0, 3]
 
 
 def test_the_starter_kit_looks_back_at_the_last_eight_moves():

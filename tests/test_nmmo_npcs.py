@@ -1,5 +1,7 @@
 """Neural MMO's NPCs: dangers and levels as recorded, paths against A*, who is attacked, how slots fill up."""
 
+import types
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,8 +11,9 @@ from minimax_lib.envs.nmmo.ground import passable_windows
 from minimax_lib.envs.nmmo.npcs import MOVES, decide, targets
 from minimax_lib.envs.nmmo.spawning import CANDIDATES, N_BITS, born, mourned, places, refilled
 from minimax_lib.envs.nmmo.square import Square
-from minimax_lib.envs.nmmo.state import Queue, empty_queue, no_npcs
+from minimax_lib.envs.nmmo.state import Queue, empty_queue, newborn, no_npcs
 from minimax_lib.envs.nmmo.tables import GRASS, PASSABLE, STONE
+from minimax_lib.envs.nmmo.tick import Rules, with_npcs
 from tests.nmmo_recordings import recorded
 
 MEDIUM, SMALL = Square(128), Square(32)
@@ -212,3 +215,26 @@ def test_the_dead_leave_their_danger_unless_it_is_none():
     left = jax.jit(mourned)(queue, danger, np.array([True, True, False, True]))
     assert (int(left.first), int(left.size)) == (2, 3)
     assert left.dangers.tolist() == [0.125, 0, 0.5, 0.25]
+
+
+def test_nobody_takes_the_npc_in_the_slot_of_a_dead_one_for_its_attacker():
+    """Four players, hit by NPC 0, which has died, by NPC 1, by player 0, and by nobody. New NPCs fill both slots."""
+
+    @jax.jit
+    def attackers():
+        npcs = no_npcs(2)
+        npcs = npcs.replace(alive=jnp.ones(2, bool), health=jnp.array([0, 5], npcs.health.dtype))
+        players = newborn(jnp.ones((4, 2), jnp.int16), jnp.zeros(4, bool))
+        state = types.SimpleNamespace(
+            npcs=npcs,
+            players=players.replace(attacker=jnp.array([4, 5, 0, -1], players.attacker.dtype)),
+            queue=empty_queue(2),
+            level=types.SimpleNamespace(terrain=jnp.full((SMALL.side, SMALL.side), GRASS, jnp.uint8)),
+            replace=lambda **parts: types.SimpleNamespace(**parts),
+        )
+        after = with_npcs(jnp.zeros((CANDIDATES, N_BITS), jnp.uint32), state, Rules(SMALL))
+        return after.players.attacker, after.npcs.alive
+
+    attacker, alive = attackers()
+    assert alive.all()
+    assert attacker.tolist() == [-1, 5, 0, -1]

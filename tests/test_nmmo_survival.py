@@ -122,6 +122,13 @@ def test_bodies_follow_the_recorded_traces(name):
     assert int(players.age[0]) == len(trace) - 1
 
 
+def test_health_comes_back_where_food_and_water_are_both_above_fifty():
+    players = newborn(jnp.ones((4, 2), jnp.int16), jnp.zeros(4, bool))
+    stocks = {"food": jnp.array([51, 50, 51, 100]), "water": jnp.array([51, 51, 50, 0])}
+    after = jax.jit(lambda p: bodies(p, Survival()))(players.replace(health=jnp.full(4, 40), **stocks))
+    assert after.health.tolist() == [50, 40, 40, 30]
+
+
 def test_a_resilient_player_loses_half():
     players = newborn(jnp.ones((2, 2), jnp.int16), jnp.array([True, False]))
     players = players.replace(food=jnp.zeros(2, jnp.int32), water=jnp.zeros(2, jnp.int32))
