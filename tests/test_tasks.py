@@ -276,6 +276,17 @@ def test_tscl_starts_with_all_tasks_alike():
     np.testing.assert_allclose(weights, 0.25, atol=1e-6)
 
 
+def test_steps_of_a_dead_agent_are_in_no_score():
+    """Two lives of two steps, with two steps between them in which the agent waits for the others."""
+    column = {"quantity": [-2, -1, 9, 9, -3, -5], "done": [0, 1, 0, 0, 0, 1], "valid": [1, 1, 0, 0, 1, 1]}
+    told = {name: np.array(x, np.float32 if name == "quantity" else bool)[:, None] for name, x in column.items()}
+    zero = np.zeros((6, 1), np.float32)
+    steps = Steps(zero.astype(np.int32), progress=zero, episode=told["done"], episode_return=zero, **told)
+    found, _ = jax.jit(lambda steps: results_of(steps, Unfinished.none(1), "stitch", 0.25))(steps)
+    ended = found.score[:, 0][found.valid[:, 0]], found.length[:, 0][found.valid[:, 0]]
+    np.testing.assert_allclose(ended, ([0.25 * -1 + 0.75 * -1.5, 0.25 * -3 + 0.75 * -4], [2, 2]))
+
+
 @pytest.mark.parametrize("tail", ["stitch", "write", pytest.param("drop", marks=pytest.mark.deep)])
 def test_attempts_are_scored_over_all_of_their_steps(tail):
     rng = np.random.default_rng(4)
