@@ -11,11 +11,13 @@ import pytest
 
 from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import PPO, PPOAgent
+from minimax_lib.curricula.base import Attempts
 from minimax_lib.curricula.tasks.agents import AgentTasks
 from minimax_lib.curricula.tasks.evaluation import LifeEvaluation, TaskEvaluation
 from minimax_lib.curricula.tasks.listed import listed_levels
 from minimax_lib.curricula.tasks.settings import TasksMethod
 from minimax_lib.models.settings import FeedForward
+from minimax_lib.playing.episodes import Played
 from minimax_lib.runners.build import trained_with
 from minimax_lib.runners.devices import DeviceMesh, DeviceRunner
 from minimax_lib.tasks.registry import LearningProgressSettings
@@ -211,6 +213,29 @@ def test_lives_on_different_tasks_share_a_world():
         {int(np.where(world == task)[0][0]) for world in tasks.reshape(-1, 4) if task in world} for task in range(7)
     ]
     assert min(map(len, seats)) >= 2  # a task is tried from several seats
+
+
+class SolveEven:
+    """Students that solve the tasks with an even number. A call of theirs takes one step."""
+
+    def attempts(self, key, levels, n_episodes):
+        solved = levels[..., 1] % 2 == 0
+        return Attempts(Played((), (), solved[None].astype(jnp.float32), {}), jnp.uint32(1))
+
+
+def test_rates_are_shares_of_all_lives_also_of_those_that_fill_up_the_last_world():
+    evaluation = LifeEvaluation(1, 5, tuple(range(7)), 2, FOUR)
+    table = jax.vmap(FOUR.sample_level)(jax.random.split(KEY, 3))
+    rates, n_steps = jax.jit(lambda: evaluation.rates(KEY, table, SolveEven()))()
+    assert (rates.tolist(), n_steps) == ([1, 0, 1, 0, 1, 0, 1], 5)  # chunks
+
+
+def test_rates_are_means_over_the_students_and_their_episodes():
+    """Two students on two tasks; then as worlds of two agents, of whom the better one counts."""
+    progress = np.array([[[1, 1], [1, 0]], [[0, 0.5], [0, 0.5]]], np.float32)
+    for best_of, expected in ((1, [2 / 4, 1 / 4]), (2, [(1 + 0.5) / 2, (1 + 0.5) / 2])):
+        evaluation = TaskEvaluation(1, 2, (0, 1), 2, best_of=best_of)
+        np.testing.assert_allclose(evaluation._rates(Played((), (), jnp.asarray(progress), {})), expected)
 
 
 def test_where_all_agents_of_a_world_are_drawn_one_task_they_are_measured_on_one():

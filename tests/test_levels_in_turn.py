@@ -1,6 +1,7 @@
 """Rows that play several levels in turn: what belongs to which level, in every curriculum that restarts levels."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from minimax_lib.curricula.base import Plan, level_batch
-from minimax_lib.curricula.levels.accel import ACCEL
+from minimax_lib.curricula.levels.accel import ACCEL, ACCELCurriculum
 from minimax_lib.curricula.levels.designed import PAIRED, Teacher
 from minimax_lib.curricula.levels.plr import PLR
 from minimax_lib.curricula.levels.sfl import SFLMethod
@@ -160,6 +161,15 @@ def test_students_are_compared_on_levels_that_all_of_them_have_finished():
     np.testing.assert_allclose(found, regrets, atol=1e-6)
     both = np.isfinite(regrets)
     assert float(mean_regret(outcome.episodes)) == pytest.approx(regrets[both].mean(), abs=1e-6)
+
+
+@pytest.mark.parametrize(("selection", "parents"), [("hard", [2, 1, 2, 1]), ("easy", [3, 1, 3, 1])])
+def test_levels_that_not_all_students_have_finished_are_no_parents(selection, parents):
+    """The second student has not come to level 0, so that it is neither the easiest nor the hardest."""
+    mean, count = np.array([[0.9, 0.5, 0.1, 0.7]] * 2, np.float32), np.array([[1] * 4, [0, 1, 1, 1]], np.int32)
+    outcome = SimpleNamespace(episodes=SimpleNamespace(mean=mean, count=count, known=count > 0))
+    curriculum = ACCELCurriculum(SimpleNamespace(plan=Plan(4)), None, selection, n_parents=2)
+    assert curriculum.parents(outcome).tolist() == parents
 
 
 @pytest.mark.deep

@@ -1,10 +1,13 @@
 """What scores are made of, on small hand-made trajectories: steps that do not count, several rows, several students."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+from minimax_lib.curricula.base import Attempts
 from minimax_lib.curricula.experience import comparable, discounted_mean, with_unfinished
-from minimax_lib.playing.episodes import alone
+from minimax_lib.curricula.levels.sfl import learnability_of
+from minimax_lib.playing.episodes import Played, alone
 from minimax_lib.playing.returns import EpisodeReturns, episode_returns
 from tests.test_evaluation import Corridor, CorridorLevel, Walker
 from tests.test_scores import rollouts
@@ -31,6 +34,13 @@ def test_the_reward_of_the_first_step_of_a_whole_episode_is_not_discounted():
     play = jax.jit(alone(Corridor(), Walker(), discount=0.5).play)
     played = play(jax.random.key(0), (np.float32(1),), levels)
     np.testing.assert_allclose(played.discounted, [1 - 1 / 100, (1 - 4 / 100) / 8], rtol=1e-6)
+
+
+def test_learnability_is_of_each_student_alone_and_then_their_mean():
+    """The first student solves one of two episodes on the first level, the second none. On the second, one each."""
+    progress = jnp.array([[[1.0, 0.0], [1.0, 0.0]], [[0.0, 0.0], [0.0, 1.0]]])
+    found = learnability_of(Attempts(Played((), (), progress, {}), jnp.uint32(0)))
+    np.testing.assert_allclose(found, [(1 / 4 + 0) / 2, 1 / 4])
 
 
 def test_in_turn_students_are_compared_where_all_of_them_have_finished():
