@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import jax
@@ -16,6 +17,7 @@ from minimax_lib.curricula.tasks.agents import AgentTasks
 from minimax_lib.curricula.tasks.evaluation import LifeEvaluation, TaskEvaluation
 from minimax_lib.curricula.tasks.listed import listed_levels
 from minimax_lib.curricula.tasks.settings import TasksMethod
+from minimax_lib.evaluation.held_out import of_lives
 from minimax_lib.models.settings import FeedForward
 from minimax_lib.playing.episodes import Played
 from minimax_lib.runners.build import trained_with
@@ -236,6 +238,16 @@ def test_rates_are_means_over_the_students_and_their_episodes():
     for best_of, expected in ((1, [2 / 4, 1 / 4]), (2, [(1 + 0.5) / 2, (1 + 0.5) / 2])):
         evaluation = TaskEvaluation(1, 2, (0, 1), 2, best_of=best_of)
         np.testing.assert_allclose(evaluation._rates(Played((), (), jnp.asarray(progress), {})), expected)
+
+
+@pytest.mark.parametrize(("counted", "returns", "solved"), [("all", [2, 4], [0.5, 0]), ("best", [3, 8], [1, 0])])
+def test_a_world_is_as_long_as_its_longest_life(counted, returns, solved):
+    """Two worlds of two agents; one of the four has solved its task."""
+    numbers = np.array([[[1, 3], [8, 0]]], np.float32)
+    lives = Played(jnp.asarray(numbers), jnp.asarray(numbers, jnp.int32), jnp.asarray(numbers == 3, jnp.float32), {})
+    found = of_lives(SimpleNamespace(counted=counted), lives.replace(facts={"fed": lives.returns}))
+    assert (found.returns.tolist(), found.solved.tolist()) == (returns, solved)
+    assert (found.lengths.tolist(), found.facts["fed"].tolist()) == ([3, 8], [2, 4])
 
 
 def test_where_all_agents_of_a_world_are_drawn_one_task_they_are_measured_on_one():
