@@ -1,16 +1,29 @@
 """What a training step reports of its episodes, by hand: who is in each mean, and who is left out."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from minimax_lib.agents.base import TrainState
 from minimax_lib.counts import Count
+from minimax_lib.curricula.games.joint import game_metrics, script_metrics
+from minimax_lib.opponents.bank import LIVE, SCRIPT, Games
 from minimax_lib.playing.returns import EpisodeReturns, episode_returns
 from minimax_lib.playing.rollout import Rollout
-from minimax_lib.runners.training import agents_metrics, ended_metrics, mean_regret, return_metrics, with_idle
+from minimax_lib.runners.seeds import SeedRunner
+from minimax_lib.runners.training import (
+    RunnerState,
+    agents_metrics,
+    ended_metrics,
+    mean_regret,
+    return_metrics,
+    with_idle,
+)
 from tests.test_scores import by_row, rollouts
 
 
@@ -57,3 +70,43 @@ def test_the_steps_of_the_dead_are_idle():
     run = run.replace(steps=run.steps.replace(valid=np.array([[[1, 1, 0]], [[1, 0, 1]]], bool)))
     assert agents_metrics(run)["agents/alive"] == np.float32(2 / 3)
     assert jax.jit(with_idle)(Count.zero().plus(2), run).number() == 2 + 2
+
+
+def test_games_against_the_written_player_are_a_part_of_all_that_have_ended():
+    """Against a copy, twice the written player, the student as it is now; the last game goes on."""
+    games = Games(
+        slot=np.array([3, SCRIPT, SCRIPT, LIVE, 3], np.int32),
+        serial=np.zeros(5, np.int32),
+        student_return=np.array([1, 1, -1, 0, 5], np.float32),
+        opponent_return=np.array([0, 0, 0, 0, 0], np.float32),
+        valid=np.array([1, 1, 1, 1, 0], bool),
+    )
+    found = jax.jit(lambda games: game_metrics(games) | script_metrics(games))(games)
+    expected = {"won": 2 / 4, "drawn": 1 / 4, "ended": 4, "live": 1 / 4, "scripted": 2 / 4, "scripted_won": 1 / 2}
+    assert {name.removeprefix("games/"): float(x) for name, x in found.items()} == expected
+
+
+@dataclasses.dataclass(frozen=True)
+class Breaks:
+    """A runner whose third update has a loss or a gradient that is not finite."""
+
+    name: str
+    continues = False
+
+    def init(self, key):
+        students = TrainState(params=(), opt_state=(), n_updates=jnp.zeros(1, jnp.int32))
+        return RunnerState(clock=jnp.zeros((), jnp.int32), seed=key, students=students, curriculum=())
+
+    def step(self, state):
+        n = state.students.n_updates + 1
+        metrics = dict.fromkeys(("loss", "grad_norm"), jnp.float32(1)) | {self.name: jnp.where(n[0] == 3, jnp.inf, 1.0)}
+        return state.replace(clock=state.clock + 1, students=state.students.replace(n_updates=n)), metrics
+
+
+@pytest.mark.parametrize("name", ["loss", "grad_norm"])
+def test_a_run_stops_at_the_first_update_that_is_not_finite(name):
+    program = SeedRunner(Breaks(name), n_seeds=2)
+    state, report = program.run(program.init(0), 5)
+    assert (int(report.n_steps), state.students.n_updates.tolist()) == (3, [[3], [3]])
+    assert report.nonfinite.all()
+    assert not program.run(program.init(0), 2)[1].nonfinite.any()
