@@ -77,12 +77,12 @@ def test_games_against_the_written_player_are_a_part_of_all_that_have_ended():
     games = Games(
         slot=np.array([3, SCRIPT, SCRIPT, LIVE, 3], np.int32),
         serial=np.zeros(5, np.int32),
-        student_return=np.array([1, 1, -1, 0, 5], np.float32),
+        student_return=np.array([-1, 1, -1, 0, 5], np.float32),
         opponent_return=np.array([0, 0, 0, 0, 0], np.float32),
         valid=np.array([1, 1, 1, 1, 0], bool),
     )
     found = jax.jit(lambda games: game_metrics(games) | script_metrics(games))(games)
-    expected = {"won": 2 / 4, "drawn": 1 / 4, "ended": 4, "live": 1 / 4, "scripted": 2 / 4, "scripted_won": 1 / 2}
+    expected = {"won": 1 / 4, "drawn": 1 / 4, "ended": 4, "live": 1 / 4, "scripted": 2 / 4, "scripted_won": 1 / 2}
     assert {name.removeprefix("games/"): float(x) for name, x in found.items()} == expected
 
 
