@@ -9,10 +9,12 @@ import numpy as np
 from minimax_lib.envs.nmmo import battle
 from minimax_lib.envs.nmmo.combat import Fray, fray_of, kills_of, looted, reaches, resolve
 from minimax_lib.envs.nmmo.damage import Gear, Guard, damage_of, guard_of, offence_of, trained, weak_style
+from minimax_lib.envs.nmmo.events import Happened
 from minimax_lib.envs.nmmo.npcs import Plans
 from minimax_lib.envs.nmmo.skills import level_of
 from minimax_lib.envs.nmmo.state import newborn, no_npcs
 from minimax_lib.envs.nmmo.tables import EVENTS, THRESHOLDS, WEAK_TO
+from minimax_lib.envs.nmmo.tally import empty_tally, tallied
 from tests.nmmo_recordings import recorded
 
 E, N_CROWDS = 14, 1000
@@ -277,3 +279,15 @@ def test_a_melee_of_players_and_npcs_is_that_in_turn():
         risen += got[0].events[:, EVENTS.index("LEVEL_UP")].sum()
     assert risen > 100
     assert players.events[..., EVENTS.index("PLAYER_KILL")].sum() > 100
+
+
+def test_kills_are_summed_up_by_who_was_killed_and_its_level():
+    """Of three players, one kills another (number 2, level 4), one an NPC (number 3, the first), and one nobody."""
+    before = empty_tally(["DefeatEntity"], own=False, n_players=3, n_leaves=0)
+    there, target, level = np.array([True, True, False]), np.array([2, 3, 3], np.int32), np.array([4, 7, 9], np.int32)
+    happened = Happened("PLAYER_KILL", there, target=target, level=level)
+    after = jax.jit(lambda tally: tallied(tallied(tally, [happened], 3), [happened], 3))(before)
+    expected = np.zeros((3, 2, 11), int)
+    expected[0, 0, 4] = expected[1, 1, 7] = 2
+    np.testing.assert_array_equal(after.kills, expected)
+    assert (after.hits, after.gold, after.parts) == (None, None, None)
