@@ -25,8 +25,9 @@ class TrainState(struct.PyTreeNode):
 
 
 class Agent(Protocol):
-    """A single agent works on rows [R, ...]. `AgentPop` has the same members and works on [A, R, ...].
+    """A policy that acts, values and learns: PPO, or your own.
 
+    A single agent works on rows [R, ...]. `AgentPop` has the same members and works on [A, R, ...].
     Where `first` (bool[R]) is set, `obs` opens an episode, and the memory is cleared before it is used.
     """
 

@@ -122,15 +122,18 @@ class Students(Protocol):
 
 
 class Curriculum(Protocol):
-    """Pure and static: a frozen dataclass. Derive from this class; `plan` and `propose` have no default.
+    """It proposes the levels of each batch and observes the outcome. Derive from this class.
 
+    It is pure and static: a frozen dataclass. `plan` and `propose` have no default.
     `shared_key` is the same key on every seed and device, `key` is this seed's and device's own. `clock` (i32[]) counts
     the runner's steps and is the same on every seed.
     Check your own with `minimax_lib.testing.curricula.check_curriculum`.
     """
 
     @property
-    def plan(self) -> Plan: ...
+    def plan(self) -> Plan:
+        """What never changes: the size of a batch, the sources of levels, who learns from them."""
+        ...
 
     def init(self, key: jax.Array) -> Any:
         """What the curriculum remembers at the start: a pytree of arrays. By default, nothing."""

@@ -22,7 +22,7 @@ class Attempt(struct.PyTreeNode):
 
 
 class TimeStep(struct.PyTreeNode):
-    """What an environment emits. Whether a truncated episode bootstraps is not decided here."""
+    """An environment's answer to a reset or an action. The agent decides whether a truncated episode bootstraps."""
 
     obs: Any  # pytree that fits the observation space
     reward: jax.Array  # f32[], for the action that led here; 0 at reset

@@ -29,6 +29,7 @@ class Episode:
 
     @property
     def solved(self) -> bool:
+        """Whether its task was done when it ended."""
         return self.progress >= 1
 
     @property

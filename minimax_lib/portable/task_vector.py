@@ -33,7 +33,7 @@ Progress = Callable[[np.ndarray, np.ndarray], np.ndarray]
 class TaskVectorEnv(VectorWrapper):
     """`envs`, each of which is a `TaskReceiver`, with tasks from `host`. The trainer sees plain actions.
 
-    Tasks travel with the actions. What became of them is counted here: an attempt's progress is `info["progress"]`
+    Tasks travel with the actions. Their results are counted here: an attempt's progress is `info["progress"]`
     where the environment has it, or else `progress(returns, terminated)`. In the mode SameStep, a task is chosen when
     the attempt before it begins. In the other modes, it is chosen when that attempt has ended. With `within_episodes`,
     episodes hold several attempts (`TaskReceiver.change`), and every task is chosen one attempt ahead.

@@ -11,7 +11,7 @@ from minimax_lib.envs.base import Level
 
 @dataclasses.dataclass(frozen=True)
 class KeptLevels:
-    """The levels that a replay method keeps, in C slots; NumPy arrays. What a method does not know of them is None."""
+    """The levels that a replay method keeps, in C slots. Members are NumPy arrays, or None if the method has none."""
 
     levels: Level  # [C, ...]; a placeholder where not filled
     filled: np.ndarray  # bool[C]

@@ -152,10 +152,12 @@ class LoadedRun:
 
     @property
     def config(self) -> Config:
+        """The configuration."""
         return self.run.config
 
     @property
     def env(self) -> Environment:
+        """The environment."""
         return self.config.env
 
     @functools.cached_property
@@ -165,10 +167,12 @@ class LoadedRun:
 
     @property
     def seeds(self) -> tuple[int, ...]:
+        """The seeds of the run."""
         return self.run.seeds
 
     @property
     def n_students(self) -> int:
+        """The number of students of each seed."""
         return self.config.runner.n_students
 
     @property

@@ -38,7 +38,7 @@ def save_replay(world: CrowdEpisode, path: str | Path) -> Path:
 
 
 def load_replay(path: str | Path) -> CrowdEpisode:
-    """The world in a file that `save_replay` has written, played again. It has everything that it had.
+    """The world in a file that `save_replay` has written, played again. It has all that the first one had.
 
     ValueError in one line for a file that is none, and where the world does not come to the same end: it was played
     by another version of the package, or of JAX.
