@@ -66,7 +66,7 @@ def joined(batches: list[LevelBatch], train: jax.Array) -> LevelBatch:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """The static side of a curriculum. The defaults are what most curricula want."""
+    """The static side of a curriculum. The defaults suit most curricula."""
 
     n_rows: int
     """B, levels in a batch."""

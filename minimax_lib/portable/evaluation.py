@@ -15,8 +15,8 @@ BLOCK = 64  # tasks of a box that are drawn at once
 class EvaluationHost:
     """Takes the place of a `Host` in an adaptor. It draws tasks, and their results change nothing.
 
-    The tasks are `tasks`, one after another and again, or else uniform over the space. They depend on the seed alone,
-    so that two evaluations play the same.
+    The tasks are `tasks`, one after another and then from the beginning, or else uniform over the space. They depend on
+    the seed alone, so that two evaluations play the same.
     """
 
     reads_scores = False

@@ -239,7 +239,7 @@ class Host:
             self.report(rows_of(task, done), at_end, **rows.end(done))
 
     def give_up(self, rows: Any = None) -> None:
-        """The attempts under way on `rows` (bool[B]; all) are given up, and begin anew: what they were is not told."""
+        """Attempts under way on `rows` (bool[B]; by default all) are given up and begin anew. They are not reported."""
         if self.attempts is not None:
             given = np.ones(self.attempts.n, bool) if rows is None else np.asarray(rows)
             if given.shape != (self.attempts.n,) or given.dtype != bool:
@@ -261,7 +261,10 @@ class Host:
         self._running.measured(given)
 
     def evaluated(self, rates: Any, known: Any = None) -> None:
-        """An evaluation of the student has given these rates of success [N]. `known`: which tasks were tried; all."""
+        """An evaluation of the student has given these rates of success [N].
+
+        `known` (bool[N]) says which tasks were tried; by default all.
+        """
         if not episodes_needed(self.core):
             raise ValueError(f"{type(self.core).__name__} reads no rates of an evaluation")
         rates = np.asarray(rates, np.float32)

@@ -40,8 +40,8 @@ def save_replay(world: CrowdEpisode, path: str | Path) -> Path:
 def load_replay(path: str | Path) -> CrowdEpisode:
     """The world in a file that `save_replay` has written, played again. It has all that the first one had.
 
-    ValueError in one line for a file that is none, and where the world does not come to the same end: it was played
-    by another version of the package, or of JAX.
+    ValueError in one line for a file that is no replay, and where the world does not come to the same end. It was
+    played by another version of the package, or of JAX.
     """
     told = about_params(path).get(REPLAY)
     if not isinstance(told, dict) or not isinstance(told.get("env"), dict) or not isinstance(told.get("ticks"), int):
