@@ -17,8 +17,8 @@ SMALL = """
 METHODS = {
     "dr": "",
     "plr": "--runner.capacity 8",
-    "accel": "--runner.capacity 8 --runner.n-parents 2",
-    "traced": "--runner.capacity 8 --runner.n-parents 2",
+    "accel": "--runner.capacity 8 --runner.selection easy --runner.n-parents 2",
+    "traced": "--runner.capacity 8",
     "cenie": "--runner.capacity 8",
     "sfl": "--runner.n-scored 4 --runner.n-kept 2",
     "ncc": "--runner.capacity 8 --runner.n-new 2",
