@@ -1,4 +1,4 @@
-"""Settings that have no effect beside others: whoever says one of them believes in an effect that it does not have."""
+"""Settings that have no effect beside others, and the refusal of them: a user who sets one expects an effect."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -51,7 +51,7 @@ IDLE = (
     Idle(GridWorld, ("view_size", "see_through_walls"), {"observation": ("full",)}),
     Idle(PLRSettings, ("replay_prob", "schedule"), {"parallel": (True,)}),
     Idle(PLRSettings, ("capacity",), {"generator": (FiniteList,)}),
-    # Whether its levels are learnt from is said by the curriculum that takes them.
+    # The curriculum that takes the generator's levels says whether the student learns from them.
     Idle(PLRSettings, ("generator.robust",), {"generator": (PLRSettings,)}),
     Idle(ReplaySettings, ("replay_prob",), {"schedule": ("proportionate",)}),
     Idle(ReplaySettings, ("temperature",), {"prioritisation": ("greedy",)}),
@@ -70,8 +70,8 @@ IDLE = (
 def refuse_idle(config: Any, files: Sequence[tuple[Path, Tree]], flags: Tree) -> None:
     """ValueError for a setting of `files` or `flags` that has no effect in `config`, which came of them.
 
-    What a file says is believed where a later file or a flag has taken its effect away; and where it is the default, or
-    the file is that of a run, which says everything. A run that goes on says again what it has said before.
+    A setting of a file is not refused where it is the default, where a later file or a flag has taken its effect away,
+    or where the file is that of a run, which has every setting. A run that is resumed may repeat all its settings.
     """
     if config.resume and (config.run_folder / RUN_CONFIG).exists():
         return
