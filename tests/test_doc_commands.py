@@ -169,6 +169,8 @@ def files(word: str) -> list[str]:
 def small(command: str, words: list[str]) -> list[str]:
     """The words of a command as a shell gives them, with few levels, and so that no sweep is trained or W&B called."""
     words = [name for word in words for name in files(word)]
+    if "--n-episodes" in words:  # worlds of many agents are played, of which nothing is made up
+        words[words.index("--n-episodes") + 1] = "2"
     if command == "minimax-sweep" and "--slurm" not in words:
         return [word for word in words if word != "--dry-run"] + ["--dry-run"]
     if "--robust" in words:
