@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 from minimax_lib.messages import shortened, shown
@@ -92,6 +92,9 @@ class Registry(Generic[T]):
 
     def __contains__(self, name: object) -> bool:
         return name in self._table
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._table)
 
     def names(self) -> tuple[str, ...]:
         return tuple(self._table)

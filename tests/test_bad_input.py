@@ -83,8 +83,8 @@ def assert_refused(main, words, pattern: str, capsys) -> None:
         (["--config", "--seed", "1"], "--config is without a value: it must name YAML files*"),
         (["--config="], "--config is '': it must name YAML files*"),
         (["--log-dir", ""], "--log-dir is '': it must be a folder, such as runs (the current one is .)"),
-        (["--log-dir=~/runs"], "--log-dir is '~/runs', and nobody has put your home folder in the place of ~: *"),
-        (["--compilation-cache=~/x"], "--compilation-cache is '~/x', and nobody has put your home folder *"),
+        (["--log-dir=~/runs"], "--log-dir is '~/runs', where ~ does not stand for your home folder: *"),
+        (["--compilation-cache=~/x"], "--compilation-cache is '~/x', where ~ does not stand for your home folder*"),
         (["--log-dir", "a\nb"], "--log-dir is 'a\\nb': it must be text without control characters"),
         (["--log-dir", LONG], "--log-dir is 'xxx*': the name of a folder must be at most 255 bytes long"),
         (["--log-dir", "x/" * 3000], "--log-dir is 'x/x*': it must be at most 4000 bytes long"),
@@ -204,7 +204,7 @@ def test_a_command_line_that_once_passed_or_broke(words, pattern, capsys):
 )
 def test_nothing_is_written_into_a_folder_called_after_a_home(main, words, setting, capsys):
     """No shell puts the home folder in the place of ~ behind an equals sign."""
-    assert_refused(main, words, f"{setting}, and nobody has put your home folder in the place of ~: *", capsys)
+    assert_refused(main, words, f"{setting}, where ~ does not stand for your home folder: *", capsys)
 
 
 def test_a_folder_that_is_called_so_may_be_used():

@@ -35,7 +35,7 @@ from minimax_lib.opponents.cores import FictitiousSelfPlay
 from minimax_lib.opponents.duel import BatchDuel, Duel
 from minimax_lib.opponents.settings import FictitiousSelfPlaySettings, PFSPSettings, SelfPlaySettings
 from minimax_lib.playing.rollout import begin, go_on
-from minimax_lib.playing.students import CurrentStudents, facing
+from minimax_lib.playing.students import CurrentStudents, batch_for, facing
 from minimax_lib.portable.opponents import OpponentHost
 from minimax_lib.runners.build import trained_with
 from minimax_lib.runners.seeds import SeedRunner
@@ -445,6 +445,15 @@ def test_seeds_in_a_vmap_are_those_alone():
     np.testing.assert_array_equal(record.n_games[1], single.n_games[0])
     for x, y in zip(jax.tree.leaves(both.students.params), jax.tree.leaves(one.students.params), strict=True):
         np.testing.assert_allclose(x[1], y[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("greedy", [True, False])
+@pytest.mark.parametrize("method", [SelfPlayMethod(**SMALL), MaestroMethod(**SMALL, plr=BUFFER)])
+def test_the_rows_are_told_whether_opponents_are_greedy(method, greedy):
+    """What a greedy opponent does, `test_many_seats.py` tests."""
+    agent = agent_of()
+    built = dataclasses.replace(method, greedy_opponents=greedy).build(GAME, agent, 8)
+    assert batch_for(GAME, agent, built.plan).greedy is greedy
 
 
 def test_bad_settings_are_refused():

@@ -23,7 +23,7 @@ def test_lookup_register_and_name_of():
     table = Registry("colour", {"red": 1})
     table.register("green", 2)
     assert table["green"] == 2
-    assert table.names() == ("red", "green")
+    assert table.names() == tuple(table) == ("red", "green")
     assert table.name_of(2) == "green"
     assert "red" in table
     assert "blue" not in table

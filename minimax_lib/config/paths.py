@@ -28,7 +28,7 @@ def check_no_home(name: str, path: str) -> None:
     """
     if Path(path).parts[:1] == ("~",) and not os.path.exists("~"):
         raise ValueError(
-            f"{name} is {shown(path)}, and nobody has put your home folder in the place of ~: write it out, as in "
+            f"{name} is {shown(path)}, where ~ does not stand for your home folder: write it out, as in "
             f"{shown(os.path.expanduser(path))}"
         )
 
