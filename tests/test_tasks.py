@@ -105,6 +105,15 @@ def test_weights_are_a_distribution_over_what_was_seen(transform):
     assert not of_none.any()
 
 
+def test_scores_below_0_keep_a_small_weight_where_no_age_brings_a_task_back():
+    preference = Preference("power", temperature=1.0, staleness=0.0)
+    ages, seen = np.arange(4, dtype=np.int32), np.array([True, True, True, False])
+    weights = np.asarray(preference.weights(np.float32([0.999, -2.0, 0.0, 5.0]), ages, seen))
+    np.testing.assert_allclose(weights, np.array([1.0, 0.001, 0.001, 0.0]) / 1.002, rtol=1e-5)
+    low = np.asarray(preference.weights(np.float32([-1.0, -2.0, -3.0, 5.0]), ages, seen))
+    np.testing.assert_allclose(low, [1 / 3, 1 / 3, 1 / 3, 0], rtol=1e-5)
+
+
 def test_settings_out_of_range_are_refused_by_name():
     with pytest.raises(ValueError, match=r"unknown transform 'ranks': .*did you mean 'rank'"):
         Preference("ranks")

@@ -51,8 +51,9 @@ class Preference:
 
         `scores` f32[N], `ages` i32[N]. Where all ages are 0, the scores alone decide.
         """
-        floor = FLOOR if self.transform == "power" and self.staleness == 0 else 0.0
-        by_score = self._shares(self.transform, scores + floor, seen, self.temperature)
+        if self.transform == "power" and self.staleness == 0:
+            scores = jnp.maximum(scores, 0.0) + FLOOR  # those below 0 get it too
+        by_score = self._shares(self.transform, scores, seen, self.temperature)
         ages = jnp.where(seen, ages, 0).astype(jnp.float32)
         by_age = self._shares(self.staleness_transform, ages, seen, self.staleness_temperature)
         share = jnp.where(ages.max() > 0, jnp.float32(self.staleness), 0.0)
