@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+from types import SimpleNamespace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +20,8 @@ from minimax_lib.envs.multi_agent import BatchMultiEnv, MultiAgentEnvironment, a
 from minimax_lib.envs.restarts import FreshLevels
 from minimax_lib.envs.spaces import Box, Discrete
 from minimax_lib.opponents import bank as banks
-from minimax_lib.opponents.duel import BatchDuel, Duel
+from minimax_lib.opponents.duel import OPPONENT_RETURN, BatchDuel, Duel, mean_of_seats
+from minimax_lib.playing.returns import Layout
 from minimax_lib.playing.rollout import begin, go_on
 from minimax_lib.playing.students import facing, layout_of
 from minimax_lib.runners.build import trained_with
@@ -164,6 +167,29 @@ def test_a_game_is_its_first_world_to_the_end_with_all_the_dead():
         assert games.student_return[place] == pytest.approx(own)
         assert games.opponent_return[place] == pytest.approx(others, rel=1e-6)
         assert games.slot[place] == duel.slots[game // (N_GAMES // 2)]
+
+
+@pytest.mark.parametrize("value", [0.1, 0.3, -0.2, 0.6])
+def test_where_all_have_the_same_return_it_is_a_draw(value):
+    """In float32, the sum of seven times .1, divided by seven, is more than .1."""
+    returns = np.full((1, 8), value, np.float32)
+    sums = [functools.reduce(lambda a, b: np.float32(a + b), returns[0, :7]) / np.float32(7), returns[0, 7]]
+    assert sums[0] != sums[1]
+    ends = jnp.ones((1, 1, 7), bool)
+    own, other = jnp.asarray(returns[:, :7]), jax.jit(mean_of_seats)(returns[:, 7:])
+    steps = SimpleNamespace(
+        valid=ends,
+        first=ends,
+        episode_return=own[None],
+        facts={OPPONENT_RETURN: jnp.broadcast_to(other, (1, 1, 7))},
+    )
+    runs: Any = SimpleNamespace(steps=steps, final=SimpleNamespace(first=ends[0]))
+    duel = Duel(slots=jnp.zeros(1, jnp.int32), serials=jnp.zeros(1, jnp.int32), params=())
+    layout = Layout(n_evals=1, n_agents=7)
+    games = jax.jit(lambda: RolloutOutcome(None, None, runs, None, layout).games(duel))()  # type: ignore[arg-type]
+    assert banks.outcomes_of(games).tolist() == [banks.DRAW]
+    seats = np.float32([[3.0, 0.5, 1.0], [-1.0, 4.0, 0.0]])
+    np.testing.assert_allclose(mean_of_seats(seats), [1.5, 1.0])
 
 
 @pytest.mark.parametrize(("team_size", "n_seats"), [(1, 2), (2, 2), (3, 3)])

@@ -13,7 +13,7 @@ from minimax_lib.curricula.scores import Score
 from minimax_lib.envs.base import Attempt
 from minimax_lib.gae import clipped_gae
 from minimax_lib.opponents.bank import Games
-from minimax_lib.opponents.duel import OPPONENT_RETURN, Duel
+from minimax_lib.opponents.duel import OPPONENT_RETURN, Duel, mean_of_seats
 from minimax_lib.playing.returns import (
     ONE_ROW_EACH,
     EpisodeReturns,
@@ -149,7 +149,7 @@ class RolloutOutcome:
         return Games(
             slot=of_slots(duel.slots),
             serial=of_slots(duel.serials),
-            student_return=of_games(steps.episode_return).mean(axis=2).reshape(-1),
+            student_return=mean_of_seats(of_games(steps.episode_return)).reshape(-1),
             opponent_return=of_games(steps.facts[OPPONENT_RETURN])[:, :, 0].reshape(-1),
             valid=(ends & is_first).reshape(-1),
         )

@@ -200,7 +200,7 @@ class BatchDuel:
     def _of_student(self, ts: BatchTimeStep, seats: jax.Array, obs: Any) -> BatchTimeStep:
         """The student's rows [1, N * S]; `obs` is that of its seats in the game that goes on."""
         own = self._own(ts.replace(obs=()), seats)
-        others = of_seats(ts.stats.returns, seats[:, self.n_seats :]).mean(axis=1)
+        others = mean_of_seats(of_seats(ts.stats.returns, seats[:, self.n_seats :]))
         told = jnp.repeat(others, self.n_seats)[None]
         return own.replace(obs=obs, facts=own.facts | {OPPONENT_RETURN: told})
 
@@ -226,6 +226,12 @@ def of_seats(x: jax.Array, seats: jax.Array) -> jax.Array:
     if x.shape[1] == 2:
         return jnp.stack([taken(x, seats[:, i]) for i in range(seats.shape[1])], axis=1)
     return jnp.take_along_axis(x, seats.reshape(*seats.shape, *(1,) * (x.ndim - 2)), axis=1)
+
+
+def mean_of_seats(returns: jax.Array) -> jax.Array:
+    """f32[...], the means of returns [..., S]. That of equal ones is exactly theirs, so that a draw is one."""
+    first = returns[..., :1]
+    return first[..., 0] + (returns - first).mean(axis=-1)
 
 
 def check_seats(env: Any, n_seats: int, name: str = "n_seats") -> None:
