@@ -100,6 +100,16 @@ def test_weights_and_metrics_are_those_of_the_compiled_core(core):
     assert long.weights()[[0, 7]].sum() == 0
 
 
+def test_where_nearly_all_draws_would_be_retired_tasks_the_others_keep_their_shares():
+    plr = ListedPLR(4, Preference(temperature=0.1, staleness=0.0))
+    hosts = Host(LongList(plr), seed=2), Host(plr, seed=2, draw_ahead=300, together=True)
+    for host in hosts:
+        host.report_scores([0, 1, 2, 3], [9.0, 3.0, 2.0, 1.0])
+        host.retire([0])  # it has .999 of the weight, and the next one .99 of the rest
+        np.testing.assert_allclose(host.weights()[1], 0.982, atol=2e-3)
+        assert (host.draw(300) == 1).mean() > 0.94
+
+
 def test_a_saved_state_goes_on_alone_and_in_a_longer_list():
     for core, longer in ((ListedPLR(N), ListedPLR(2 * N)), (Frontier(N), Frontier(2 * N))):
         whole, host = (Host(LongList(core), seed=3) for _ in range(2))

@@ -38,8 +38,10 @@ class InNumPy:
                 if not wrong.any():
                     break
                 tasks[wrong] = self._draw(random_numbers(self._seed, self.n_drawn, n, i)[wrong])
-            left = np.flatnonzero(self._active)
-            tasks = np.where(self._active[tasks], tasks, left[(uniform[:, 3] * len(left)).astype(np.int64)])
+            if (wrong := ~self._active[tasks]).any():  # the core may want retired tasks alone
+                sums = np.cumsum(self.weights(), dtype=np.float64)
+                places = np.searchsorted(sums, uniform[wrong, 3] * sums[-1], side="right")
+                tasks[wrong] = np.minimum(places, np.searchsorted(sums, sums[-1]))
         self.n_drawn += n
         self._started(tasks)
         return tasks.astype(np.int32)
