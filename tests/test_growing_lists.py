@@ -199,6 +199,16 @@ def test_robust_plr_stays_robust_inside_of_others():
         ProductCurriculum((RobustPLR(2), UniformOver(Box((0.0,), (1.0,)))))
 
 
+def test_a_random_first_stretch_grows_with_its_list():
+    host = Host(RandomStart(ListedPLR(N), n_first=400))
+    state = host.state_dict()
+    host.grow(Discrete(MORE))
+    assert set(host.draw(200)) == set(range(MORE))
+    longer = Host(RandomStart(ListedPLR(MORE), n_first=400))
+    longer.load_state_dict(state)
+    assert set(longer.draw(200)) == set(range(MORE))
+
+
 def test_cores_that_cannot_grow_say_so():
     for core in (Sequential(4, [[0, 1], [2, 3]], ["steps>5"]), Masked(Uniform(4), (True, False, True, True))):
         host = Host(core)
