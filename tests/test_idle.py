@@ -54,6 +54,11 @@ REFUSED = [  # a row of the table each
         "runner.core.transform 'rank' and runner.core.staleness_transform 'power'",
     ),
     ("--runner tasks --runner.core sfl", "--runner.core.k 3", "runner.core.sampling 'dist'"),
+    (
+        "--env LaserTag --runner selfplay --runner.opponents pfsp --runner.opponents.weighting var",
+        "--runner.opponents.exponent 3",
+        "runner.opponents.weighting 'var'",
+    ),
     ("--runner tasks --runner.core omni", "--runner.core.boring .5", "runner.core.interesting ''"),
 ]
 
@@ -75,6 +80,19 @@ def test_a_flag_without_an_effect_is_refused(others, idle, why):
     assert refusal([*others.split(), flag, value]) == (
         f"{flag} is {value!r}: leave it out, as it has no effect with {why}"
     )
+
+
+@pytest.mark.parametrize("core", ["tscl", "frontier", "sequential", "stratified", "online_sfl", "omni"])
+def test_without_scores_it_does_not_matter_how_they_are_made(core):
+    assert f"runner.core '{core}'" in refusal(
+        ["--runner", "tasks", "--runner.core", core, "--runner.tail", "drop"]
+    )
+
+
+def test_the_share_of_the_most_learnable_is_one_of_topk():
+    words = ["--runner", "tasks", "--runner.core", "sfl", "--runner.core.q", "0.5"]
+    assert "no effect with runner.core.sampling 'dist'" in refusal(words)
+    parse([*words, "--runner.core.sampling", "topk"])
 
 
 @pytest.mark.parametrize(

@@ -18,20 +18,35 @@ from minimax_lib.curricula.tasks.settings import TasksMethod
 from minimax_lib.envs.grid.gridworld import GridWorld
 from minimax_lib.evaluation.held_out import Evaluation
 from minimax_lib.messages import shown
-from minimax_lib.opponents.settings import SelfPlaySettings
+from minimax_lib.opponents.settings import PFSPSettings, SelfPlaySettings
+from minimax_lib.tasks.frontier import Frontier
 from minimax_lib.tasks.preference import Preference
 from minimax_lib.tasks.registry import (
     BatchedDRSettings,
     ConstantSettings,
     LearningProgressSettings,
     OmniSettings,
+    SequentialSettings,
     SFLSettings,
+    StratifiedSettings,
+    TSCLSettings,
     UniformSettings,
+    task_settings,
 )
 
 UNTEMPERED = ("greedy", "eps_greedy", "constant")  # transforms that no temperature changes
 WITHOUT_EPS = ("rank", "power", "greedy", "softmax", "match", "match_rank", "constant")
-WITHOUT_SCORES = (BatchedDRSettings, ConstantSettings, LearningProgressSettings, SFLSettings, UniformSettings)
+WITHOUT_SCORES = (
+    BatchedDRSettings,
+    ConstantSettings,
+    LearningProgressSettings,
+    SFLSettings,
+    SequentialSettings,
+    StratifiedSettings,
+    TSCLSettings,
+    UniformSettings,
+    task_settings(Frontier),
+)
 
 
 class Idle(NamedTuple):
@@ -57,12 +72,13 @@ IDLE = (
     Idle(ReplaySettings, ("temperature",), {"prioritisation": ("greedy",)}),
     Idle(ACCELSettings, ("n_parents",), {"selection": ("batch",)}),
     Idle(SelfPlayMethod, ("n_opponents",), {"opponents": (SelfPlaySettings,), "scripted": (0.0,)}),
-    Idle(TasksMethod, ("max_score_coef",), {"core": WITHOUT_SCORES, "levels": WITHOUT_SCORES}),
+    Idle(TasksMethod, ("max_score_coef", "tail"), {"core": WITHOUT_SCORES, "levels": WITHOUT_SCORES}),
     Idle(Preference, ("temperature",), {"transform": UNTEMPERED}),
     Idle(Preference, ("staleness_transform", "staleness_temperature"), {"staleness": (0.0,)}),
     Idle(Preference, ("staleness_temperature",), {"staleness_transform": UNTEMPERED}),
     Idle(Preference, ("eps",), {"transform": WITHOUT_EPS, "staleness_transform": WITHOUT_EPS}),
-    Idle(SFLSettings, ("k",), {"sampling": ("dist",)}),
+    Idle(SFLSettings, ("k", "q"), {"sampling": ("dist",)}),
+    Idle(PFSPSettings, ("exponent",), {"weighting": ("var",)}),
     Idle(OmniSettings, ("missing", "boring"), {"interesting": ("",)}),
 )
 
