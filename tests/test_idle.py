@@ -84,9 +84,7 @@ def test_a_flag_without_an_effect_is_refused(others, idle, why):
 
 @pytest.mark.parametrize("core", ["tscl", "frontier", "sequential", "stratified", "online_sfl", "omni"])
 def test_without_scores_it_does_not_matter_how_they_are_made(core):
-    assert f"runner.core '{core}'" in refusal(
-        ["--runner", "tasks", "--runner.core", core, "--runner.tail", "drop"]
-    )
+    assert f"runner.core '{core}'" in refusal(["--runner", "tasks", "--runner.core", core, "--runner.tail", "drop"])
 
 
 def test_the_share_of_the_most_learnable_is_one_of_topk():

@@ -23,6 +23,7 @@ from minimax_lib.tasks import (
     Interesting,
     LearningProgress,
     ListedPLR,
+    LongList,
     Manual,
     Masked,
     Omni,
@@ -818,6 +819,13 @@ def test_the_curriculum_inside_strata_has_settings(tmp_path):
         StratifiedSettings(str(path), ListedPLRSettings()).build(N)
 
 
+def test_curricula_that_draw_from_weights_may_stand_in_others():
+    for inner in (RandomStart(SFL(N), 3), LongList(SFL(N)), Online(SFL(N))):
+        Masked(inner, (True,) * N)
+    Online(ProductCurriculum((SFL(2), Uniform(3))))
+    Online(Sequential(N, (SFL(N), [0, 1]), ("tasks>1",)))
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -835,7 +843,15 @@ def test_the_curriculum_inside_strata_has_settings(tmp_path):
             lambda: Strata(ListedPLR(N), STRATA),
             "inner is ListedPLR: it must be a curriculum that draws",
         ),
+        (lambda: Masked(RandomStart(ListedPLR(N), 3), (True,) * N), "inner is RandomStart round ListedPLR: it must"),
+        (lambda: Masked(LongList(ListedPLR(N)), (True,) * N), "inner is LongList round ListedPLR: it must be"),
+        (lambda: Online(ProductCurriculum((SFL(2), ListedPLR(3)))), "inner is ProductCurriculum: it must draw"),
+        (lambda: Online(Sequential(N, (SFL(N), ListedPLR(N)), ("tasks>1",))), "inner is Sequential: it must draw"),
         (lambda: Strata(SFL(N), ((0, 1), (1, 2, 3, 4, 5))), "task 1 is in two strata"),
+        (lambda: Strata(SFL(N), ((-1, 0, 1), (2, 3, 4))), "task -1 is out of range"),
+        (lambda: Strata(SFL(N), ((0, 1), (2, 3, 4, 7))), "task 5 is missing"),
+        (lambda: Interesting.of(np.eye(2), [True]), r"present has shape \(1,\): it must be \(2,\)"),
+        (lambda: Interesting.of(np.eye(2), None, np.eye(3)), r"missing has shape \(3, 3\): it must be \(2, 2\)"),
         (lambda: Strata(SFL(N), ((0, 1),)), "the strata have 2 tasks: there are 6"),
         (lambda: Omni(Uniform(N)), "inner is Uniform: it must be a curriculum that is told rates"),
         (lambda: Omni(SFL(N), Interesting.all_of(3)), "the matrix of interesting tasks has 3 tasks: there are 6"),

@@ -93,6 +93,7 @@ def able(core: Any, ability: str) -> bool:
     `measured(state, numbers)` is the state after numbers of the trainer (f32[] each), some of those that the tuple
     `reads_metrics` names. `evaluated`: see `Evaluated`. `live_share`: see `opponents.cores.Opponents`.
     `leaves_out`, a bool: of a core that has `trains` because it is made of others, whether one of these has it.
+    `from_weights`, a bool: see `draws_from_weights`.
     """
     return hasattr(core, ability)
 
@@ -105,6 +106,17 @@ def leaves_out(core: Any) -> bool:
 def trains_of(core: Any, state: Any) -> jax.Array:
     """bool[n_tasks], the tasks to learn from: all of them where `core` does not say."""
     return core.trains(state) if able(core, "trains") else jnp.ones(core.n_tasks, bool)
+
+
+def draws_from_weights(core: Any) -> bool:
+    """Whether draws follow the weights of `core` alone. Those of PLR do not: new tasks have no weight."""
+    return not able(core, "from_weights") or core.from_weights
+
+
+def kinds_in(core: Any) -> str:
+    """The name of its class, and of the one that it is round, for messages."""
+    name = type(core).__name__
+    return f"{name} round {kinds_in(core.inner)}" if able(core, "inner") else name
 
 
 def episodes_needed(core: Any) -> int:

@@ -32,8 +32,11 @@ class Interesting:
         n = len(matrix)
         rows = np.ones(n, bool) if present is None else np.asarray(present, bool)
         gaps = np.zeros((n, n), bool) if missing is None else np.asarray(missing, bool)
-        if matrix.shape != (n, n) or rows.shape != (n,) or gaps.shape != (n, n):
+        if matrix.shape != (n, n):
             raise ValueError(f"the matrix of interesting tasks has shape {matrix.shape}: it must be square")
+        for name, x, shape in (("present", rows, (n,)), ("missing", gaps, (n, n))):
+            if x.shape != shape:
+                raise ValueError(f"{name} has shape {x.shape}: it must be {shape}, as the matrix is {matrix.shape}")
         return cls(n, *(np.packbits(x).tobytes() for x in (matrix, rows, gaps)))
 
     @classmethod

@@ -44,6 +44,7 @@ class ListedPLR:
     """Weight of an attempt's score; the rest is the task's score before it."""
 
     reads_scores = True
+    from_weights = False
     divides = True
 
     def __post_init__(self) -> None:

@@ -28,6 +28,7 @@ class Manual:
     capacity: int = 1024
 
     reads_scores = False
+    from_weights = False
 
     def __post_init__(self) -> None:
         check_at_least("n_tasks", self.n_tasks, 1)

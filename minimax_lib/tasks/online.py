@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from minimax_lib.registry import unknown_name
-from minimax_lib.tasks.core import Results, episodes_needed
+from minimax_lib.tasks.core import Results, draws_from_weights, episodes_needed, kinds_in
 from minimax_lib.tasks.rates import check_at_least, check_share, successes
 from minimax_lib.tasks.weighted import Around, Weighted
 
@@ -54,6 +54,10 @@ class Online(Around):
             raise unknown_name("count", self.count, get_args(Count))
         if not episodes_needed(self.inner):
             raise ValueError(f"inner is {type(self.inner).__name__}: it must be a curriculum that is told rates")
+        if not draws_from_weights(self.inner):
+            raise ValueError(
+                f"inner is {kinds_in(self.inner)}: it must draw from its weights alone, without PLR or a queue in it"
+            )
         if self.save_last and self.unseen == "keep":
             raise ValueError("save_last is True: inner.unseen must be zero, since no task is unseen then")
 

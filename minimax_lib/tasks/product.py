@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from minimax_lib.tasks.core import Results, episodes_needed, leaves_out, trains_of
+from minimax_lib.tasks.core import Results, draws_from_weights, episodes_needed, leaves_out, trains_of
 from minimax_lib.tasks.spaces import check_count
 
 
@@ -44,6 +44,10 @@ class ProductCurriculum:
     @property
     def reads_scores(self) -> bool:
         return any(core.reads_scores for core in self.cores)
+
+    @property
+    def from_weights(self) -> bool:
+        return all(map(draws_from_weights, self.cores))
 
     @property
     def min_episodes(self) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 from flax import struct
 
 from minimax_lib.tasks.conditions import COUNTS, MOST, Condition, Counters, parse_condition
-from minimax_lib.tasks.core import Results, TaskCurriculum, episodes_needed, leaves_out, trains_of
+from minimax_lib.tasks.core import Results, TaskCurriculum, draws_from_weights, episodes_needed, leaves_out, trains_of
 from minimax_lib.tasks.ordered import in_order
 from minimax_lib.tasks.rates import check_at_least
 from minimax_lib.tasks.spaces import TaskSpace
@@ -107,6 +107,10 @@ class Sequential:
     @property
     def reads_scores(self) -> bool:
         return any(stage.core.reads_scores for stage in self.stages)
+
+    @property
+    def from_weights(self) -> bool:
+        return all(draws_from_weights(stage.core) for stage in self.stages)
 
     @property
     def min_episodes(self) -> int:

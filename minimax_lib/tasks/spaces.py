@@ -122,7 +122,7 @@ class Stratified(_Listed):
         numbers = sorted(number for stratum in self.strata for number in stratum)
         for number, wanted in zip(numbers, range(len(numbers)), strict=True):
             if number != wanted:
-                how = "in two strata" if number < wanted else "missing" if wanted not in numbers else "out of range"
+                how = "out of range" if number < 0 else "in two strata" if number < wanted else "missing"
                 raise ValueError(
                     f"task {min(number, wanted)} is {how}: each number from 0 on is in exactly one stratum"
                 )

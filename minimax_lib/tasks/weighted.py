@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from minimax_lib.tasks.core import Results, episodes_needed
+from minimax_lib.tasks.core import Results, draws_from_weights, episodes_needed, kinds_in
 from minimax_lib.tasks.draws import draw
 from minimax_lib.tasks.rates import Unseen
 
@@ -61,6 +61,10 @@ class Around(Weighted):
         return self.inner.reads_scores
 
     @property
+    def from_weights(self) -> bool:
+        return draws_from_weights(self.inner)
+
+    @property
     def unseen(self) -> Unseen:
         """What a task without a new rate counts as: the setting of the inner curriculum, where it has one."""
         return getattr(self.inner, "unseen", "zero")
@@ -77,9 +81,10 @@ class Filter(Around):
     """A curriculum round another one, whose weights it multiplies by a `factor`."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.inner, Weighted):
-            name = type(self.inner).__name__
-            raise ValueError(f"inner is {name}: it must be a curriculum that draws from its weights alone (Weighted)")
+        if not isinstance(self.inner, Weighted) or not draws_from_weights(self.inner):
+            raise ValueError(
+                f"inner is {kinds_in(self.inner)}: it must be a curriculum that draws from its weights alone (Weighted)"
+            )
 
     @property
     def min_episodes(self) -> int:
