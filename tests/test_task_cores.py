@@ -774,6 +774,11 @@ def test_flags_that_name_tasks(tmp_path):
         (lambda: omni.build(3), r"matrix\.json: the row of '0' has no entry '2'"),
         (lambda: TASK_CURRICULA["sequential"](stages=("0-2", "x")).build(N), "runner.core.stages has 'x'"),
         (lambda: TASK_CURRICULA["sequential"](stages=("3-2",)).build(N), "the range must not end before it begins"),
+        (
+            lambda: TASK_CURRICULA["sequential"](stages=("1", "3-9999999999")).build(N),
+            "runner.core.stages has '3-9999999999': tasks are the numbers 0 to 5",
+        ),
+        (lambda: TASK_CURRICULA["sequential"](stages=("9" * 5000,)).build(N), "it must be task numbers and ranges"),
         (lambda: TASK_CURRICULA["stratified"]().build(N), "runner.core.strata is empty"),
         (lambda: TASK_CURRICULA["stratified"](str(tmp_path / "no.json")).build(N), "no.json does not exist"),
         (lambda: TASK_CURRICULA["stratified"](str(tmp_path / "bad.json")).build(N), "must be a list of lists"),

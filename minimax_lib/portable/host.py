@@ -310,7 +310,7 @@ class Host:
         return None if found is None else found[np.asarray(task)]
 
     def weights(self) -> np.ndarray | None:
-        """f32[N], the tasks' shares as they are now; none where the core has no list of them."""
+        """f32[N], the tasks' shares now (of PLR, those of replayed draws); none where the core has no list of them."""
         return self._running.weights()
 
     def metrics(self) -> dict[str, float]:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from minimax_lib.files import UnreadableFile, read_json
 from minimax_lib.tasks.names import number_of, numbers_by_name
 
-RANGE = re.compile(r"([0-9]+)(?:-([0-9]+))?")
+RANGE = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?")
 
 
-def read_tasks(setting: str, text: str) -> tuple[int, ...]:
-    """The numbers that "5,20-29" stands for. ValueError that names `setting` if it stands for none."""
+def read_tasks(setting: str, text: str, n_tasks: int) -> tuple[int, ...]:
+    """The numbers below `n_tasks` that "5,20-29" stands for. ValueError that names `setting` if it stands for none."""
     tasks: list[int] = []
     for part in text.split(","):
         match = RANGE.fullmatch(part.strip())
@@ -19,6 +19,8 @@ def read_tasks(setting: str, text: str) -> tuple[int, ...]:
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
             raise ValueError(f"{setting} has {part.strip()!r}: the range must not end before it begins")
+        if last >= n_tasks:  # before a range of thousands of millions fills the memory
+            raise ValueError(f"{setting} has {part.strip()!r}: tasks are the numbers 0 to {n_tasks - 1}")
         tasks += range(first, last + 1)
     return tuple(tasks)
 

@@ -173,7 +173,7 @@ class SequentialSettings:
             raise ValueError(f"runner.core.window is {self.window}: it must be from 1 to 1,000,000")
 
     def build(self, n_tasks: int) -> TaskCurriculum:
-        stages = tuple(read_tasks("runner.core.stages", stage) for stage in self.stages)
+        stages = tuple(read_tasks("runner.core.stages", stage, n_tasks) for stage in self.stages)
         return Sequential(n_tasks, stages, self.conditions, self.loop, self.window)
 
 
