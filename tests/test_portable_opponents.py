@@ -1,6 +1,7 @@
 """Opponents in other people's training: the bank by serial, what is kept of copies, games in which one seat learns."""
 
 import functools
+import io
 import multiprocessing
 import pickle
 from collections import Counter
@@ -406,3 +407,18 @@ def test_a_pair_that_refuses_a_state_stays_as_it_was():
     same.load_state_dict(one.state_dict())
     np.testing.assert_equal(same.state_dict(), one.state_dict())
     np.testing.assert_equal(same.draw(9), one.draw(9))
+    file = io.BytesIO()
+    np.savez(file, **one.state_dict())
+    damaged = bytearray(file.getvalue())
+    damaged[100:130] = b"\xff" * 30
+    for state, message in (
+        (np.load(io.BytesIO(bytes(damaged))), "^the saved state is refused: Bad CRC"),
+        (3, "^the saved state is a int: it must be the dict"),
+        (one.tasks.state_dict(), "^the saved state has an array 'version': that of a JointHost has none$"),
+        (one.state_dict() | {"more": np.zeros(2)}, "^the saved state has an array 'more'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            other.load_state_dict(state)
+    np.testing.assert_equal(other.state_dict(), before)
+    file.seek(0)
+    same.load_state_dict(np.load(file))

@@ -78,7 +78,7 @@ class Saved:
     """
 
     def __init__(self, arrays: Any, own: dict[str, str] | Callable[[dict[str, Any]], dict[str, str]]):
-        self._arrays = _read(arrays)
+        self._arrays = read_arrays(arrays)
         version = self._arrays.get("version")
         if version is None or version.shape != () or version.dtype.kind not in "iu" or int(version) not in LEFT_OUT:
             known = " or ".join(map(str, LEFT_OUT))
@@ -164,8 +164,8 @@ def _impossible(found: np.ndarray, like: np.ndarray) -> str:
     return "negative numbers" if found.dtype.kind == "i" and (found < 0).any() and not (like < 0).any() else ""
 
 
-def _read(arrays: Any) -> dict[str, np.ndarray]:
-    """All arrays. A file that `numpy.load` has opened is read here, and may fail here."""
+def read_arrays(arrays: Any) -> dict[str, np.ndarray]:
+    """All arrays of a saved state. A file that `numpy.load` has opened is read here. ValueError in one line."""
     if not isinstance(arrays, Mapping):
         raise ValueError(f"the saved state is a {type(arrays).__name__}: it must be the dict that state_dict gave")
     if isinstance(arrays, np.lib.npyio.NpzFile) and arrays.zip is not None:

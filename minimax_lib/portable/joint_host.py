@@ -5,10 +5,12 @@ from typing import Any
 
 import numpy as np
 
+from minimax_lib.messages import printable
 from minimax_lib.opponents import OPPONENTS
 from minimax_lib.portable.encodings import n_rows
 from minimax_lib.portable.evaluation import EvaluationHost
 from minimax_lib.portable.host import Host
+from minimax_lib.portable.host_state import read_arrays
 from minimax_lib.portable.opponents import OpponentHost
 from minimax_lib.portable.scoring import Scoring
 from minimax_lib.tasks.core import able
@@ -113,8 +115,12 @@ class JointHost:
 
         ValueError in one line if it is of another curriculum, or damaged. Then neither host has changed.
         """
+        found = read_arrays(arrays)
+        for name in found:
+            if not name.startswith(tuple(f"{part}/" for part in PARTS)):
+                raise ValueError(f"the saved state has an array {printable(name)!r}: that of a JointHost has none")
         of_tasks, of_opponents = (
-            {name.removeprefix(f"{part}/"): x for name, x in arrays.items() if name.startswith(f"{part}/")}
+            {name.removeprefix(f"{part}/"): x for name, x in found.items() if name.startswith(f"{part}/")}
             for part in PARTS
         )
         go_on = self._host_of_tasks.restored(of_tasks)
