@@ -111,8 +111,12 @@ def _clause(reader: "_Reader") -> Clause:
         raise reader.wrong(comparison, "expected <=, >=, =, < or >")
     token = reader.expect("number", "expected a number")
     number = float(token.group())
-    if not np.isfinite(number) or (name in COUNTS and abs(number) > MOST):
+    if name in COUNTS and not abs(number) <= MOST:
         raise reader.wrong(token, f"expected a number up to {MOST}")
+    if name == "progress" and not 0 <= number <= 1:
+        raise reader.wrong(token, "expected a number from 0 to 1, as progress is")
+    if not np.isfinite(number):
+        raise reader.wrong(token, "expected a finite number")
     return Clause(name, cast(Comparison, comparison.group()), number)
 
 

@@ -45,8 +45,8 @@ class ExpandingBox:
     def __post_init__(self) -> None:
         if not (np.isfinite([self.low, self.high]).all() and self.low < self.high):
             raise ValueError(f"low is {self.low} and high is {self.high}: low must be below high, and both finite")
-        if not np.isfinite(self.threshold):
-            raise ValueError(f"threshold is {self.threshold}: it must be finite")
+        if not -np.inf < self.threshold < 1:
+            raise ValueError(f"threshold is {self.threshold}: it must be below 1, since no progress exceeds 1")
         check_at_least("steps", self.steps, 1)
         check_at_least("required", self.required, 1)
 
