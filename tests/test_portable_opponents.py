@@ -17,7 +17,7 @@ from minimax_lib.portable.host import Host
 from minimax_lib.portable.joint_host import JointHost
 from minimax_lib.portable.opponents import BLOCK, OpponentHost
 from minimax_lib.portable.scoring import Scoring
-from minimax_lib.tasks import SFL, ListedPLR
+from minimax_lib.tasks import SFL, ListedPLR, Manual
 from minimax_lib.tasks.spaces import Discrete, Product
 
 gymnasium = pytest.importorskip("gymnasium")
@@ -390,6 +390,17 @@ def test_the_tasks_of_a_pair_are_evaluated():
     assert not opponents.told
     with pytest.raises(ValueError, match="host is a JointHost: give evaluate_tasks its `tasks`"):
         evaluate_tasks(None, make_envs, joint)
+
+
+def test_a_pair_without_a_copy_takes_no_task_out_of_the_queue():
+    queue = Manual(3)
+    host = JointHost(Host(queue), OpponentHost("fsp", Agents(save=save, load=load)))
+    host.tasks.change(lambda state: queue.put(state, np.int32([2])))
+    with pytest.raises(ValueError, match="no copy of the student has joined"):
+        host.draw(1)
+    host.add_agent(1.0)
+    tasks, opponents = host.draw(1)
+    assert (tasks.tolist(), opponents.tolist()) == ([2], [0])
 
 
 def test_a_pair_that_refuses_a_state_stays_as_it_was():

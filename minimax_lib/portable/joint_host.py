@@ -47,7 +47,8 @@ class JointHost:
 
     def draw(self, n: int) -> tuple[Any, Any]:
         """The encodings ([n, ...] of the tasks, i32[n] of the opponents)."""
-        return self.tasks.draw(n), self.opponents.draw(n)
+        opponents = self.opponents.draw(n)  # first: before a copy has joined it is refused, and no task is lost
+        return self.tasks.draw(n), opponents
 
     def decode(self, tasks: Any) -> list[Any]:
         """The dicts that an environment takes."""
