@@ -1,6 +1,7 @@
 """Evaluations of all tasks inside the compiled program, cores that all devices share, and several tasks an episode."""
 
 import dataclasses
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import jax
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from flax import struct
 
-from minimax_lib.curricula.base import Curriculum
+from minimax_lib.curricula.base import Curriculum, level_batch
 from minimax_lib.curricula.tasks.settings import TasksMethod
 from minimax_lib.envs.base import Attempt, Environment, opening, transition
 from minimax_lib.envs.batch import BatchEnv
@@ -19,10 +20,14 @@ from minimax_lib.envs.spaces import Box, Discrete
 from minimax_lib.envs.task_levels import WithTask
 from minimax_lib.envs.wrappers import TimeLimit
 from minimax_lib.playing.schedule import Flowing
+from minimax_lib.portable.host import Host
+from minimax_lib.portable.progress import Solved
+from minimax_lib.portable.row_tasks import RowTasks
 from minimax_lib.runners.build import runner_of, trained_with
 from minimax_lib.runners.devices import DeviceMesh, DeviceRunner
 from minimax_lib.runners.seeds import SeedRunner
-from minimax_lib.tasks import Results
+from minimax_lib.tasks import Frontier, LearningProgress, LongList, Online, Results, Steps
+from minimax_lib.tasks.registry import task_settings
 from minimax_lib.testing.curricula import small_agent
 from minimax_lib.testing.envs import check_environment
 from tests.still_agent import still_agent
@@ -406,6 +411,44 @@ def test_an_episode_holds_several_attempts():
             row["place"] = 0
     np.testing.assert_array_equal(counts.rates, [1, 0, 1, 0, 1, 0])  # of single attempts
     assert any(row["time"] != row["length"] for row in rows)  # some attempt goes on into the next rollout
+
+
+def test_each_attempt_of_an_episode_is_a_group_of_answers_to_its_own_task():
+    """Two tasks in turn, always solved. The first one is never the last of its episode."""
+    env = Errands()
+    settings = TasksMethod(n_parallel=1, n_steps=8, n_levels=2, core=task_settings(Frontier)())
+    curriculum: Any = settings.build(env, still_agent(env), 1)
+    state = curriculum.init(jax.random.key(0))
+    numbers = jnp.arange(9, dtype=jnp.int32)[None] % 2
+    batch = level_batch(jnp.zeros(1, jnp.int32)).replace(queue=LevelQueue(jnp.arange(2), numbers))
+    ends, rest = jnp.ones((8, 1), bool), jnp.ones((8, 1), jnp.float32)
+    steps = Steps(numbers[:, :8].T, ends, rest, numbers[:, :8].T == 1, rest, rest)
+    outcome: Any = SimpleNamespace(steps=lambda score: steps)
+    told = jax.jit(lambda state: curriculum.observe(jax.random.key(0), 0, state, batch, outcome))
+    core = told(state)[0].core
+    np.testing.assert_array_equal(core.right, [4, 4])
+    np.testing.assert_allclose(core.answers, (1 - 0.8**4) / 0.2, rtol=1e-6)
+    np.testing.assert_allclose(curriculum.core.weights(core), 0.5)
+
+
+def test_a_host_is_told_of_each_attempt_as_a_group_too():
+    for core in (Frontier(2), LongList(Frontier(2)), Online(LearningProgress(2), count="episodes", every=100)):
+        host = Host(core)
+        rows = RowTasks(host, 1, "ahead")
+        rows.reset(np.ones(1, bool))
+        tasks, yes = [], np.ones(1, bool)
+        for i in range(6):
+            rows.sent()
+            rows.step(np.ones(1), yes, yes)
+            tasks.append(int(rows.task[0]))
+            rows.report(yes, yes & (i % 3 == 2), yes, Solved(), {})
+        state = host.state_dict()
+        if isinstance(core, Online):  # it counts episodes as they are
+            assert state["waiting['episode']"].sum() == 2
+        else:
+            host.draw(1)
+            (right,) = (x for name, x in host.state_dict().items() if "right" in name)
+            np.testing.assert_array_equal(right, np.bincount(tasks, minlength=2))
 
 
 @dataclasses.dataclass(frozen=True)

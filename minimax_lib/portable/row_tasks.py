@@ -13,6 +13,7 @@ from minimax_lib.portable.host import Host
 from minimax_lib.portable.joint_host import JointHost
 from minimax_lib.portable.opponents import OpponentHost
 from minimax_lib.portable.progress import Solved
+from minimax_lib.tasks.core import takes_groups
 
 AnyHost = Host | OpponentHost | JointHost | EvaluationHost  # what an adaptor draws from
 
@@ -92,6 +93,8 @@ class RowTasks:
         if "progress" in infos:
             reached = np.where(has, np.asarray(infos["progress"], float)[ended], reached)
         of_tasks = self.host.tasks if isinstance(self.host, JointHost) else self.host
+        if isinstance(of_tasks, Host) and takes_groups(of_tasks.core):
+            told["episode"] = True
         if isinstance(of_tasks, EvaluationHost):
             told |= {"number": self._number[ended], "terminated": terminated[ended]}
             told["is_default"] = isinstance(progress, Solved) & ~has

@@ -93,7 +93,7 @@ def able(core: Any, ability: str) -> bool:
     `measured(state, numbers)` is the state after numbers of the trainer (f32[] each), some of those that the tuple
     `reads_metrics` names. `evaluated`: see `Evaluated`. `live_share`: see `opponents.cores.Opponents`.
     `leaves_out`, a bool: of a core that has `trains` because it is made of others, whether one of these has it.
-    `from_weights`, a bool: see `draws_from_weights`.
+    `from_weights` and `takes_groups`, bools: see `draws_from_weights` and `takes_groups`.
     """
     return hasattr(core, ability)
 
@@ -111,6 +111,14 @@ def trains_of(core: Any, state: Any) -> jax.Array:
 def draws_from_weights(core: Any) -> bool:
     """Whether draws follow the weights of `core` alone. Those of PLR do not: new tasks have no weight."""
     return not able(core, "from_weights") or core.from_weights
+
+
+def takes_groups(core: Any) -> bool:
+    """Whether `core` takes the attempts of an episode as one group of answers to a task.
+
+    Where each attempt has a task of its own, it is told that the episode has ended with each.
+    """
+    return able(core, "takes_groups") and core.takes_groups
 
 
 def kinds_in(core: Any) -> str:

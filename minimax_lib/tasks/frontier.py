@@ -31,6 +31,7 @@ class Frontier(Weighted):
     A task's weight is (4 v) ** (1 / temperature) + bonus sqrt(log(1 + t) / (1 + n)), where n of all t answers were to
     this task, and v is the variance of their progress, with one right and one wrong answer more (Beta(1, 1)). For
     answers that are right or wrong, v = p (1 - p). A group of answers is an episode of several attempts.
+    Where each attempt of an episode has a task of its own, it is a group alone.
     """
 
     n_tasks: int
@@ -44,6 +45,8 @@ class Frontier(Weighted):
     """Groups that are all right, one after another, after which a task has no weight."""
     again: float = 0.05
     """Share of the draws that go to the tasks without a weight for this reason."""
+
+    takes_groups = True
 
     def __post_init__(self) -> None:
         check_share("again", self.again)

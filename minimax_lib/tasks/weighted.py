@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from minimax_lib.tasks.core import Results, draws_from_weights, episodes_needed, kinds_in
+from minimax_lib.tasks.core import Results, draws_from_weights, episodes_needed, kinds_in, takes_groups
 from minimax_lib.tasks.draws import draw
 from minimax_lib.tasks.rates import Unseen
 
@@ -63,6 +63,10 @@ class Around(Weighted):
     @property
     def from_weights(self) -> bool:
         return draws_from_weights(self.inner)
+
+    @property
+    def takes_groups(self) -> bool:
+        return takes_groups(self.inner)
 
     @property
     def unseen(self) -> Unseen:

@@ -19,6 +19,7 @@ from minimax_lib.envs.base import Environment, Level
 from minimax_lib.envs.levels import level_of_list
 from minimax_lib.envs.restarts import LevelQueue, QueuedLevels
 from minimax_lib.tasks import Results, Steps, TaskCurriculum, Unfinished
+from minimax_lib.tasks.core import takes_groups
 
 
 @functools.lru_cache(maxsize=4)
@@ -164,6 +165,8 @@ class Tasks(Curriculum):
         if self._adds_best:
             best = best_returns(best, results)
             results, own = with_best_returns(results, best), with_best_returns(own, best)
+        if takes_groups(self.core):
+            results = results.replace(episode=results.valid)
         core = self.core.started(state.core, tasks.reshape(-1), ended.reshape(-1))
         core = self.core.update(core, results.in_order())
         after = state.replace(core=core, current=current, unfinished=unfinished, best=best)
