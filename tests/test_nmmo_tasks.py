@@ -165,6 +165,17 @@ def test_nothing_is_asked_for_only_where_that_means_something():
             predicate(name, **usual[name] | {key: -1})
 
 
+def test_a_group_in_one_row_is_not_divided_by_nothing():
+    """All on one tile is 1. Else the spread, and each direction in which they differ, take from it."""
+    view = view_of(states()[0]).replace(position=np.zeros((P, 2), np.int32), alive=np.arange(P) < 4)
+    tasks = tables_of((TaskSpec(predicate("AllMembersWithinRange", dist=0)),), MIDDLE)
+    of = jax.jit(lambda view: values(tasks, jnp.zeros(1, jnp.int32), view, Groups(jnp.arange(P)[None] < 4))[0])
+    for column, row, wanted in ((0, 0, 1.0), (8, 0, (24 / 32 + 1) / 3), (8, 8, (24 / 32) / 3)):
+        place = view.position.copy()
+        place[3] = row, column
+        np.testing.assert_allclose(of(view.replace(position=place)), wanted, rtol=1e-6)
+
+
 def test_one_player_is_a_group_of_one():
     """What is worked out for players alone is what groups of one have."""
     names = {name: (arguments, k) for k, (name, arguments, *_) in enumerate(states()[3]["values"])}

@@ -204,7 +204,9 @@ def all_members_within_range(view: View, members: Members, numbers: Numbers) -> 
     variance = jnp.where(there, (place - mean[:, None]) ** 2, 0.0).sum(axis=1) / n
     limit = numbers.amount
     near = (2 * view.half - spread) / jnp.maximum(2 * view.half - limit, 1)
-    parts = [near, *(limit / jnp.maximum(3 * jnp.sqrt(variance[:, k]), limit) for k in range(2))]
+    wide = 3 * jnp.sqrt(variance)
+    # A limit of 0 must not be divided by 0 where all stand in one row.
+    parts = [near, *(jnp.where(wide[:, k] <= limit, 1.0, limit / jnp.maximum(wide[:, k], 1e-6)) for k in range(2))]
     found = jnp.where(spread <= limit, 1.0, jnp.clip(sum(parts) / 3, 0.0, 1.0))
     return jnp.where((limit < 0) | ~there.any(axis=(1, 2)), 0.0, found).astype(jnp.float32)
 
