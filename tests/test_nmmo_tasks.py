@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from minimax_lib.envs.nmmo.goals import ARGUMENTS, predicate
+from minimax_lib.envs.nmmo.looking import remembered
 from minimax_lib.envs.nmmo.nmmo import NMMO, places_of
 from minimax_lib.envs.nmmo.predicates import ITEM_EVENTS, PREDICATES
 from minimax_lib.envs.nmmo.resources import with_patches
@@ -26,6 +27,7 @@ from minimax_lib.envs.nmmo.task_specs import (
     specs_in,
 )
 from minimax_lib.envs.nmmo.tasks import members_of, scored, tables_of, task_list, values
+from minimax_lib.envs.nmmo.tick import close
 from minimax_lib.envs.nmmo.view import Alone, Groups, View
 from tests.nmmo_recordings import FOLDER, recorded
 
@@ -174,6 +176,30 @@ def test_a_group_in_one_row_is_not_divided_by_nothing():
         place = view.position.copy()
         place[3] = row, column
         np.testing.assert_allclose(of(view.replace(position=place)), wanted, rtol=1e-6)
+
+
+def test_a_death_makes_no_room_in_a_pack():
+    """With a death, the pack is lost. In the reference, it still counts as full as its owner saw it last."""
+    register_task_list("room", [TaskSpec(predicate("InventorySpaceGE", space=2))])
+    env = NMMO(preset="mini", n_players=3, items=True, task_set="room")
+    shapes = jax.eval_shape(lambda key: env.reset(key, env.sample_level(key))[0], jax.random.key(0))
+    state = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
+    thing = np.where(np.arange(12) < np.array([[11], [11], [10]]), 0, -1).astype(np.int32)  # hats
+    state = state.replace(
+        players=state.players.replace(alive=np.ones(3, bool), health=np.full(3, 100, np.int32)),
+        goods=state.goods.replace(thing=thing),
+    )
+
+    @jax.jit
+    def ended(state):
+        state = remembered(close(jnp.zeros((0, 6), jnp.uint32), state, env.rules), env.tasks, [])
+        return state, env.task_values(state)
+
+    for health in ((100, 100, 100), (0, 100, 0), (0, 100, 0)):
+        state = state.replace(players=state.players.replace(health=np.array(health, np.int32)))
+        state, value = ended(state)
+        assert value.tolist() == [0, 0, 1], health
+    assert (np.asarray(state.goods.thing) < 0).sum(axis=1).tolist() == [12, 1, 12]
 
 
 def test_one_player_is_a_group_of_one():

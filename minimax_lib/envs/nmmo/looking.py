@@ -20,7 +20,10 @@ from minimax_lib.envs.nmmo.view import View
 
 
 def view_of(state: EnvState, square: Square, seizes: np.ndarray) -> View:
-    """The world as predicates see it. A dead player's view and pack are those of the place where it died."""
+    """The world as predicates see it. A dead player's view is that of the place where it died.
+
+    Its things are lost, but its pack stays as full as it was when it last lived: a death makes no room.
+    """
     players, npcs, tally, goods = state.players, state.npcs, state.tally, state.goods
     n = len(players.alive)
     place = jnp.concatenate([players.position, npcs.position])
@@ -52,12 +55,19 @@ def view_of(state: EnvState, square: Square, seizes: np.ndarray) -> View:
         thing=none - 1 if goods is None else goods.thing,
         quantity=none if goods is None else goods.quantity,
         worn=none > 0 if goods is None else goods.worn,
-        n_things=none[:, 0] if goods is None else (goods.thing >= 0).sum(axis=1, dtype=jnp.int32),
+        n_things=jnp.where(players.alive, n_things(state), kept("packed", ())),
         kills=kept("kills", (2, N_LEVELS)),
         hits=kept("hits", (N_STYLES,)),
         earned=kept("gold", (3,)),
         seized=seized,
     )
+
+
+def n_things(state: EnvState) -> jax.Array:
+    """i32[P], the slots of each pack that are taken."""
+    if state.goods is None:
+        return jnp.zeros(len(state.players.alive), jnp.int32)
+    return (state.goods.thing >= 0).sum(axis=1, dtype=jnp.int32)
 
 
 def remembered(state: EnvState, tasks: TaskList, happened: Sequence[Happened], teams: Teams | None = None) -> EnvState:
@@ -67,6 +77,8 @@ def remembered(state: EnvState, tasks: TaskList, happened: Sequence[Happened], t
         tally = tallied(tally, happened, len(numbers))
         if tally.parts is not None:
             tally = tally.replace(parts=parts_after(tasks, numbers, tally.parts, happened, teams))
+        if tally.packed is not None:
+            tally = tally.replace(packed=jnp.where(state.players.alive, n_things(state), tally.packed))
     state = state.replace(tally=tally)
     return state if state.seized is None else seized(state, tasks.seizes, teams)
 

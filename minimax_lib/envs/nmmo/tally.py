@@ -22,6 +22,7 @@ class Tally(struct.PyTreeNode):
     hits: jax.Array | None  # i32[P, 3], by style
     gold: jax.Array | None  # i32[P, 3], from sales, from the dead, and spent
     parts: jax.Array | None  # i32[P, L], events that the leaves of the player's own task ask for
+    packed: jax.Array | None = None  # i32[P], slots taken when it was last alive: with a death, the pack is lost
 
 
 NEEDS = {
@@ -29,13 +30,14 @@ NEEDS = {
     "hits": ("ScoreHit",),
     "gold": ("EarnGold", "SpendGold", "MakeProfit"),
     "parts": tuple(ITEM_EVENTS),
+    "packed": ("InventorySpaceGE",),
 }
 
 
 def empty_tally(predicates: Sequence[str], own: bool, n_players: int, n_leaves: int) -> Tally | None:
     """Sums at the start, for a list that names these predicates; None if it needs none. A user's `own` predicate may
     look at all of them."""
-    shapes = {"kills": (2, N_LEVELS), "hits": (N_STYLES,), "gold": (3,), "parts": (n_leaves,)}
+    shapes = {"kills": (2, N_LEVELS), "hits": (N_STYLES,), "gold": (3,), "parts": (n_leaves,), "packed": ()}
     needed = {
         name: any(predicate in predicates for predicate in by) or (own and name != "parts")
         for name, by in NEEDS.items()
