@@ -249,6 +249,20 @@ def test_recorded_values_of_operators():
         np.testing.assert_allclose(of(view.replace(gold=gold, earned=earned)), wanted, atol=2e-6)
 
 
+def test_weights_that_add_up_to_1_complete_a_task():
+    """As 32-bit numbers, 0.35, 0.45 and 0.2 add up to 0.99999994: such a task could never be completed."""
+    twentieths = [(a, b, 20 - a - b) for a in range(1, 19) for b in range(1, 20 - a)]
+    part = predicate("HoardGold", amount=10**6)
+    specs = tuple(TaskSpec(part * (a / 20) + part * (b / 20) + part * (c / 20)) for a, b, c in twentieths)
+    tasks, numbers = tables_of(specs, MIDDLE), np.arange(len(specs), dtype=np.int32)
+    of = jax.jit(lambda view: values(tasks, numbers, view, Alone(jnp.zeros_like(numbers))))
+    view = view_of(states()[0]).replace(alive=np.ones(P, bool))
+    for gold, complete in ((10**6, True), (10**6 - 1, False), (0, False)):
+        value = np.asarray(of(view.replace(gold=np.full(P, gold, np.int32))))
+        assert ((value >= 1) == complete).all()
+        np.testing.assert_allclose(value, gold / 10**6, atol=3e-7)
+
+
 def paid(spec: TaskSpec, sequence) -> list[tuple]:
     """(reward, value, completed) of each tick of a task whose goal takes these values."""
     tasks = tables_of((spec,), MIDDLE)

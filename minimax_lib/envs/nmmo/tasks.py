@@ -27,6 +27,7 @@ ONGOING, HOLDING = 1, 2  # places in `Pay`: how a task is paid that is not paid 
 N_KINDS = {"CountEvent": len(EVENTS)}
 AMOUNTS = {"TickGE": 1024, "GainExperience": 1000}
 USUAL_KINDS, USUAL_AMOUNT, USUAL_SHARE = 16, 50, 1
+WHOLE = 1 - 2.0**-22  # what is computed to be more is 1: weights such as 0.35, 0.45 and 0.2 add up to a little less
 MOST_TOLD = 255  # players that agents are told apart, and the names of some
 
 
@@ -322,7 +323,7 @@ def combined(shape: Any, leaves: list[jax.Array], constants: list[jax.Array]) ->
         return 1.0 - parts[0]
     join = {"AND": jnp.minimum, "OR": jnp.maximum, "ADD": jnp.add, "SUB": jnp.subtract, "MUL": jnp.multiply}[op]
     value = functools.reduce(join, parts)
-    return value if op in ("AND", "OR") else jnp.clip(value, 0.0, 1.0)
+    return value if op in ("AND", "OR") else jnp.clip(jnp.where(value > WHOLE, 1.0, value), 0.0, 1.0)
 
 
 def parts_after(
