@@ -431,7 +431,19 @@ def test_a_file_of_tasks(tmp_path):
         ("- {predicate: TickGE, ticks: 3}", "task 0: unknown argument of TickGE 'ticks': choose from num_tick"),
         ("- {predicate: TickGE, num_tick: many}", "task 0: TickGE: num_tick='many': 'many' is no number"),
         ("- {predicate: Success, pay: Tusk}", "task 0: unknown pay 'Tusk': choose from Task, OngoingTask"),
-        ("- {predicate: Success, hold: 0}", "task 0: hold=0: it must be at least 1"),
+        ("- {predicate: Success, hold: 0}", "task 0: hold=0: it must be a whole number of at least 1"),
+        ("- {predicate: Success, hold: 2.5}", "task 0: hold=2.5: it must be a whole number of at least 1, and below"),
+        ("- {predicate: Success, hold: 3000000000}", "task 0: hold=3000000000: it must be a whole number of at least"),
+        ("- {predicate: Success, reward: two}", "task 0: reward='two': it must be a number"),
+        ("- {predicate: Success, reward: .nan}", "task 0: reward=nan: it must be within -1e+30 and 1e+30"),
+        ("- {predicate: Success, weight: two}", "task 0: weight='two': it must be a number"),
+        ("- {predicate: Success, name: 12}", "task 0: name=12: it must be a text"),
+        ("- {predicate: Success, kind: [a]}", "task 0: kind=['a']: it must be a text"),
+        ("- MUL: [.nan, {predicate: Success}]", "task 0: nan in a goal: it must be within -1e+30 and 1e+30"),
+        (
+            "- {predicate: Success}\n- {predicate: AllDead}\n- {predicate: Success, pay: OngoingTask}",
+            ": the tasks 0 and 2 are called Success: give one of them another name",
+        ),
         ("- {XOR: [1, 0]}", "task 0: unknown operator 'XOR': choose from AND, OR"),
         ("- {SUB: [1]}", "task 0: SUB has 1 parts: it must have 2"),
         ("- {predicate: TickGE, num_tick: 0}", "task 0: TickGE: num_tick=0: it must be above 0"),
@@ -496,6 +508,8 @@ def test_a_predicate_of_ones_own_and_another_subject():
     view = view_of(states()[0]).replace(kills=kills)
     numbers = np.zeros(P, np.int32)
     numbers[2] = 1  # paid for what player 2 does
+    with pytest.raises(ValueError, match=r"^KillPredicate: target=-5: it must be at least 0$"):
+        predicate("KillPredicate", target=-5)  # below 0 are the leaders of teams
     value = jax.jit(lambda view, numbers: values(tasks, numbers, view, members_of(tasks, numbers)))(view, numbers)
     assert value[:4].tolist() == [0.5, 1.0, 1.0, 0.0]
 

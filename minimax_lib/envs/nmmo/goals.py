@@ -76,8 +76,12 @@ def _told(value: Any) -> str:
 
 
 def as_goal(value: "Goal | float") -> Goal:
-    """The goal, or the constant as one."""
-    return value if isinstance(value, Goal) else Goal(CONSTANT, value=float(value))
+    """The goal, or the constant as one; ValueError for a number that is none."""
+    if isinstance(value, Goal):
+        return value
+    if not abs(number := float(value)) <= MOST:
+        raise ValueError(f"{number} in a goal: it must be within -{MOST:g} and {MOST:g}")
+    return Goal(CONSTANT, value=number)
 
 
 def _joined(op: str, first: Goal, second: "Goal | float") -> Goal:
@@ -156,6 +160,12 @@ def _players(value: Any) -> tuple[int, ...] | str:
     return tuple(map(_player, players))
 
 
+def _entity(value: Any) -> int:
+    if _whole(value) < 0:
+        raise ValueError("it must be at least 0")
+    return int(value)
+
+
 KIND_OF_EVENT = ("kind", _place_in("event", EVENTS))
 KIND_OF_SKILL = ("kind", _place_in("skill", SKILLS))
 KIND_OF_STYLE = ("kind", _place_in("style", SKILLS[:N_STYLES]))
@@ -207,7 +217,7 @@ OWN_ARGUMENTS = {
     "level": ("level", _whole),
     "amount": ("amount", _number),
     "share": ("share", _number),
-    "target": ("target", _whole),
+    "target": ("target", _entity),
 }
 ALIASES = {"n": "N", "style": "combat_style", "tile": "tile_type"}
 OPTIONAL = {"num_agent": 1, "target_destroy": ()}

@@ -7,13 +7,14 @@ import math
 import warnings
 import zlib
 from collections.abc import Sequence
+from numbers import Integral, Real
 from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
 import yaml
 
-from minimax_lib.envs.nmmo.goals import MOST_LEAVES, OPERATORS, OWN, Goal, as_goal, predicate
+from minimax_lib.envs.nmmo.goals import MOST, MOST_LEAVES, OPERATORS, OWN, Goal, as_goal, predicate
 from minimax_lib.envs.nmmo.predicates import PREDICATES, Members, Numbers, View
 from minimax_lib.envs.nmmo.tables import ITEMS, SKILLS, published_tasks
 from minimax_lib.envs.nmmo.view import Alone
@@ -74,10 +75,18 @@ class TaskSpec:
             raise ValueError(f"subject={shown(self.subject)}: it must be {TEAM}, or the number of a player")
         if isinstance(self.subject, int) and self.subject < 1:
             raise ValueError(f"subject={self.subject}: players are numbered from 1 on")
-        if self.hold < 1:
-            raise ValueError(f"hold={self.hold}: it must be at least 1")
+        if isinstance(self.hold, bool) or not isinstance(self.hold, Integral) or not 1 <= self.hold < 2**31:
+            raise ValueError(f"hold={shown(self.hold)}: it must be a whole number of at least 1, and below {2**31}")
+        for name in ("weight", "reward"):
+            if isinstance(value := getattr(self, name), bool) or not isinstance(value, Real):
+                raise ValueError(f"{name}={shown(value)}: it must be a number")
         if not 0 <= self.weight < math.inf:
             raise ValueError(f"weight={self.weight}: it must be finite, and not negative")
+        if not abs(self.reward) <= MOST:
+            raise ValueError(f"reward={self.reward}: it must be within -{MOST:g} and {MOST:g}")
+        for name in ("name", "kind"):
+            if not isinstance(value := getattr(self, name), str):
+                raise ValueError(f"{name}={shown(value)}: it must be a text")
         if len(self.goal.leaves()) > MOST_LEAVES:
             raise ValueError(f"{self.goal.name}: a task has at most {MOST_LEAVES} predicates")
 
@@ -120,6 +129,11 @@ def check_list(what: str, specs: Sequence[TaskSpec]) -> None:
         raise ValueError(f"{what} is empty: it must have a task")
     if not any(spec.weight for spec in specs):
         raise ValueError(f"{what}: all weights are 0: one must be above 0")
+    first: dict[str, int] = {}  # tables and files tell tasks apart by their names
+    for number, spec in enumerate(specs):
+        if first.setdefault(spec.called, number) != number:
+            both = f"the tasks {first[spec.called]} and {number} are called {spec.called}"
+            raise ValueError(f"{what}: {both}: give one of them another name")
 
 
 def register_predicate(name: str, function: Any) -> None:
