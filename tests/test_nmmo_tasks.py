@@ -12,7 +12,7 @@ import pytest
 from minimax_lib.envs.nmmo.goals import ARGUMENTS, predicate
 from minimax_lib.envs.nmmo.looking import remembered
 from minimax_lib.envs.nmmo.nmmo import NMMO, places_of
-from minimax_lib.envs.nmmo.predicates import ITEM_EVENTS, PREDICATES
+from minimax_lib.envs.nmmo.predicates import ITEM_EVENTS, PREDICATES, TILE_ROW
 from minimax_lib.envs.nmmo.resources import with_patches
 from minimax_lib.envs.nmmo.state import unscored
 from minimax_lib.envs.nmmo.tables import EVENT_CODES, EVENTS, GRASS, HERB, SKILLS, STONE, TABLES
@@ -320,6 +320,14 @@ def test_a_tile_to_seize_is_a_herb_amid_grass():
         NMMO(preset="mini", task_set="edge")
 
 
+def test_the_last_columns_of_the_widest_map_can_be_seized():
+    """Row and column are one number, which must tell column 1030 from column 6 of the next row."""
+    widest = NMMO(preset="mini", centre=1024)
+    tasks = tables_of((seize(500, 1030), seize(501, 6)), widest.square.middle)
+    check_tasks(tables_of(tasks.specs[:1], tasks.middle), widest)
+    assert places_of(tasks.seizes).tolist() == [[500, 1030], [501, 6]]
+
+
 def seize(row: int, column: int) -> TaskSpec:
     return TaskSpec(predicate("SeizeTile", row=row, col=column, num_ticks=5))
 
@@ -480,7 +488,7 @@ def test_tasks_that_fit_no_world_are_refused():
     del OWN_LISTS["far"]
     for goal, sentence in (
         (predicate("OccupyTile", row=20, col=49), "a task is about row 20, column 49: both must be between 16 and 48"),
-        (seize(20, 1024 + 30).goal, "a task seizes row 20, column 1054: both must be between 18 and 46"),
+        (seize(20, TILE_ROW + 30).goal, "a task seizes row 20, column 2078: both must be between 18 and 46"),
     ):
         with pytest.raises(ValueError, match=f"^{sentence}$"):
             check_tasks(tables_of((TaskSpec(goal),), MIDDLE), NMMO(preset="mini"))

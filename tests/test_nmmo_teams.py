@@ -13,6 +13,7 @@ from minimax_lib.envs.nmmo.goals import predicate
 from minimax_lib.envs.nmmo.looking import seized, view_of
 from minimax_lib.envs.nmmo.nmmo import NMMO
 from minimax_lib.envs.nmmo.observation import COLUMNS, entities
+from minimax_lib.envs.nmmo.predicates import TILE_ROW
 from minimax_lib.envs.nmmo.square import Square
 from minimax_lib.envs.nmmo.tables import EVENTS
 from minimax_lib.envs.nmmo.task_specs import OWN_LISTS, TaskSpec, register_task_list, specs_in
@@ -172,7 +173,7 @@ def test_the_tasks_of_a_team_are_drawn_together():
 
 def test_a_tile_is_seized_again_only_by_another_team(opened):
     state, _ = opened
-    tile = np.array([30 * 1024 + 30], np.int32)
+    tile = np.array([30 * TILE_ROW + 30], np.int32)
     seize = {teams: jax.jit(lambda world, teams=teams: seized(world, tile, teams).seized) for teams in (TEAMS, None)}
 
     def after(player: int, last: int, teams: Teams | None) -> int:

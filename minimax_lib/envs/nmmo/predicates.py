@@ -215,7 +215,7 @@ def protect_leader(view: View, members: Members, numbers: Numbers) -> jax.Array:
     return jnp.where(view.alive[numbers.target], part(view.tick, view.horizon), 0.0)
 
 
-TILE_ROW = 1024  # rows and columns as one number
+TILE_ROW = 2048  # rows and columns as one number; the widest map has 1,056 columns
 SEIZED = 0.3  # of a tile that was taken just now, in addition to the share for coming near
 
 
