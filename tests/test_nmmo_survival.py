@@ -14,7 +14,7 @@ from minimax_lib.envs.nmmo.harvest import experience_of, harvest, n_harvests
 from minimax_lib.envs.nmmo.nmmo import NMMO
 from minimax_lib.envs.nmmo.skills import best_level, learnt, level_of
 from minimax_lib.envs.nmmo.square import Square
-from minimax_lib.envs.nmmo.state import newborn
+from minimax_lib.envs.nmmo.state import FOG, HUNGER, newborn
 from minimax_lib.envs.nmmo.survival import Survival, bodies, nourished, unhurt
 from minimax_lib.envs.nmmo.tables import (
     EVENTS,
@@ -30,6 +30,7 @@ from minimax_lib.envs.nmmo.tables import (
     TREE,
     WATER,
 )
+from minimax_lib.envs.nmmo.tick import upkeep
 from tests.nmmo_recordings import recorded
 
 
@@ -102,6 +103,28 @@ def test_who_stays_in_the_fog_dies_in_it_and_harvests_no_more():
     assert (ts.facts["died_in_fog"].tolist(), ts.facts["died_of_hunger"].tolist()) == ([1, 0], [0, 0])
     assert int(state.players.received[0]) == sum(range(tick))
     assert int(state.players.age[0]) == tick + 1
+
+
+def test_what_those_had_whom_the_fog_kills_is_lost_at_once():
+    """In the reference, the fog destroys it, so it cannot be bought any more. Who starves has it until the tick ends."""
+    env = NMMO(preset="mini", n_players=3, items=True, market=True, fog_onset=2)
+    shapes = jax.eval_shape(lambda key: env.reset(key, env.sample_level(key))[0], jax.random.key(0))
+    state = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
+    one = np.eye(1, 12, dtype=np.int32).repeat(3, axis=0)  # the first slot
+    state = state.replace(
+        tick=np.int32(5),
+        players=state.players.replace(
+            position=np.array([[16, 20], [32, 32], [16, 24]], np.int32),
+            alive=np.ones(3, bool),
+            health=np.array([1, 1, 100], np.int32),
+        ),
+        goods=state.goods.replace(thing=one - 1, quantity=one, price=7 * one),
+    )
+    after = jax.jit(lambda state: upkeep(jnp.zeros((3, 5), jnp.uint32), state, env.rules)[0])(state)
+    assert after.players.health.tolist() == [0, 0, 76]  # 4 by the fog, 20 by hunger and thirst
+    assert after.players.cause.tolist() == [FOG, HUNGER, 0]
+    assert after.goods.price[:, 0].tolist() == [0, 7, 7]
+    assert after.goods.thing[:, 0].tolist() == [-1, 0, 0]
 
 
 @pytest.mark.parametrize("name", ["no_food_no_water", "on_foilage", "next_to_water", "both"])

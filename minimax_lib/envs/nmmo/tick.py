@@ -119,6 +119,9 @@ def upkeep(bits: jax.Array, state: EnvState, rules: Rules) -> tuple[EnvState, li
         events = counted(events, {"HARVEST_ITEM": n_harvests(taken)})
     else:
         goods = goods.replace(item_level=jnp.where(players.alive, levels_worn(goods), goods.item_level))
+        if rules.fog is not None:
+            # Nobody can buy any more what those had whom the fog has killed.
+            goods = emptied(goods, ~awake[:, None])
         goods, happened = gathered(goods, taken, bits, state.tick)
     state = state.replace(
         players=players.replace(experience=experience, events=events),
