@@ -18,6 +18,7 @@ from minimax_lib.envs.nmmo.harvest import Harvest
 from minimax_lib.envs.nmmo.log import COLUMNS, counts_in
 from minimax_lib.envs.nmmo.loot import carried, looted_things
 from minimax_lib.envs.nmmo.market import bought, expired, for_sale, listed, prices, shelf
+from minimax_lib.envs.nmmo.masks import buy_mask
 from minimax_lib.envs.nmmo.predicates import ITEM_EVENTS
 from minimax_lib.envs.nmmo.state import newborn
 from minimax_lib.envs.nmmo.tables import (
@@ -247,6 +248,34 @@ def test_buying_by_hand():
     assert after.price.sum() == 5
     nobody = buy_it(np.zeros(P, np.uint32), people(gold=gold), goods, orders, ~ALL)
     assert nobody[0].gold.tolist() == gold.tolist()
+
+
+def test_what_may_be_bought_is_what_can_be_bought():
+    """With a full pack, ammunition of which one has a stack that is not itself for sale; else anything."""
+    hat, arrows = thing(HAT), thing(ARROW)
+    full = [thing(TOP)] * (N_SLOTS - 1)
+    goods = packs(
+        [(arrows, 5), hat],
+        [*full, (arrows, 2)],
+        [*full, (arrows, 2)],
+        [(arrows, 2)],
+        full,
+        [*full, hat],
+        price={(0, 0): 4, (0, 1): 4, (1, 11): 9, (3, 0): 8},
+    )
+    shapes = jax.eval_shape(lambda key: WORLD.reset(key, WORLD.sample_level(key))[0], jax.random.key(0))
+    state = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
+    players = people(gold=np.full(P, 9, np.int32))
+    allowed = jax.jit(lambda state: buy_mask(state.replace(shelf=shelf(state.goods))))
+    mask = np.asarray(allowed(state.replace(players=players, goods=goods, tick=TICK)))
+    for wanted, place in ((arrows, listing(0, 0)), (hat, listing(0, 1))):
+        orders = np.full(P, place, np.int32)
+        for player in range(1, P):
+            alone = np.arange(P) == player
+            gold = buy_it(np.zeros(P, np.uint32), players, goods, orders, alone)[0].gold
+            assert mask[player, wanted] == (gold[player] == 5), (player, wanted)
+    assert mask[:, arrows].tolist() == [True, False, True, True, True, False]
+    assert mask[:, hat].tolist() == [False, False, False, True, True, False]
 
 
 def test_of_several_buyers_chance_chooses_one():

@@ -106,7 +106,7 @@ def test_who_stays_in_the_fog_dies_in_it_and_harvests_no_more():
 
 
 def test_what_those_had_whom_the_fog_kills_is_lost_at_once():
-    """In the reference, the fog destroys it, so it cannot be bought any more. Who starves has it until the tick ends."""
+    """In the reference, the fog destroys it, so nobody can buy it. Who starves has it until the tick ends."""
     env = NMMO(preset="mini", n_players=3, items=True, market=True, fog_onset=2)
     shapes = jax.eval_shape(lambda key: env.reset(key, env.sample_level(key))[0], jax.random.key(0))
     state = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)

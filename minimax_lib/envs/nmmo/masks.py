@@ -9,7 +9,7 @@ from minimax_lib.envs.nmmo.market import prices
 from minimax_lib.envs.nmmo.observation import COLUMNS, PLAYER, in_combat
 from minimax_lib.envs.nmmo.state import EnvState
 from minimax_lib.envs.nmmo.tables import DIRECTIONS, REACH, VISION
-from minimax_lib.envs.nmmo.things import usable
+from minimax_lib.envs.nmmo.things import NOTHING, usable
 
 
 def move_mask(state: EnvState) -> jax.Array:
@@ -71,5 +71,7 @@ def buy_mask(state: EnvState) -> jax.Array:
     goods = state.goods
     price = prices(goods, state.shelf)
     affordable = (price > 0) & (price <= state.players.gold[:, None])
-    room = (n_free(goods) > 0)[:, None] | has_stacks(goods)
+    # A stack that is listed may be sold in the same moment, so it makes no room (`market.bought`).
+    kept = goods.replace(thing=jnp.where(goods.price == 0, goods.thing, NOTHING))
+    room = (n_free(goods) > 0)[:, None] | has_stacks(kept)
     return with_none(affordable & room & at_peace(state))
