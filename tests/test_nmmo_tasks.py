@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from minimax_lib.envs.nmmo.goals import ARGUMENTS, predicate
+from minimax_lib.envs.nmmo.log import counts_in, log_of, n_rows
 from minimax_lib.envs.nmmo.looking import remembered
 from minimax_lib.envs.nmmo.nmmo import NMMO, places_of
 from minimax_lib.envs.nmmo.predicates import ITEM_EVENTS, PREDICATES, TILE_ROW
 from minimax_lib.envs.nmmo.resources import with_patches
-from minimax_lib.envs.nmmo.state import unscored
+from minimax_lib.envs.nmmo.state import newborn, unscored
 from minimax_lib.envs.nmmo.tables import EVENT_CODES, EVENTS, GRASS, HERB, SKILLS, STONE, TABLES
 from minimax_lib.envs.nmmo.task_places import check_tasks
 from minimax_lib.envs.nmmo.task_specs import (
@@ -27,7 +28,7 @@ from minimax_lib.envs.nmmo.task_specs import (
     specs_in,
 )
 from minimax_lib.envs.nmmo.tasks import members_of, scored, tables_of, task_list, values
-from minimax_lib.envs.nmmo.tick import close
+from minimax_lib.envs.nmmo.tick import Rules, close
 from minimax_lib.envs.nmmo.view import Alone, Groups, View
 from tests.nmmo_recordings import FOLDER, recorded
 
@@ -318,6 +319,15 @@ def test_a_tile_to_seize_is_a_herb_amid_grass():
     register_task_list("edge", [seize(17, 30)])
     with pytest.raises(ValueError, match=r"^a task seizes row 17, column 30: both must be between 18 and 46$"):
         NMMO(preset="mini", task_set="edge")
+
+
+def test_the_log_tells_who_seized_a_tile():
+    before = newborn(jnp.zeros((3, 2), jnp.int16), jnp.zeros(3, bool))
+    seizes = np.zeros((3, len(EVENTS)), np.int32)
+    seizes[1, EVENTS.index("SEIZE_TILE")] = 1
+    log = np.asarray(jax.jit(log_of)(before, before.replace(events=before.events + seizes), ()))
+    np.testing.assert_array_equal(counts_in(log, 3), seizes)
+    assert len(log) == n_rows(Rules(square=None, combat=False), 3)
 
 
 def test_the_last_columns_of_the_widest_map_can_be_seized():

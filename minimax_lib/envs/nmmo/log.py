@@ -14,6 +14,7 @@ from minimax_lib.envs.nmmo.tables import EVENT_CODES, EVENTS, N_SKILLS, event
 from minimax_lib.envs.nmmo.things import thing_level, type_id
 from minimax_lib.envs.nmmo.tick import Rules
 
+PLAIN = ("EAT_FOOD", "DRINK_WATER", "SEIZE_TILE", "AGENT_CULLED")  # of these, a row says only to whom they happened
 COLUMNS = ("who", "event", "type", "level", "number", "gold", "target")
 
 
@@ -26,7 +27,7 @@ def log_of(before: Players, after: Players, happened: Sequence[Happened]) -> jax
     rose = level_of(after.experience) > level_of(before.experience)
     skill = jnp.broadcast_to(jnp.arange(N_SKILLS, dtype=jnp.int32), rose.shape)
     farther = after.farthest > before.farthest
-    plain = [Happened(name, _more(before, after, name)) for name in ("EAT_FOOD", "DRINK_WATER", "AGENT_CULLED")]
+    plain = [Happened(name, _more(before, after, name)) for name in PLAIN]
     plain += [Happened("GO_FARTHEST", farther, number=after.farthest)]
     plain += [Happened("LEVEL_UP", rose, skill=skill, level=level_of(after.experience))]
     return jnp.concatenate([_rows(one, n) for one in [*plain, *happened]])
@@ -34,7 +35,7 @@ def log_of(before: Players, after: Players, happened: Sequence[Happened]) -> jax
 
 def n_rows(rules: Rules, n_players: int) -> int:
     """L, the rows of the table of a tick."""
-    each = 3 + 1 + N_SKILLS + 3 * rules.combat + 7 * rules.items + 4 * rules.market
+    each = len(PLAIN) + 1 + N_SKILLS + 3 * rules.combat + 7 * rules.items + 4 * rules.market
     return n_players * (each + (1 + N_SLOTS) * (rules.combat and rules.items))
 
 
