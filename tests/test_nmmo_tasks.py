@@ -380,7 +380,10 @@ def test_the_lists():
 
 
 def test_agents_can_tell_tasks_apart():
-    """Tiles, players, names of players, operators and ways to pay are told apart, and all tasks of each list."""
+    """Tiles, players, names of players, operators, ways to pay, predicates of one's own and whose doings count are told
+    apart, and so are all tasks of each list."""
+    for name in ("OneOfTwo", "OtherOfTwo"):
+        register_predicate(name, lambda view, group, numbers: 0.0)
     tile, dead = predicate("OccupyTile", row=40, col=60), predicate("AllDead")
     foes, leader = "all_foes", "my_team_leader"
     specs = [
@@ -393,6 +396,8 @@ def test_agents_can_tell_tasks_apart():
         *(TaskSpec(predicate("SeizeQuadCenter", num_ticks=9, quadrant=quarter)) for quarter in ("first", "second")),
         TaskSpec(predicate("SeizeCenter", num_ticks=9)),
         *(TaskSpec(predicate("ProtectLeader", target_protect=who, target_destroy=foes)) for who in (3, leader)),
+        *(TaskSpec(predicate(name), subject=subject) for name in ("OneOfTwo", "OtherOfTwo") for subject in (None, 2)),
+        *(TaskSpec(dead, subject=subject) for subject in ("team", 1, 2)),
     ]
     for tasks in (tables_of(tuple(specs), 80), *(task_list(name, 1024, 80) for name in LISTS)):
         told = np.concatenate([tasks.features, tasks.forms], axis=1)

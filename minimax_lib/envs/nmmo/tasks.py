@@ -181,11 +181,18 @@ class TaskList:
     def forms(self) -> np.ndarray:
         """f32[M, 2] in [0, 1], what an agent is told of its task beside the leaves: how they are joined, and how the
         task is paid. Both are the same in every list, and 0 for one predicate that is paid its progress."""
-        joined = [
-            0 if (shape := spec.goal.shape()) == LEAF else zlib.crc32(repr(shape).encode()) for spec in self.specs
-        ]
+        joined = [told_form(spec) / 2**32 for spec in self.specs]
         paid = [get_args(Pay).index(spec.pay) / 2 for spec in self.specs]
-        return np.stack([np.array(joined) / 2**32, paid], axis=1).astype(np.float32)
+        return np.stack([np.array(joined), paid], axis=1).astype(np.float32)
+
+
+def told_form(spec: TaskSpec) -> int:
+    """A number below 2^32 for how the leaves of a task are joined, which users' predicates they are, and whose doings
+    count; 0 for one predicate of the game and the player's own doings."""
+    shape, own = spec.goal.shape(), [leaf.predicate for leaf in spec.goal.leaves() if leaf.predicate in OWN]
+    if not own and spec.subject is None:
+        return 0 if shape == LEAF else zlib.crc32(repr(shape).encode())
+    return zlib.crc32(repr((shape, own, spec.subject)).encode())
 
 
 def tile_of(name: str, own: dict[str, Any]) -> tuple[int, int] | None:
