@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from minimax_lib.envs.nmmo.family import FAMILY
 from minimax_lib.envs.nmmo.goals import ARGUMENTS, predicate
 from minimax_lib.envs.nmmo.log import counts_in, log_of, n_rows
 from minimax_lib.envs.nmmo.looking import remembered
@@ -321,6 +322,25 @@ def test_a_tile_to_seize_is_a_herb_amid_grass():
         NMMO(preset="mini", task_set="edge")
 
 
+def test_a_centre_to_be_reached_is_grass():
+    """On 14 of the 32 recorded small maps, it is water or stone. The reference lays grass there for this game."""
+    env = NMMO(preset="mini", task_set="race_to_center")
+    kept = places_of(env.tasks.patches)
+    assert kept.tolist() == [[env.square.middle] * 2]
+    assert len(task_list("survive", 256, MIDDLE).patches) == len(task_list("train", 256, MIDDLE).patches) == 0
+    key, middle = jax.random.key(0), slice(env.square.middle - 2, env.square.middle + 3)
+    with_grass, without = (
+        np.asarray(jax.jit(NMMO(preset="mini", task_set=name).sample_level)(key).terrain)
+        for name in ("race_to_center", "survive")
+    )
+    assert np.delete(with_grass[middle, middle].reshape(-1), 12).tolist() == [GRASS] * 24
+    assert with_grass[env.square.middle, env.square.middle] == HERB
+    outside = np.ones_like(without, bool)
+    outside[middle, middle] = False
+    np.testing.assert_array_equal(with_grass[outside], without[outside])
+    assert FAMILY.editing(env).mutate.args[1].tolist() == kept.tolist()
+
+
 def test_the_log_tells_who_seized_a_tile():
     before = newborn(jnp.zeros((3, 2), jnp.int16), jnp.zeros(3, bool))
     seizes = np.zeros((3, len(EVENTS)), np.int32)
@@ -533,6 +553,7 @@ def test_a_predicate_of_ones_own_and_another_subject():
     numbers[2] = 1  # paid for what player 2 does
     with pytest.raises(ValueError, match=r"^KillPredicate: target=-5: it must be at least 0$"):
         predicate("KillPredicate", target=-5)  # below 0 are the leaders of teams
+    check_tasks(tables_of((TaskSpec(predicate("KillPredicate", target=99)),), MIDDLE), NMMO(preset="mini"))
     value = jax.jit(lambda view, numbers: values(tasks, numbers, view, members_of(tasks, numbers)))(view, numbers)
     assert value[:4].tolist() == [0.5, 1.0, 1.0, 0.0]
 

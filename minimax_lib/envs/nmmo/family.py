@@ -11,7 +11,7 @@ from minimax_lib.envs.nmmo.task_places import places_of
 
 def editing(env: NMMO) -> Editing:
     """How maps of `env` are edited. ACCEL starts from its random maps: none are known to be the simplest."""
-    return Editing(partial(mutate, env.square, places_of(env.tasks.seizes)))
+    return Editing(partial(mutate, env.square, places_of(env.tasks.patches)))
 
 
 FAMILY = Family(

@@ -26,7 +26,7 @@ def mutate(square: Square, kept: np.ndarray, key: jax.Array, level: Level, n_edi
     * 3 x 3 tiles become water, grass, foliage or stone
 
     The place is random among those that fit; where none does, the edit changes nothing. The edge stays as it is, and so
-    do the tiles that tasks want to be seized (`kept`, i32[Z, 2]) with the grass round them. Who spawns where, and the
+    do the tiles that tasks are about (`kept`, i32[Y, 2]) with the grass round them. Who spawns where, and the
     tasks, stay.
     """
     inside = jnp.asarray(square.box(MARGIN))

@@ -226,7 +226,7 @@ class NMMO(MultiAgentEnvironment):
         counts = Resources(self.clusters, self.single_resources, (self.centre // 6) ** 2)
         terrain = sample_terrain(k_terrain, self.square, sharpness)
         return Level(
-            terrain=with_patches(placed(k_place, self.square, terrain, counts), places_of(self.tasks.seizes)),
+            terrain=with_patches(placed(k_place, self.square, terrain, counts), places_of(self.tasks.patches)),
             spawn=self.spawned(k_spawn),
             tasks=self._drawn(k_tasks),
             sharpness=sharpness,

@@ -14,7 +14,7 @@ from minimax_lib.envs.nmmo.square import Square
 from minimax_lib.envs.nmmo.tables import CRYSTAL, FISH, FOLIAGE, GRASS, HERB, ORE, STONE, TREE, VOID, WATER
 
 CROSS = np.array([[0, 0], [-1, 0], [1, 0], [0, 1], [0, -1]], np.int32)  # a tile and its neighbours
-PATCH = 2  # tiles of grass to each side of a tile that is to be seized
+PATCH = 2  # tiles of grass to each side of a tile that a task is about
 ROUNDS = 8  # settle which clusters are too close to an earlier one: chains are shorter than this
 
 
@@ -44,7 +44,7 @@ def placed(key: jax.Array, square: Square, terrain: jax.Array, counts: Resources
 
 
 def with_patches(terrain: jax.Array, tiles: np.ndarray) -> jax.Array:
-    """The ground where each of these tiles (i32[Z, 2], which tasks want to be seized) is a herb amid 5 x 5 of grass."""
+    """The ground where each of these tiles (i32[Y, 2], which tasks are about) is a herb amid 5 x 5 of grass."""
     for row, column in tiles.tolist():
         patch = slice(row - PATCH, row + PATCH + 1), slice(column - PATCH, column + PATCH + 1)
         terrain = terrain.at[patch].set(GRASS).at[row, column].set(HERB)

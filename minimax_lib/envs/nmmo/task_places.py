@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from minimax_lib.envs.nmmo.goals import OWN
 from minimax_lib.envs.nmmo.predicates import SEIZES, TILE_ROW
 from minimax_lib.envs.nmmo.resources import PATCH
 from minimax_lib.envs.nmmo.task_specs import warn_of_change
@@ -25,6 +26,8 @@ def check_tasks(tasks: TaskList, env: Any) -> None:
         subject = tasks.specs[number].subject
         named = [subject if isinstance(subject, int) else 1]
         for leaf in leaves:
+            if leaf.predicate in OWN:
+                continue  # what it means by a target is its own affair
             arguments = dict(leaf.arguments)
             for name in ("target", "target_protect", "target_destroy"):
                 value = arguments.get(name, ())

@@ -157,6 +157,13 @@ class TaskList:
         return np.unique(self.numbers["target"][is_tile])
 
     @functools.cached_property
+    def patches(self) -> np.ndarray:
+        """i32[Y], the tiles in a patch of grass, as `seizes`: those, and the centre if it is to be reached. It may be
+        water or stone otherwise, and nobody could."""
+        centre = [self.middle * TILE_ROW + self.middle] if "ProgressTowardCenter" in self.predicates else []
+        return np.union1d(self.seizes, np.array(centre, np.int32)).astype(np.int32)
+
+    @functools.cached_property
     def features(self) -> np.ndarray:
         """f32[M, 24] in [0, 1], what an agent is told of its task: of four leaves the predicate, kind, level, amount,
         second amount and target. Of a tile, its row and column stand in the places of kind and level."""
