@@ -529,6 +529,10 @@ def test_tasks_that_fit_no_world_are_refused():
             check_tasks(tables_of((TaskSpec(goal),), MIDDLE), NMMO(preset="mini"))
     with pytest.raises(ValueError, match=r"^the list of tasks 'none' is empty: it must have a task$"):
         register_task_list("none", [])
+    with pytest.raises(ValueError, match=r"^the list of tasks 'bare': task 0 is Goal\(.*: it must be a TaskSpec"):
+        register_task_list("bare", [predicate("Success")])
+    with pytest.raises(ValueError, match=r"^goal=0.5: it must be made of predicates$"):
+        TaskSpec(0.5)
     with pytest.raises(ValueError, match=r"^the list of tasks 'train' is one of the package"):
         register_task_list("train", [])
     with pytest.raises(ValueError, match=r"^'TickGE' is a predicate of the game"):

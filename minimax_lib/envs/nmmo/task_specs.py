@@ -69,6 +69,8 @@ class TaskSpec:
     """Tables of results have a mean for each kind; empty: the predicates of its goal."""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.goal, Goal):
+            raise ValueError(f"goal={shown(self.goal)}: it must be made of predicates")
         if self.pay not in get_args(Pay):
             raise unknown_name("pay", self.pay, get_args(Pay))
         if self.subject not in (None, TEAM) and (isinstance(self.subject, bool) or not isinstance(self.subject, int)):
@@ -127,6 +129,9 @@ def check_list(what: str, specs: Sequence[TaskSpec]) -> None:
     """ValueError where no task can be drawn of a list, which messages call `what`."""
     if not specs:
         raise ValueError(f"{what} is empty: it must have a task")
+    for number, spec in enumerate(specs):
+        if not isinstance(spec, TaskSpec):
+            raise ValueError(f"{what}: task {number} is {shown(spec)}: it must be a TaskSpec, such as TaskSpec(goal)")
     if not any(spec.weight for spec in specs):
         raise ValueError(f"{what}: all weights are 0: one must be above 0")
     first: dict[str, int] = {}  # tables and files tell tasks apart by their names
