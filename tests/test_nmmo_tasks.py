@@ -562,6 +562,16 @@ def test_a_predicate_of_ones_own_and_another_subject():
     assert value[:4].tolist() == [0.5, 1.0, 1.0, 0.0]
 
 
+def test_numbers_of_numpy_are_numbers():
+    for one, other in (
+        (predicate("TickGE", num_tick=np.int64(5)), predicate("TickGE", num_tick=5)),
+        (predicate("CanSeeGroup", target=np.array([2, 3])), predicate("CanSeeGroup", target=[2, 3])),
+        (predicate("OccupyTile", row=np.int32(20), col=np.int32(30)), predicate("OccupyTile", row=20, col=30)),
+    ):
+        assert one == other
+        assert one.name == other.name
+
+
 def test_a_name_keeps_its_tasks(tmp_path):
     def listed(n):
         return [TaskSpec(predicate("TickGE", num_tick=n))]

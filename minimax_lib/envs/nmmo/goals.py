@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from minimax_lib.envs.nmmo.predicates import ALIVE, DEAD, PREDICATES
 from minimax_lib.envs.nmmo.tables import EVENTS, ITEMS, MATERIALS, N_STYLES, SKILLS
 from minimax_lib.envs.nmmo.teams import LEADERS, NAMES
@@ -233,6 +235,13 @@ def arguments_of(predicate: str) -> Mapping[str, tuple[str, Callable[[Any], Any]
 OWN: set[str] = set()  # the names of users' predicates
 
 
+def _plain(value: Any) -> Any:
+    """The same without numbers of NumPy, which are no `int`; of a list, those in it."""
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [one.item() if isinstance(one, np.generic) else one for one in value]
+    return value.item() if isinstance(value, np.generic) else value
+
+
 def predicate(name: str, **arguments: Any) -> Goal:
     """The goal of one predicate; ValueError in one line for an unknown name or a bad argument.
 
@@ -249,7 +258,7 @@ def predicate(name: str, **arguments: Any) -> Goal:
         raise ValueError(f"the predicate {name} needs {missing[0]}: its arguments are {', '.join(known)}")
     found = []
     for key in [key for key in known if key in given or name not in OWN]:
-        value = given.get(key, optional.get(key))
+        value = _plain(given.get(key, optional.get(key)))
         try:
             known[key][1](value)
         except ValueError as error:
