@@ -480,6 +480,7 @@ def test_a_file_of_tasks(tmp_path):
         ("- {predicate: Success, reward: two}", "task 0: reward='two': it must be a number"),
         ("- {predicate: Success, reward: .nan}", "task 0: reward=nan: it must be within -1e+30 and 1e+30"),
         ("- {predicate: Success, weight: two}", "task 0: weight='two': it must be a number"),
+        ("- &a {AND: [*a, 1]}", "task 0: a goal is a part of itself, or too deep"),
         ("- {predicate: Success, name: 12}", "task 0: name=12: it must be a text"),
         ("- {predicate: Success, kind: [a]}", "task 0: kind=['a']: it must be a text"),
         ("- MUL: [.nan, {predicate: Success}]", "task 0: nan in a goal: it must be within -1e+30 and 1e+30"),

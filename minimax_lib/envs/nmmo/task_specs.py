@@ -343,6 +343,8 @@ def specs_in(path: str) -> tuple[TaskSpec, ...]:
             specs.append(_spec(entry))
         except (ValueError, TypeError) as error:
             raise ValueError(f"{path}, task {number}: {error}") from None
+        except RecursionError:
+            raise ValueError(f"{path}, task {number}: a goal is a part of itself, or too deep") from None
     check_list(path, specs)
     return tuple(specs)
 
