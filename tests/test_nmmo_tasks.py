@@ -342,11 +342,12 @@ def test_a_centre_to_be_reached_is_grass():
 
 
 def test_the_log_tells_who_seized_a_tile():
-    before = newborn(jnp.zeros((3, 2), jnp.int16), jnp.zeros(3, bool))
+    before = newborn(jnp.arange(20, 26, dtype=jnp.int16).reshape(3, 2), jnp.zeros(3, bool))
     seizes = np.zeros((3, len(EVENTS)), np.int32)
     seizes[1, EVENTS.index("SEIZE_TILE")] = 1
     log = np.asarray(jax.jit(log_of)(before, before.replace(events=before.events + seizes), ()))
     np.testing.assert_array_equal(counts_in(log, 3), seizes)
+    assert log[log[:, 0] > 0].tolist() == [[2, EVENT_CODES["SEIZE_TILE"], 0, 0, 22, 23, 0]]
     assert len(log) == n_rows(Rules(square=None, combat=False), 3)
 
 

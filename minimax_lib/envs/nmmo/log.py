@@ -14,20 +14,23 @@ from minimax_lib.envs.nmmo.tables import EVENT_CODES, EVENTS, N_SKILLS, event
 from minimax_lib.envs.nmmo.things import thing_level, type_id
 from minimax_lib.envs.nmmo.tick import Rules
 
-PLAIN = ("EAT_FOOD", "DRINK_WATER", "SEIZE_TILE", "AGENT_CULLED")  # of these, a row says only to whom they happened
+PLAIN = ("EAT_FOOD", "DRINK_WATER", "AGENT_CULLED")  # of these, a row says only to whom they happened
 COLUMNS = ("who", "event", "type", "level", "number", "gold", "target")
 
 
 def log_of(before: Players, after: Players, happened: Sequence[Happened]) -> jax.Array:
     """i32[L, 7], the events between two ticks by `COLUMNS`; rows with `who` 0 are none.
 
-    Players are 1 to P, NPCs -1, -2, ... What an event does not have is 0. The type is that of a thing or a skill.
+    Players are 1 to P, NPCs -1, -2, ... What an event does not have is 0. The type is that of a thing or a skill. Of
+    SEIZE_TILE, the row and the column of the tile stand as number and gold, as in the reference.
     """
     n = len(after.alive)
     rose = level_of(after.experience) > level_of(before.experience)
     skill = jnp.broadcast_to(jnp.arange(N_SKILLS, dtype=jnp.int32), rose.shape)
     farther = after.farthest > before.farthest
     plain = [Happened(name, _more(before, after, name)) for name in PLAIN]
+    row, column = after.position.T
+    plain += [Happened("SEIZE_TILE", _more(before, after, "SEIZE_TILE"), number=row, gold=column)]
     plain += [Happened("GO_FARTHEST", farther, number=after.farthest)]
     plain += [Happened("LEVEL_UP", rose, skill=skill, level=level_of(after.experience))]
     return jnp.concatenate([_rows(one, n) for one in [*plain, *happened]])
@@ -35,7 +38,7 @@ def log_of(before: Players, after: Players, happened: Sequence[Happened]) -> jax
 
 def n_rows(rules: Rules, n_players: int) -> int:
     """L, the rows of the table of a tick."""
-    each = len(PLAIN) + 1 + N_SKILLS + 3 * rules.combat + 7 * rules.items + 4 * rules.market
+    each = len(PLAIN) + 2 + N_SKILLS + 3 * rules.combat + 7 * rules.items + 4 * rules.market
     return n_players * (each + (1 + N_SLOTS) * (rules.combat and rules.items))
 
 
