@@ -1,5 +1,7 @@
 """The walker beside Gymnasium's, which Box2D moves: where it starts, single steps, what it sees, and when it falls."""
 
+import functools
+
 import gymnasium
 import jax
 import numpy as np
@@ -18,12 +20,13 @@ from tests.walker_twin import Table, body_of, parts
 pytestmark = pytest.mark.deep
 ENV = BipedalWalker(n_rounds=60)  # no impulses are carried over, so each step begins from nothing
 ROUGH = make_level(np.array([1, 0, 0, 0, 0, 0, 0, 1], np.float32), np.uint32(0))
+HARDCORE = make_level(np.zeros(8, np.float32), np.uint32(0), np.bool_(True))
 N = 50
 
 
-def theirs_on(shares):
+def theirs_on(shares, hardcore=False):
     """Gymnasium's walker on the ground of these random numbers, one step after its reset."""
-    world = gym_walker.BipedalWalker()
+    world = gym_walker.BipedalWalker(hardcore=hardcore)
     world.terrain_x, world._np_random = [], Table(world, shares)
     world.reset()
     world.step(np.zeros(4))
@@ -39,23 +42,24 @@ def flags(world):
 
 
 @jax.jit
-@jax.vmap
-def stepped(before, action, shares, last, flags):
+@functools.partial(jax.vmap, in_axes=(None, 0, 0, 0, 0, 0))
+def stepped(level, before, action, shares, last, flags):
     """Ours, one step from the same state: (body, time step, contacts, whether lower legs touch)."""
-    terrain = make_terrain(ROUGH, shares)
+    terrain = make_terrain(level, shares)
     near, zero = contacts.look_around(terrain, before), np.float32(0)
     touched = contacts.lower_legs_on(contacts.look_around(terrain, last), last)
     hull_near = contacts.hull_gap(near, before) <= contacts.SKIN
-    state = EnvState(ROUGH, terrain, before, no_impulses(), flags, touched, hull_near, np.int32(0), zero)
+    state = EnvState(level, terrain, before, no_impulses(), flags, touched, hull_near, np.int32(0), zero)
     after, ts = ENV.step(jax.random.key(0), state, action)
     return after.body, ts, contacts.find_contacts(near, before), after.touching
 
 
-def compared(rows):
-    """(what Box2D did, what ours does) of rows: what `stepped` takes, then body, observation, end and flags after."""
+def compared(rows, level=ROUGH):
+    """(what Box2D did, what ours does) of rows: what `stepped` takes after `level`, then body, observation, end and
+    flags after."""
     theirs = jax.tree.map(lambda *x: np.stack(x), *rows)
     chunks = [jax.tree.map(lambda x, i=i: x[i : i + N], theirs) for i in range(0, len(rows) // N * N, N)]
-    ours = [jax.device_get(stepped(*chunk[:5])) for chunk in chunks]
+    ours = [jax.device_get(stepped(level, *chunk[:5])) for chunk in chunks]
     return jax.tree.map(lambda *x: np.concatenate(x), *chunks), jax.tree.map(lambda *x: np.concatenate(x), *ours)
 
 
@@ -121,18 +125,44 @@ def test_single_steps_on_the_ground():
     assert (ours[1].terminated == theirs[7]).mean() > 0.99
 
 
+def test_single_steps_of_a_trained_agent_among_obstacles():
+    """`walker/accel` in Hardcore: pits, stumps and stairs. Four of five places are within 1.5 m of one.
+
+    In twenty other sets of four worlds, the three numbers were at most 0.00002, 0.013 and 0.15.
+    """
+    rows, run = [], load_run("walker/accel")
+    for seed in range(4):
+        world, carry = theirs_on(table(seed), hardcore=True), None
+        obs, last = world.step(np.zeros(4))[0], body_of(world)
+        for _ in range(250):
+            action, carry = run.act(obs[None], carry)
+            action = np.clip(np.asarray(action[0]), -1, 1)
+            before, was = body_of(world), flags(world)
+            obs, _, done, *_ = world.step(action)
+            rows.append((before, action, world._np_random.shares, last, was, body_of(world), obs, done, flags(world)))
+            last = before
+            if done:
+                break
+    theirs, ours = compared(rows, HARDCORE)
+    off = np.abs(ours[0].velocity[:, 0] - theirs[5].velocity[:, 0]).max(axis=1)
+    found = np.quantile(off, [0.5, 0.75, 0.9])
+    assert (found < [0.001, 0.04, 0.3]).all(), found
+    assert (ours[3] == theirs[8]).mean() > 0.9
+    assert (ours[1].terminated == theirs[7]).mean() > 0.99
+
+
 @pytest.mark.parametrize(
     ("agent", "world", "least", "most"),
     [
         ("walker/basic", "BipedalWalker-v3", 300, 330),
         ("walker/basic", "BipedalWalkerHardcore-v3", -150, 0),
-        pytest.param("walker/accel", "BipedalWalker-v3", 250, 300, marks=pytest.mark.deep),
+        pytest.param("walker/accel", "BipedalWalker-v3", 300, 330, marks=pytest.mark.deep),
     ],
 )
 def test_trained_agents_walk_in_gymnasiums_worlds(agent, world, least, most):
     """They have been trained here alone, `walker/basic` on nearly flat ground. It has never seen Hardcore's obstacles.
 
-    In 50 episodes `walker/basic` had 316 (the least 315) and -65, `walker/accel` 276 (the least 263).
+    In 50 episodes `walker/basic` had 316 (the least 315) and -65, `walker/accel` 317 (the least 313).
     """
     run, envs = load_run(agent), [gymnasium.make(world) for _ in range(5)]
     obs = np.stack([env.reset(seed=i)[0] for i, env in enumerate(envs)])
