@@ -113,12 +113,9 @@ def test_a_player_has_whole_teams():
 def test_who_has_more_teams_than_others_is_said():
     """As the test above deals them out."""
     (note,) = uneven(Teams(), ("x", "y"))
-    assert (
-        note
-        == "3 teams for 2 players: 2 for x, 1 for each of the others: the more teams, the more worlds a player wins"
-    )
+    assert note == "3 teams for 2 players: 2 for x; 1 for y: the more teams, the more worlds a player wins"
     assert not [*uneven(Teams(), ("x", "y", "z"))]
-    assert [*uneven(ENV, ("x", "y", "z", "u"))] == ["7 seats for 4 players: 2 for x, y, z, 1 for each of the others"]
+    assert [*uneven(ENV, ("x", "y", "z", "u"))] == ["7 seats for 4 players: 2 for each of x, y, z; 1 for u"]
 
 
 def test_a_world_of_teams_is_won_by_whose_teams_alone_are_left():
@@ -253,7 +250,7 @@ def test_the_command_plays_worlds_prints_tables_and_keeps_a_file(runs, monkeypat
     words = ("--label", "A=a", "B=b", "--opponents", "random", "--tasks", "HeldOutMaps", "--n-episodes", 2)
     assert run((*words, "--out", "shared.csv"), monkeypatch, runs) == 0
     assert [row["player"] for row in csv.DictReader((runs / "shared.csv").open())] == ["A", "B", "random"]
-    assert "note: 4 seats for 3 players: 2 for A, 1 for each of the others\n" in capsys.readouterr().out
+    assert "note: 4 seats for 3 players: 2 for A; 1 for each of B, random\n" in capsys.readouterr().out
 
 
 @pytest.mark.deep

@@ -68,8 +68,12 @@ def uneven(env: Any, players: Sequence[str]) -> Iterator[str]:
     least, n_more = divmod(n, len(players))
     if n_more:
         effect = ": the more teams, the more worlds a player wins" * (env.team_size > 1)
-        more = ", ".join(players[:n_more])
-        yield f"{n} {what} for {len(players)} players: {least + 1} for {more}, {least} for each of the others{effect}"
+        more, fewer = (each_of(some) for some in (players[:n_more], players[n_more:]))
+        yield f"{n} {what} for {len(players)} players: {least + 1} for {more}; {least} for {fewer}{effect}"
+
+
+def each_of(players: Sequence[str]) -> str:
+    return players[0] if len(players) == 1 else f"each of {', '.join(players)}"
 
 
 def with_room(members: Sequence[Member], room: int) -> tuple[list[Member], int]:
