@@ -191,9 +191,13 @@ def test_results_by_task_are_those_of_the_lives():
     # Even tasks are solved by all, odd ones by nobody: two kinds share 100 points.
     kinds = {task: CROWD.task_kind(int(task.split("/")[1])) for task in scores.of_agents.tasks}
     assert {kind: x.tolist() for kind, x in points(kinds, scores.of_agents).items()} == {"even": [50.0], "odd": [0.0]}
-    shown = [list(column.cells) for column in kinds_table(kinds, scores.of_agents).columns]
+    shown = [list(column.cells) for column in kinds_table(kinds, scores.of_agents, ("even", "odd")).columns]
     assert shown[0] == ["even", "odd", "all"]
     assert shown[-1] == ["50.0", "0.0", "50.0"]
+    # Without a life on a task of the third kind, nobody knows the sum.
+    table = kinds_table(kinds, scores.of_agents, ("even", "odd", "prime"))
+    assert list(table.columns[-1].cells) == ["33.3", "0.0", "-"]
+    assert "no life had a task of the kind prime" in table.caption
     assert len(list(scores.rows())) == 1 + N_TASKS
     both = pooled(
         [scores, dataclasses.replace(scores, seeds=(1,), of_agents=scores.of_agents.on(scores.of_agents.tasks[1:]))]

@@ -1,6 +1,6 @@
 """Tables by the tasks that agents of one world have, and the score of the NeurIPS 2023 competition of Neural MMO."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,8 @@ def agent_tables(scores: Scores, env: Any) -> Iterator[Table | str]:
     if env.task_kind:
         kinds = {task_name(env, number): env.task_kind(number) for number in range(env.n_tasks)}
         # A task is called "held-out task/task".
-        yield kinds_table({task: kinds[task.split("/", 1)[1]] for task in scores.tasks}, scores)
+        kind_of = {task: kinds[task.split("/", 1)[1]] for task in scores.tasks}
+        yield kinds_table(kind_of, scores, tuple(dict.fromkeys(kinds.values())))
 
 
 def points(kind_of: Mapping[str, str], scores: Scores, n_kinds: int | None = None) -> dict[str, np.ndarray]:
@@ -38,10 +39,16 @@ def points(kind_of: Mapping[str, str], scores: Scores, n_kinds: int | None = Non
     return {kind: part * scores.on(own)["progress"].mean(axis=1) for kind, own in tasks.items()}
 
 
-def kinds_table(kind_of: Mapping[str, str], scores: Scores) -> Table:
-    """A row for each kind of task: how many there are, their mean highest progress, share completed, and `points`."""
-    title, found = "By kinds of tasks, which have equal parts of 100 points", points(kind_of, scores)
-    table = Table("kind", title=title, title_justify="left", caption=seeds_note(scores), caption_justify="left")
+def kinds_table(kind_of: Mapping[str, str], scores: Scores, kinds: Sequence[str]) -> Table:
+    """A row for each kind of task: how many there are, their mean highest progress, share completed, and `points`.
+
+    Where one of all `kinds` has no life, its points are unknown, and so is their sum.
+    """
+    found, caption = points(kind_of, scores, len(kinds)), seeds_note(scores)
+    if missing := [kind for kind in kinds if kind not in found]:
+        caption = f"-: no life had a task of the kind {', '.join(missing)}; more episodes help\n{caption}"
+    title = "By kinds of tasks, which have equal parts of 100 points"
+    table = Table("kind", title=title, title_justify="left", caption=caption, caption_justify="left")
     for column in ("tasks", "highest\nprogress", "completed", "points"):
         table.add_column(column, justify="right")
     for kind, own in found.items():
@@ -50,7 +57,7 @@ def kinds_table(kind_of: Mapping[str, str], scores: Scores) -> Table:
         table.add_row(kind, str(len(of_kind.tasks)), f"{progress:.3f}", completed, f"{own.mean():.1f}")
     total = np.sum(list(found.values()), axis=0)
     table.add_section()
-    table.add_row("all", str(len(scores.tasks)), "", "", f"{total.mean():.1f}", style="bold")
-    if len(total) > 1:
+    table.add_row("all", str(len(scores.tasks)), "", "", "-" if missing else f"{total.mean():.1f}", style="bold")
+    if len(total) > 1 and not missing:
         table.add_row("each seed", "", "", "", " ".join(f"{x:.1f}" for x in total))
     return table
