@@ -5,13 +5,14 @@ of the processor that it takes to compile a step and a reset; and how many steps
 all threads together, so that other load counts little.
 
 transfer: an agent that was trained here walks in Gymnasium's BipedalWalker-v3 and BipedalWalkerHardcore-v3, without
-further training. It needs the extra box2d.
+further training, and in their copies here, with each number of `--rounds`. It needs the extra box2d.
 
 film: the agent here and in one of Gymnasium's worlds, side by side, as a GIF (`--run FOLDER --world WORLD --out FILE`).
 It shows the first episode of each that the agent solves.
 """
 
 import argparse
+import dataclasses
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,9 +26,12 @@ from common import environment_facts, keep
 
 from minimax_lib.envs.batch import BatchEnv
 from minimax_lib.envs.drawing import shrunk
+from minimax_lib.envs.registry import make_held_out
 from minimax_lib.envs.restarts import FreshLevels
 from minimax_lib.envs.walker import BipedalWalker
+from minimax_lib.evaluation.held_out import EvalRunner
 from minimax_lib.pictures import films
+from minimax_lib.playing.players import mode, sample
 from minimax_lib.store.loaded import load_run
 
 Row = dict[str, Any]
@@ -42,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("what", choices=("speed", "transfer", "film"))
     parser.add_argument("--rows", type=int, default=256, help="walkers side by side, for speed")
     parser.add_argument("--steps", type=int, default=200, help="of each walker in a turn, for speed")
-    parser.add_argument("--rounds", type=int, nargs="+", default=[BipedalWalker.n_rounds], help="rounds of the solver")
+    parser.add_argument("--rounds", type=int, nargs="+", default=[BipedalWalker.n_rounds], help="rounds of our solver")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--run", nargs="*", default=[], help="folders of runs, or trained agents by name, for transfer")
     parser.add_argument("--episodes", type=int, default=100)
@@ -62,8 +66,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.what == "speed":
         result["speed"] = speed(args)
     else:
-        result["transfer"] = [
-            walked(name, world, args.episodes, args.seed, args.sample) for name in args.run for world in WORLDS
+        how = args.episodes, args.seed, args.sample
+        result["transfer"] = [walked(name, world, *how) for name in args.run for world in WORLDS]
+        result["here"] = [
+            walked_here(name, world, rounds, *how) for name in args.run for world in WORLDS for rounds in args.rounds
         ]
     keep(args.out, result)
     return 0
@@ -168,19 +174,36 @@ def walked(name: str, world: str, n_episodes: int, seed: int, draws: bool) -> Ro
             finished[i] = terminated and reward > -100
         if not alive.any():
             break
-    row = {
+    row = row_of(name, world, returns, finished, lengths)
+    print(row, flush=True)
+    return row
+
+
+def walked_here(name: str, world: str, rounds: int, n_episodes: int, seed: int, draws: bool) -> Row:
+    """The same in our copy of that world, with so many rounds of the solver."""
+    run = load_run(name)
+    held_out = make_held_out(dataclasses.replace(run.env, n_rounds=rounds), (WORLDS[world],))
+    runner = EvalRunner(held_out, run.agent, n_episodes, sample if draws else mode)
+    found = jax.device_get(jax.jit(runner.evaluate)(jax.random.key(seed), run.params))
+    here = f"{WORLDS[world]} here, {rounds} rounds"
+    row = row_of(name, here, found.returns[0], found.facts["finish"][0], found.lengths[0])
+    print(row, flush=True)
+    return row
+
+
+def row_of(name: str, world: str, returns: np.ndarray, finished: np.ndarray, lengths: np.ndarray) -> Row:
+    """What is told of episodes [E]."""
+    return {
         "run": name,
         "world": world,
-        "episodes": n_episodes,
+        "episodes": len(returns),
         "return": round(float(returns.mean()), 1),
-        "standard_error": round(float(returns.std() / np.sqrt(n_episodes)), 1),
+        "standard_error": round(float(returns.std() / np.sqrt(len(returns))), 1),
         "least": round(float(returns.min()), 1),
         "solved": round(float((returns > SOLVED).mean()), 3),
         "finished": round(float(finished.mean()), 3),
         "steps": round(float(lengths.mean()), 1),
     }
-    print(row, flush=True)
-    return row
 
 
 def film(name: str, file: Path, world: str, n_steps: int, every: int) -> Path:
