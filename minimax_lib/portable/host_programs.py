@@ -193,10 +193,9 @@ def resized(core: Any, n: int) -> Any:
     """The same core for a list of `n` tasks. ValueError if it has settings of each task, which only you can give."""
     if any(field.name == "n_tasks" and field.init for field in dataclasses.fields(core)):
         return dataclasses.replace(core, n_tasks=n)
-    inside = {field.name: getattr(core, field.name) for field in dataclasses.fields(core)}
-    inside = {name: value for name, value in inside.items() if name in ("inner", "start")}
-    if "inner" in inside:
-        return dataclasses.replace(core, **{name: resized(value, n) for name, value in inside.items()})
+    cores = {"inner", "start"} & {field.name for field in dataclasses.fields(core)}
+    if "inner" in cores:
+        return dataclasses.replace(core, **{name: resized(getattr(core, name), n) for name in cores})
     raise ValueError(f"{type(core).__name__} has no list of tasks that can grow")
 
 
