@@ -2,12 +2,14 @@
 
 import csv
 import dataclasses
+import io
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from rich.console import Console
 from scipy.stats import chisquare
 from test_many_agents import Crowd, lives_of
 from tiny_run import save_tiny_run
@@ -207,6 +209,21 @@ def test_a_kind_that_a_player_had_no_task_of_is_unknown_and_counts_for_all():
         ["25.0", "25.0", "50.0"],
     ]
     assert "its agents had no task of this kind" in str(table.caption)
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_checkpoints_of_one_run_can_be_told_apart_on_a_narrow_terminal(width):
+    names = ("runs/x", *(f"runs/x/archive/update-{update}.npz" for update in (200, 300, 400)))
+    each = dict.fromkeys(("return", "length", "solved_rate", "progress", "facts/survived"), np.full((1, 2, 4), 123.5))
+    found = Standings(names, ("x",), np.tile(np.arange(4), (1, 2, 1)), each, np.zeros((1, 2, 4), int))
+    for table in (standings_table("title", found), points_table(found, str, str)):
+        console = Console(width=width, file=io.StringIO())
+        console.print(table)
+        shown = console.file.getvalue()
+        assert "…" not in shown
+        assert max(map(len, shown.splitlines())) <= width
+        if width > 80:
+            assert all(name in shown for name in names)
 
 
 @pytest.fixture(scope="module")

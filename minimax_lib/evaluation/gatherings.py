@@ -139,7 +139,8 @@ def standings_table(title: str, found: Standings) -> Table:
     """A row for each player, the best one first: solved rate, and return and life where they were measured."""
     n = found.owner.shape[0] * found.owner.shape[1]
     caption = f"{n} worlds, whose seats are dealt out anew in each; ± is the standard error over worlds of a task"
-    table = Table("player", title=title, title_justify="left", caption=caption, caption_justify="left")
+    table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
+    table.add_column("player", overflow="fold")  # checkpoints of one run have names that differ at the end
     headings = {"solved_rate": SOLVED, WON: "worlds\nwon"} | OTHERS
     means = {name: found.mean(name) for name in headings if name in found.by_world}
     for name in means:
@@ -173,7 +174,7 @@ def points_table(found: Standings, name_of: Callable[[int], str], kind_of: Calla
         scores = found.scores(k, name_of)
         of_task = {task: kinds[task.split("/", 1)[1]] for task in scores.tasks}
         columns.append({kind: own[0] for kind, own in points(of_task, scores, len(all_kinds)).items()})
-        table.add_column(player, justify="right")
+        table.add_column(player, justify="right", overflow="fold")
     for kind in all_kinds:
         table.add_row(kind, *(f"{column[kind]:.1f}" if kind in column else "-" for column in columns))
     table.add_section()

@@ -148,9 +148,9 @@ def matrix_table(ranking: Ranking, wins: str = "") -> Table:
         table.add_column(column, justify="right", no_wrap=True)
     for i, name in enumerate(names):
         low, high = ranking.intervals[i]
-        interval = "" if i == ranking.fixed else f"{low:.0f} to {high:.0f}"
+        interval = "" if i == ranking.fixed else f"{low:z.0f} to {high:z.0f}"
         cells = [win_cell(ranking.table, i, j) for j in range(len(names))]
-        table.add_row(f"{i + 1} {name}", f"{ranking.elo[i]:.0f}", interval, *cells)
+        table.add_row(f"{i + 1} {name}", f"{ranking.elo[i]:z.0f}", interval, *cells)
     return table
 
 
