@@ -3,6 +3,7 @@
 import copyreg
 import dataclasses
 import functools
+from collections.abc import Iterable
 from typing import Any, get_type_hints
 
 
@@ -69,3 +70,12 @@ def _check(core: type, given: tuple[str, ...]) -> None:
     for name, default in fields.items():
         if name not in given and default is dataclasses.MISSING:
             raise ValueError(f"{core.__name__}.{name} has no default: it needs one, as it is a flag")
+
+
+def keep_tuple(settings: Any, name: str) -> None:
+    """Makes the field `name` of a frozen dataclass a tuple: a list cannot be hashed. A text is a tuple of one text."""
+    given = getattr(settings, name)
+    if not isinstance(given, Iterable):
+        raise ValueError(f"{name}={given!r}: it must be a list")
+    # A text is a list of letters, too.
+    object.__setattr__(settings, name, (given,) if isinstance(given, str) else tuple(given))

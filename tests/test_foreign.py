@@ -293,13 +293,27 @@ def test_the_simplest_levels_are_near_the_defaults():
     base = editing_of(env).base(env)
     drawn = jax.jit(lambda key: jax.vmap(base.sample_level)(jax.random.split(key, 200)).parameters)
     found = jax.device_get(drawn(KEY))
-    near = {"gravity": (8.8, 10.8), "masscart": (0.85, 1.15), "length": (0.425, 0.575), "force_mag": (8, 12)}
+    # The default of the force, 10, is below its range.
+    near = {"gravity": (8.8, 10.8), "masscart": (0.85, 1.15), "length": (0.425, 0.575), "force_mag": (10, 12)}
     for name, (low, high) in near.items():
         assert low <= found[name].min() < found[name].max() <= high
         assert np.ptp(found[name]) > 0.9 * (high - low)
     np.testing.assert_array_equal(found["masspole"], np.float32(0.2))
     with pytest.raises(ValueError, match=r"^env.vary is empty: .*\(try gravity=5:15\)$"):
         editing_of(Gymnax(vary=("gravity=3",)))
+
+
+def test_the_simplest_levels_of_a_wide_range_have_no_length_below_zero():
+    env = Gymnax(vary=("length=1:10", "gravity=1:4"))  # the defaults are 0.5 and 9.8
+    assert editing_of(env).base(env).vary == ("length=0.5:1.4", "gravity=9.5:9.8")
+
+
+def test_a_list_of_ranges_is_taken_and_so_is_a_single_one():
+    env = Gymnax(vary=list(VARY))
+    assert env == Gymnax(vary=VARY)
+    assert hash(env) == hash(Gymnax(vary=VARY))
+    assert Gymnax(vary=VARY[0]).vary == (VARY[0],)
+    assert Craftax(goal=["collect_wood"]) == Craftax(goal=("collect_wood",)) == Craftax(goal="collect_wood")
 
 
 @pytest.mark.deep

@@ -10,6 +10,7 @@ import pytest
 
 from minimax_lib import load_run, make_env, make_held_out
 from minimax_lib.commands.evaluate import main as evaluate
+from minimax_lib.envs.lasertag.maps import load as load_map
 from minimax_lib.envs.levels import fitted_level
 from minimax_lib.envs.maze import from_text, to_text
 from minimax_lib.portable.gymnasium_env import GymnasiumEnv
@@ -110,6 +111,26 @@ def test_other_worlds_of_cells_say_that_a_level_is_none(name):
     broken = jax.tree.map(np.zeros_like, level)
     with pytest.raises(ValueError, match="must"):
         fitted_level(env, broken)
+
+
+def test_an_episode_longer_than_any_of_the_family_is_refused():
+    """An evaluation plays `env.max_steps` steps, so it would end in the middle."""
+    env = make_env("GridWorld")
+    level = jax.device_get(env.sample_level(jax.random.key(0)))
+    with pytest.raises(ValueError, match=r"its max_steps is 257: it must be at most 256, the limit of the family"):
+        env.reset(jax.random.key(0), level.replace(max_steps=np.int32(257)))
+    assert env.fault_in(level.replace(max_steps=np.int32(3))) == ""
+
+
+def test_a_game_is_refused_whose_agents_stand_or_look_nowhere():
+    env = make_env("LaserTag", layout="small2")
+    level = jax.device_get(env.sample_level(jax.random.key(0)))
+    with pytest.raises(ValueError, match=r"facings must be from 0 to 3"):
+        env.reset(jax.random.key(0), level.replace(facings=np.array([1, 4], np.int32)))
+    is_open = jax.device_get(load_map("small2"))
+    with pytest.raises(ValueError, match=r"its starts are open \(-1\), which needs random_starts=True"):
+        env.reset(jax.random.key(0), is_open)
+    assert dataclasses.replace(env, random_starts=True).fault_in(is_open) == ""
 
 
 def test_files_and_folders_are_held_out_tasks(tmp_path):

@@ -621,6 +621,11 @@ def test_rooms_draw_all_counts_and_all_tasks():
 
 
 @pytest.mark.deep
+def test_a_mixture_takes_lists():
+    listed, given = MixedFamilies(["door_key"], [1.0]), MixedFamilies(("door_key",), (1.0,))
+    assert hash(listed) == hash(given)
+
+
 def test_a_mixture_draws_each_family_as_often_as_its_weight_says():
     family = MixedFamilies((LavaGap(5), "door_key"), (1.0, 3.0))
     assert (family.height, family.width, family.max_steps) == (8, 8, 640)
@@ -756,6 +761,7 @@ def test_every_registered_family_says_its_frame(name):
         (lambda: Rooms(1, 1, 4, "reach"), "side=4: the rooms have 4 cells, but 11 are needed for all things"),
         (lambda: Rooms(task="opne"), r"unknown task 'opne': .* \(did you mean 'open'\?\)"),
         (lambda: MixedFamilies(()), "families is empty"),
+        (lambda: MixedFamilies(["door_key"], 1.0), r"weights=1.0: it must be a list"),
         (lambda: MixedFamilies(("door_kee",)), r"unknown family of levels 'door_kee': .*did you mean 'door_key'"),
         (lambda: MixedFamilies(("door_key",), (1.0, 2.0)), "weights has 2 numbers: it must have one for each of 1 fam"),
         (lambda: MixedFamilies(("door_key",), (-1.0,)), "each must be a number of at least 0"),

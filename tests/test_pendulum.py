@@ -324,7 +324,9 @@ def test_pictures_show_upright_poles_in_the_band():
         ),
         ({"tolerance": 4.0}, "tolerance=4.0: it must be finite, and between 1e-06 and 3.141592653589793"),
         ({"hold_steps": 300}, "hold_steps=300: it must be at most max_steps, 200"),
-        ({"n_substeps": 0}, "n_substeps=0: it must be at least 1"),
+        ({"n_substeps": 0}, "n_substeps=0: it must be a whole number of at least 1"),
+        ({"max_steps": 99.5}, "max_steps=99.5: it must be a whole number of at least 1"),
+        ({"mass": 1.0}, "mass=1.0: it must be (least, most), the lowest and the highest value"),
     ],
 )
 def test_bad_settings_are_refused_in_one_line(setting, line):

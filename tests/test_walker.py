@@ -503,8 +503,9 @@ def test_pictures_show_the_walker_on_its_way():
     ("setting", "line"),
     [
         ({"levels": "hard"}, "levels='hard': it must be one of full, easy, poet, poet_easy, basic"),
-        ({"max_steps": 0}, "max_steps=0: it must be at least 1"),
-        ({"n_rounds": 1000}, "n_rounds=1000: it must be from 1 to 200"),
+        ({"max_steps": 0}, "max_steps=0: it must be a whole number of at least 1"),
+        ({"n_rounds": 1000}, "n_rounds=1000: it must be at most 200"),
+        ({"n_rounds": 2.5}, "n_rounds=2.5: it must be a whole number of at least 1"),
     ],
 )
 def test_bad_settings_are_refused_in_one_line(setting, line):

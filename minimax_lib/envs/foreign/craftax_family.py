@@ -14,6 +14,7 @@ from minimax_lib.envs.foreign.libraries import with_types_of
 from minimax_lib.envs.spaces import Box, Discrete, Space
 from minimax_lib.extras import check_installed
 from minimax_lib.registry import unknown_name
+from minimax_lib.settings import keep_tuple
 
 NEVER = 2**30  # steps
 
@@ -51,6 +52,7 @@ class Craftax(Environment):
     is best; on a GPU, more."""
 
     def __post_init__(self) -> None:
+        keep_tuple(self, "goal")
         if self.max_steps < 1:
             raise ValueError(f"env.max_steps is {self.max_steps}: it must be at least 1")
         if self.map_size < 16 or self.map_size % 16:

@@ -13,6 +13,7 @@ from minimax_lib.envs.foreign.libraries import with_types_of
 from minimax_lib.envs.foreign.parameters import Range, check_names, ranges_of
 from minimax_lib.envs.foreign.spaces import fitted, space_of
 from minimax_lib.envs.spaces import Box, Space
+from minimax_lib.settings import keep_tuple
 
 
 class FunctionalLevel(struct.PyTreeNode):
@@ -56,6 +57,7 @@ class Functional(Environment):
     """Steps after which an episode is cut off. None: the environment's own limit."""
 
     def __post_init__(self) -> None:
+        keep_tuple(self, "vary")
         ranges_of(self.vary)
         if self.limit is not None and self.limit < 1:
             raise ValueError(f"env.limit is {self.limit}: it must be at least 1")

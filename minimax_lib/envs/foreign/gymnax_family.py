@@ -116,11 +116,14 @@ def near_defaults(env: Functional) -> Functional:
 
 
 def near_default(env: Functional, range_: Range) -> str:
-    """A tenth of the range on both sides of the default, as far as it is in the range; a fixed value stays."""
+    """A tenth of the range on both sides of the default, as far as it is in the range; a fixed value stays.
+
+    Where the default is outside of the range, only the side towards the range.
+    """
     default, width = env.default_of(range_.name), range_.high - range_.low
-    low, high = default - STEP * width, default + STEP * width
-    if range_.low <= default <= range_.high:
-        low, high = max(low, range_.low), min(high, range_.high)
+    # On the other side, there may be lengths and masses below 0.
+    low = max(default - STEP * width, min(default, range_.low))
+    high = min(default + STEP * width, max(default, range_.high))
     # Not the default alone: of many equal levels a buffer keeps one, and would never be full enough for replay.
     return f"{range_.name}={low!r}:{high!r}" if width else f"{range_.name}={range_.low!r}"
 

@@ -128,7 +128,12 @@ class GridWorld(Environment):
 
     def fault_in(self, level: Level) -> str:
         """See `Environment.fault_in`."""
-        return "" if bool(_is_valid(level)) else f"it breaks a rule of grid levels. {RULES}"
+        if not bool(_is_valid(level)):
+            return f"it breaks a rule of grid levels. {RULES}"
+        # An evaluation plays so many steps at most, and would cut the episode off.
+        if level.max_steps > self.max_steps:
+            return f"its max_steps is {level.max_steps}: it must be at most {self.max_steps}, the limit of the family"
+        return ""
 
     def level_metrics(self, level: Level) -> dict[str, jax.Array]:
         """See `grid.metrics.level_metrics`."""

@@ -244,8 +244,14 @@ class LaserTag(MultiAgentEnvironment):
 
     def fault_in(self, level: Level) -> str:
         """See `Environment.fault_in`."""
-        rule = "both starts must be free cells, or drawn, and at least two free cells must be spawns"
-        return "" if bool(_is_valid(level)) else rule
+        if not bool(_is_valid(level)):
+            return (
+                "both starts must be free cells, or drawn, at least two free cells must be spawns, and facings must be "
+                "from 0 to 3"
+            )
+        if not self.random_starts and np.any(np.asarray(level.starts) == DRAWN):
+            return f"its starts are open ({DRAWN}), which needs random_starts=True: they must be free cells"
+        return ""
 
     def level_metrics(self, level: Level) -> dict[str, jax.Array]:
         """See `lasertag.metrics.level_metrics`."""

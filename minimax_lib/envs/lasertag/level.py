@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from minimax_lib.envs.cells.codes import STEPS
+
 DRAWN = -1  # a start that `reset` draws
 
 
@@ -55,8 +57,11 @@ def at(pos: jax.Array, shape: tuple[int, ...]) -> jax.Array:
 
 
 def is_valid(level: Level) -> jax.Array:
-    """bool[]: the starts are drawn, or are two different free cells, and at least two free cells are spawns."""
+    """bool[]: the starts are drawn, or are two different free cells; at least two free cells are spawns; facings are
+    from 0 to 3."""
     zero, one = (jnp.any(at(start, level.walls.shape) & ~level.walls) for start in level.starts)
     given = zero & one & jnp.any(level.starts[0] != level.starts[1])
     drawn = jnp.all(level.starts == DRAWN)
-    return (given | drawn) & ~jnp.any(level.spawns & level.walls) & (jnp.sum(level.spawns, dtype=jnp.int32) >= 2)
+    faces = jnp.all((level.facings >= 0) & (level.facings < len(STEPS)))
+    has_spawns = ~jnp.any(level.spawns & level.walls) & (jnp.sum(level.spawns, dtype=jnp.int32) >= 2)
+    return (given | drawn) & has_spawns & faces

@@ -10,6 +10,7 @@ import numpy as np
 from flax import struct
 
 from minimax_lib.envs.base import Environment, TimeStep, opening, transition
+from minimax_lib.envs.cells.settings import check_int
 from minimax_lib.envs.pendulum.physics import (
     PARAMETERS,
     Physics,
@@ -79,13 +80,13 @@ class Pendulum(Environment):
     def __post_init__(self) -> None:
         for name in PARAMETERS:
             check_range(name, getattr(self, name))
+            object.__setattr__(self, name, tuple(getattr(self, name)))  # a list cannot be hashed
         for name, most in (("start_spread", math.pi), ("tolerance", math.pi), ("dt", 1.0), ("max_speed", math.inf)):
             value, least = getattr(self, name), 0 if name == "start_spread" else 1e-6
             if not (least <= value <= most and math.isfinite(value)):
                 raise ValueError(f"{name}={value}: it must be finite, and between {least} and {most}")
         for name in ("hold_steps", "max_steps", "n_substeps"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}: it must be at least 1")
+            check_int(name, getattr(self, name), 1)
         if self.n_substeps > MOST_SUBSTEPS:
             raise ValueError(f"n_substeps={self.n_substeps}: it must be at most {MOST_SUBSTEPS}")
         if self.hold_steps > self.max_steps:

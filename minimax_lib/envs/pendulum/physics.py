@@ -1,6 +1,7 @@
 """A pendulum's physics: its parameters, their ranges, and the motion."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -26,6 +27,8 @@ POSITIVE = ("mass", "length", "gravity")
 
 def check_range(name: str, limits: Range) -> None:
     """ValueError if the setting is not a range that the parameter `name` can have."""
+    if not isinstance(limits, Sequence) or len(limits) != 2:
+        raise ValueError(f"{name}={limits!r}: it must be (least, most), the lowest and the highest value")
     least, most = limits
     positive = name in POSITIVE
     if not (math.isfinite(most) and least <= most and (least > 0 if positive else least >= 0)):

@@ -10,6 +10,7 @@ import numpy as np
 from flax import struct
 
 from minimax_lib.envs.base import Environment, TimeStep, opening, transition
+from minimax_lib.envs.cells.settings import check_int
 from minimax_lib.envs.levels import checked_at_reset
 from minimax_lib.envs.spaces import Box, Space
 from minimax_lib.envs.walker.body import FORCE, TORQUE, Body, hull_position, start
@@ -74,10 +75,8 @@ class BipedalWalker(Environment):
     def __post_init__(self) -> None:
         if self.levels not in PRESETS:
             raise ValueError(f"levels={self.levels!r}: it must be one of {', '.join(PRESETS)}")
-        if self.max_steps < 1:
-            raise ValueError(f"max_steps={self.max_steps}: it must be at least 1")
-        if not 1 <= self.n_rounds <= MOST_ROUNDS:
-            raise ValueError(f"n_rounds={self.n_rounds}: it must be from 1 to {MOST_ROUNDS}")
+        check_int("max_steps", self.max_steps, 1)
+        check_int("n_rounds", self.n_rounds, 1, MOST_ROUNDS)
 
     @property
     def observation_space(self) -> Space:

@@ -9,6 +9,7 @@ import numpy as np
 
 from minimax_lib.envs.grid.cells import EMPTY, WALL
 from minimax_lib.envs.grid.level import Level
+from minimax_lib.settings import keep_tuple
 
 
 def padded(level: Level, height: int, width: int, outside: np.uint16 = EMPTY) -> Level:
@@ -45,6 +46,8 @@ class MixedFamilies:
     """How often each of them is drawn, compared with the others. None given: all are equally likely."""
 
     def __post_init__(self) -> None:
+        for name in ("families", "weights"):
+            keep_tuple(self, name)
         if not self.families:
             raise ValueError("families is empty: a mixture needs at least one family")
         parts = self.parts  # an unknown name is refused here
