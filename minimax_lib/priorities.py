@@ -3,9 +3,18 @@
 Entries are the slots of a buffer, or tasks. An entry that does not count has the score -inf.
 """
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+
+def least_count(share: float, n: int) -> int:
+    """How many of `n` entries are a share of at least `share`; at least 1."""
+    # Whole numbers are compared, not shares. A compiled mean may multiply by 1 / n: 41 entries of 41 are then a share
+    # of 0.99999994, and a least share of 1 is never reached. The product may be rounded up too: 0.07 * 100 is above 7.
+    return max(1, math.ceil(share * n - 1e-6))
 
 
 def highest_first(scores: jax.Array) -> jax.Array:

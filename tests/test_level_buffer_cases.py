@@ -3,11 +3,14 @@
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from minimax_lib.curricula import level_buffer
 from minimax_lib.curricula.level_buffer import ReplaySettings
+from minimax_lib.priorities import least_count
+from minimax_lib.tasks import ListedPLR
 from tests.test_level_buffer import F, buffer_of, levels_of, slot
 
 CONFIG = ReplaySettings()
@@ -22,3 +25,26 @@ def test_only_new_levels_that_were_begun_make_the_others_older(begun, age):
     scores = np.array([2, -np.inf, -np.inf], F)
     after = insert(buffer, rows.replace(begun=np.array(begun, bool)), scores, scores, nothing)
     assert (after.ages.tolist(), after.levels.number.tolist()) == ([age, 0], [9, 1])
+
+
+@pytest.mark.parametrize("n", [41, 47])
+def test_a_full_buffer_is_full_enough_whatever_its_size(n):
+    """Compiled, the mean of 41 ones is 41 * (1 / 41) = 0.99999994: replay with a `min_fill` of 1 never began."""
+    settings = ReplaySettings(capacity=n, min_fill=1.0, replay_prob=0.75)
+    core = ListedPLR(n, schedule="fixed", min_fill=1.0)
+
+    @jax.jit
+    def chances(filled):
+        buffer = level_buffer.init(jnp.zeros((), jnp.int32), n).replace(filled=filled)
+        state = core.init(jax.random.key(0)).replace(seen=filled)
+        return level_buffer.replay_probability(settings, buffer), core.replay_probability(state)
+
+    places = np.arange(n)
+    assert [[float(x) for x in chances(places < filled)] for filled in (n - 1, n)] == [[0, 0], [0.75, 1]]
+
+
+@pytest.mark.parametrize(
+    ("share", "n", "count"), [(0.0, 5, 1), (1.0, 41, 41), (0.07, 100, 7), (0.3, 10, 3), (0.31, 10, 4), (0.5, 5, 3)]
+)
+def test_the_least_count_of_a_share(share, n, count):
+    assert least_count(share, n) == count

@@ -10,7 +10,7 @@ from minimax_lib.portable import host_programs as programs
 from minimax_lib.portable.host_state import Saved, flat
 from minimax_lib.portable.running import CompiledCore, RunningCore, lengthened, without
 from minimax_lib.portable.sum_tree import SortedScores, SumTree
-from minimax_lib.priorities import rank_powers
+from minimax_lib.priorities import least_count, rank_powers
 from minimax_lib.tasks.frontier import Frontier
 from minimax_lib.tasks.listed_plr import ListedPLR, RobustPLR
 from minimax_lib.tasks.long_list import LongList
@@ -154,12 +154,11 @@ class LongPLR(InNumPy):
 
     def _replay_probability(self) -> float:
         plr, n_seen = self.core.inner, len(self._ranking)
-        share = n_seen / plr.n_tasks
-        if not n_seen or share < plr.min_fill:
+        if n_seen < least_count(plr.min_fill, plr.n_tasks):
             return 0.0
         if plr.schedule == "fixed":
             return 1.0 if n_seen == plr.n_tasks else plr.replay_prob
-        return min(share, plr.replay_prob)
+        return min(n_seen / plr.n_tasks, plr.replay_prob)
 
     def _started(self, tasks: np.ndarray) -> None:
         first = self._state["count"] + 1

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from minimax_lib.priorities import least_count
 from minimax_lib.registry import unknown_name
 from minimax_lib.tasks.clock import Begun, last_entries
 from minimax_lib.tasks.core import Results
@@ -77,7 +78,8 @@ class ListedPLR:
             probability = jnp.where(state.seen.all(), 1.0, self.replay_prob)
         else:
             probability = jnp.minimum(share, self.replay_prob)
-        return jnp.where((share >= self.min_fill) & (share > 0), probability, 0.0)
+        enough = state.seen.sum(dtype=jnp.int32) >= least_count(self.min_fill, self.n_tasks)
+        return jnp.where(enough, probability, 0.0)
 
     def started(self, state: ListedPLRState, tasks: jax.Array, valid: jax.Array) -> ListedPLRState:
         return state.replace(begun=state.begun.after(tasks, valid))

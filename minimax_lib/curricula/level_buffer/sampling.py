@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from minimax_lib.curricula.level_buffer.buffer import LevelBuffer, ReplaySettings, count_filled
 from minimax_lib.curricula.level_buffer.weights import aged, unit_shift, weight_parts
-from minimax_lib.priorities import draw_in_order, highest_first, ranks_of, score_powers
+from minimax_lib.priorities import draw_in_order, highest_first, least_count, ranks_of, score_powers
 
 
 def replay_probability(settings: ReplaySettings, buffer: LevelBuffer) -> jax.Array:
@@ -18,8 +18,9 @@ def replay_probability(settings: ReplaySettings, buffer: LevelBuffer) -> jax.Arr
     """
     fill = buffer.filled.mean(dtype=jnp.float32)
     probability = jnp.float32(settings.replay_prob) if settings.schedule == "fixed" else fill
-    # With a `min_fill` of 0, the first condition holds for an empty buffer, and placeholders would be played.
-    return jnp.where((fill >= settings.min_fill) & (fill > 0), probability, 0.0)
+    # With a `min_fill` of 0, one level is enough. From an empty buffer, placeholders would be played.
+    needed = least_count(settings.min_fill, len(buffer.filled))
+    return jnp.where(count_filled(buffer) >= needed, probability, 0.0)
 
 
 def sample(key: jax.Array, settings: ReplaySettings, buffer: LevelBuffer, n: int) -> tuple[LevelBuffer, jax.Array]:
