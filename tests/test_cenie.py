@@ -79,11 +79,28 @@ def test_what_was_seen_before_is_less_novel_and_what_is_long_ago_is_novel_again(
 
     found, state = told(jax.random.key(0))
     found = np.asarray(found)
-    assert not found[0].any()  # nothing is known yet
+    assert abs(found[0, 0] - found[0, 1]) < 1  # nothing is known yet: each batch is compared with itself
     assert (found[1:3, 0] + 10 < found[1:3, 1]).all()
     assert (found[-1, 0] > found[-1, 1] + 10).all()
     assert int(state.n_seen) == 3  # of five: the count goes round once the memory is full
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(state))
+
+
+def test_levels_of_the_first_batch_are_not_the_newest_of_all():
+    """They scored 0. Log likelihoods were far above 0 soon: whatever came later ranked behind them."""
+
+    @jax.jit
+    def told(key):
+        k_init, k_first, k_second = jax.random.split(key, 3)
+        first, second = (seen(jnp.float32([0.2, 0.2, 0.2, 0.9]).reshape(1, 1, 4, 1), k) for k in (k_first, k_second))
+        start = MODEL.init(k_init)
+        state = MODEL.fit(k_first, start, first)
+        return [MODEL.measure(*x).mean(axis=(0, 1)) for x in ((start, first), (state, second), (state, seen(3.0, key)))]
+
+    first, second, unseen = told(jax.random.key(0))
+    assert first[3] > first[:3].max()  # what is rare in the batch itself
+    np.testing.assert_allclose(first[:3], second[:3], atol=4)  # what is common is about as new a batch later
+    assert unseen.min() > first.max() + 10
 
 
 RANKS = TwoRanks(temperature=0.5, share=0.5)

@@ -91,10 +91,14 @@ class Novelty:
         return NoveltyState(mixture=opening(points, self.n_components), points=points, n_seen=jnp.zeros((), jnp.int32))
 
     def measure(self, state: NoveltyState, steps: Transition) -> jax.Array:
-        """f32[T, A, R]: minus the log likelihood of each step; 0 before there is a mixture."""
+        """f32[T, A, R]: minus the log likelihood of each step; of the first batch, under a mixture about itself."""
+        points = self._points(steps)
+        # With the same number for all of them, the levels of the first batch would come before all others, or behind
+        # them, until they are replayed: log likelihoods are hundreds, of either sign.
+        mixture = self._known(state, points.reshape(-1, points.shape[-1]))
         # Step by step in time, so that memory holds the densities of one step at a time.
-        found = jax.lax.map(lambda points: -log_likelihoods(state.mixture, points), self._points(steps))
-        return jnp.where(state.n_seen > 0, found.reshape(steps.done.shape), 0.0)
+        found = jax.lax.map(lambda points: -log_likelihoods(mixture, points), points)
+        return found.reshape(steps.done.shape)
 
     def fit(self, key: jax.Array, state: NoveltyState, steps: Transition) -> NoveltyState:
         every = self._points(steps)
@@ -105,8 +109,7 @@ class Novelty:
         points = jax.lax.dynamic_update_slice_in_dim(state.points, chosen, start, axis=0)
         n_seen = state.n_seen + 1
         known = jnp.arange(len(points)) < n_seen * self.n_of_batch
-        first = opening(chosen, self.n_components)
-        mixture = jax.tree.map(lambda new, old: jnp.where(state.n_seen > 0, old, new), first, state.mixture)
+        mixture = self._known(state, chosen)
 
         def step(_: int, mixture: GaussianMixture) -> GaussianMixture:
             return em_step(mixture, points, known)
@@ -115,6 +118,11 @@ class Novelty:
         # So many batches are enough to fill the memory. Then the count only has to go round.
         n_seen = jnp.where(n_seen >= 2 * self.n_batches, n_seen - self.n_batches, n_seen)
         return NoveltyState(mixture=mixture, points=points, n_seen=n_seen)
+
+    def _known(self, state: NoveltyState, points: jax.Array) -> GaussianMixture:
+        """The mixture; before there is one, that which begins with `points` [N, F]."""
+        first = opening(points, self.n_components)
+        return jax.tree.map(lambda new, old: jnp.where(state.n_seen > 0, old, new), first, state.mixture)
 
     def _points(self, steps: Transition) -> jax.Array:
         """f32[T, A * R, F], what was seen and done in each step."""
