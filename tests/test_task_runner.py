@@ -11,7 +11,8 @@ from flax import struct
 
 from minimax_lib.curricula import level_buffer
 from minimax_lib.curricula.base import Curriculum
-from minimax_lib.curricula.levels.episode_replay import EpisodePLR, rescored
+from minimax_lib.curricula.levels.episode_replay import EpisodePLR, EpisodeReplay, rescored
+from minimax_lib.curricula.scores import SCORES
 from minimax_lib.curricula.tasks.settings import TasksMethod
 from minimax_lib.envs.base import Environment, opening, transition
 from minimax_lib.envs.batch import BatchEnv
@@ -485,6 +486,28 @@ def test_ages_and_scores_of_slots_are_those_of_a_plain_loop():
         np.testing.assert_array_equal(buffer.ages, ages)
         np.testing.assert_array_equal(buffer.scores, scores.astype(np.float32))
         np.testing.assert_array_equal(buffer.best_returns, best.astype(np.float32))
+
+
+@pytest.mark.parametrize(("unique", "best"), [(True, [6, 3, 3, 1, 9]), (False, [1, 2, 3, 1, 9])])
+def test_new_levels_that_are_equal_share_their_best_return(unique, best):
+    """A new level that was equal to one of the buffer counted as another: its score was written over the old one's."""
+    settings = EpisodePLR(n_parallel=1, n_steps=5, capacity=3, n_fresh=3, score="max_mc", unique=unique)
+    curriculum = EpisodeReplay(None, settings, SCORES["max_mc"], 1, 5, 3)
+    table = Numbered(number=np.array([10, 11, 12, 13, 11, 14, 14], np.int32))  # three slots, the row's own, three new
+
+    @jax.jit
+    def scores(table, task, returns):
+        buffer = level_buffer.init(Numbered(number=jnp.int32(0)), 3)
+        rows = level_buffer.locate(settings, buffer, Numbered(number=table.number[:3]), jnp.full(3, -1))
+        first = jnp.array([5.0, 6.0, 7.0])
+        buffer = level_buffer.insert(settings, buffer, rows, first, first, jnp.zeros(3, jnp.int32))
+        done = jnp.ones(5, bool)
+        told = Results(task, done, returns, returns, task, done, returns, jnp.full(5, -0.5))
+        return curriculum._with_best(told, buffer, table, curriculum._homes(jnp.array([-1])))
+
+    found = scores(table, np.array([4, 5, 6, 3, 0], np.int32), np.float32([1, 2, 3, 1, 9]))
+    np.testing.assert_array_equal(found.score, np.array(best) - 0.5)
+    np.testing.assert_array_equal(found.task, [4, 5, 6, 3, 0])
 
 
 def test_an_unlimited_number_of_levels_needs_new_ones_and_a_score_of_steps():

@@ -99,7 +99,7 @@ class EpisodeReplay(Curriculum):
         begun, current = begun_by(batch.queue.numbers, steps.done)
         homes = self._homes(state.slots)
         if self.score.adds_best:
-            results = self._with_best(results, state.buffer, homes)
+            results = self._with_best(results, state.buffer, batch.queue.table, homes)
         buffer = state.buffer
         ages = level_buffer.aged(buffer.ages, buffer.filled, homes[begun.reshape(-1)], steps.done.reshape(-1))
         buffer = buffer.replace(ages=ages)
@@ -116,12 +116,21 @@ class EpisodeReplay(Curriculum):
         own = jnp.arange(self.settings.capacity, dtype=jnp.int32)
         return jnp.concatenate([own, slots, jnp.full(self.n_rows * self.n_fresh, -1, jnp.int32)])
 
-    def _with_best(self, results: Results, buffer: LevelBuffer, homes: jax.Array) -> Results:
-        """The results, with the best return of their level in their scores."""
-        number = jnp.arange(len(homes), dtype=jnp.int32)
-        # What a row is on may be in the buffer too. A new level that happens to equal one of the buffer counts as new.
-        tasks = jnp.where(homes >= 0, homes, number)[results.task]
-        unknown = jnp.full(len(homes) - self.settings.capacity, -jnp.inf, jnp.float32)
+    def _with_best(self, results: Results, buffer: LevelBuffer, table: Level, homes: jax.Array) -> Results:
+        """The results, with the best return of their level in their scores.
+
+        `homes` (i32[K]) are the slots that hold the levels of the table, -1 if none.
+        """
+        capacity = self.settings.capacity
+        n = len(homes) - capacity
+        # A new level may be equal to one of the buffer, or to another new one. In a small world most are.
+        outside = jax.tree.map(lambda x: x[capacity:], table)
+        rows = level_buffer.locate(self.settings, buffer, outside, jnp.full(n, -1, jnp.int32), self.identity)
+        same = jnp.where(rows.homes >= 0, rows.homes, rows.groups)
+        # What a row was on at the start may be in the buffer without `unique` too.
+        same = jnp.where(homes[capacity:] >= 0, homes[capacity:], same)
+        tasks = jnp.concatenate([homes[:capacity], same])[results.task]
+        unknown = jnp.full(n, -jnp.inf, jnp.float32)
         best = best_returns(jnp.concatenate([buffer.best_returns, unknown]), results.replace(task=tasks))
         return with_best_returns(results.replace(task=tasks), best).replace(task=results.task)
 
