@@ -13,13 +13,15 @@ from minimax_lib.curricula.levels.accel import ACCEL, ACCELCurriculum
 from minimax_lib.curricula.levels.designed import PAIRED, Teacher
 from minimax_lib.curricula.levels.plr import PLR
 from minimax_lib.curricula.levels.sfl import SFLMethod
-from minimax_lib.curricula.scores import SCORES
+from minimax_lib.curricula.outcome import RolloutOutcome
+from minimax_lib.curricula.scores import SCORES, over_agents
 from minimax_lib.envs.base import sample_levels
 from minimax_lib.envs.lasertag.lasertag import LaserTag
 from minimax_lib.envs.maze.amaze import AMaze
 from minimax_lib.envs.maze.teacher import MazeDesign
 from minimax_lib.models.settings import FeedForward
-from minimax_lib.playing.returns import in_time
+from minimax_lib.playing.returns import Layout, in_time
+from minimax_lib.playing.rollout import Rollout, Transition
 from minimax_lib.playing.students import CurrentStudents, batch_for
 from minimax_lib.runners.build import trained_with
 from minimax_lib.runners.seeds import SeedRunner
@@ -161,6 +163,33 @@ def test_students_are_compared_on_levels_that_all_of_them_have_finished():
     np.testing.assert_allclose(found, regrets, atol=1e-6)
     both = np.isfinite(regrets)
     assert float(mean_regret(outcome.episodes)) == pytest.approx(regrets[both].mean(), abs=1e-6)
+
+
+def test_agents_alone_are_compared_on_levels_that_all_students_have_finished():
+    """An environment of two agents plays two levels. Student 0 comes to the second one too late.
+
+    Its return so far was taken for its return there.
+    """
+    ends = np.array([[False, False, True, False], [True, False, True, False]])  # of both students, [A, T]
+    done = np.repeat(ends.T[..., None], 2, axis=2)  # of both agents
+    first = np.concatenate([np.ones_like(done[:1]), done[:-1]])
+    number = (np.cumsum(first, axis=0) - 1).astype(np.int32)
+    zeros, ones = np.zeros(done.shape, np.float32), np.ones(done.shape, np.float32)
+    steps = Transition(
+        obs=(), action=(), reward=zeros, done=done, episode_return=ones * np.float32([[[1], [2]]]),
+        discount=1 - done.astype(np.float32), first=first, log_prob=zeros, value=zeros, truncation_value=None,
+        progress=zeros, facts={}, number=number, valid=done | True,
+    )  # fmt: skip
+    runs = Rollout(steps=steps, carry=(), last_value=zeros[0], final=None)
+    agent = SimpleNamespace(gamma=0.9, gae_lambda=0.9)
+    layout = Layout(n_evals=2, n_agents=2, levels_per_row=2, max_steps=3)
+
+    @jax.jit
+    def scores(runs):
+        outcome, score = RolloutOutcome(agent, None, runs, layout=layout), SCORES["relative_regret"]
+        return [outcome.score(score, jnp.zeros(2)) for score in (score, over_agents(score, "max"))]
+
+    np.testing.assert_array_equal(scores(runs), [[1, -np.inf]] * 2)
 
 
 @pytest.mark.parametrize(("selection", "parents"), [("hard", [2, 1, 2, 1]), ("easy", [3, 1, 3, 1])])

@@ -72,7 +72,7 @@ def experience(
         episodes=episode_returns(steps, n_evals, layout.in_turn),
         best_return=jnp.repeat(best_return, n_evals),
         valid=steps.valid,
-        by_agent=returns_by_agent(steps, n_evals, layout.n_agents) if layout.n_agents > 1 else None,
+        by_agent=returns_by_agent(steps, layout) if layout.n_agents > 1 else None,
     )
 
 
@@ -95,10 +95,11 @@ def discounted_mean(steps: Transition, gamma: float, n_evals: int) -> jax.Array:
     return by_level(total, n_evals).sum(axis=-1) / jnp.maximum(count, 1)
 
 
-def returns_by_agent(steps: Transition, n_evals: int, n_agents: int) -> EpisodeReturns:
-    """[A, B * G], the episodes of each of G agents on each of B levels, whose rows are [..., B * n_evals]."""
-    told = steps.replace(obs=(), action=())
-    return episode_returns(jax.tree.map(lambda x: agents_apart(x, 2, n_evals, n_agents), told), n_evals // n_agents)
+def returns_by_agent(steps: Transition, layout: Layout) -> EpisodeReturns:
+    """[A, B * G], the episodes of each of G agents on each of B levels. `steps` are those of `split_by_level`."""
+    n_evals, n_agents, told = layout.n_evals, layout.n_agents, steps.replace(obs=(), action=())
+    apart = jax.tree.map(lambda x: agents_apart(x, 2, n_evals, n_agents), told)
+    return episode_returns(apart, n_evals // n_agents, layout.in_turn)
 
 
 def agents_apart(x: jax.Array, axis: int, n_evals: int, n_agents: int) -> jax.Array:
