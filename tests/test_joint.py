@@ -15,9 +15,11 @@ from minimax_lib.curricula.base import level_batch
 from minimax_lib.curricula.games.joint import SelfPlayMethod, bank_metrics, duel_of, effective_number
 from minimax_lib.curricula.games.maestro import MaestroMethod
 from minimax_lib.curricula.levels.accel import ACCELSettings
+from minimax_lib.curricula.levels.designed import Teacher
 from minimax_lib.curricula.levels.dr import RandomLevels
 from minimax_lib.curricula.levels.plr import PLRSettings
 from minimax_lib.curricula.levels.sfl import SFLSettings
+from minimax_lib.envs.lasertag.lasertag import LaserTag
 from minimax_lib.envs.multi_agent import (
     BatchMultiEnv,
     MultiAgentEnvironment,
@@ -25,7 +27,7 @@ from minimax_lib.envs.multi_agent import (
     agents_transition,
     batch_of,
 )
-from minimax_lib.envs.registry import make_held_out
+from minimax_lib.envs.registry import make_held_out, teacher_of
 from minimax_lib.envs.restarts import FreshLevels
 from minimax_lib.envs.spaces import Box, Discrete
 from minimax_lib.evaluation.held_out import EvalRunner
@@ -454,6 +456,16 @@ def test_the_rows_are_told_whether_opponents_are_greedy(method, greedy):
     agent = agent_of()
     built = dataclasses.replace(method, greedy_opponents=greedy).build(GAME, agent, 8)
     assert batch_for(GAME, agent, built.plan).greedy is greedy
+
+
+@pytest.mark.parametrize(("n_steps", "n_updates"), [(8, 20), (4, 10)])
+def test_the_schedule_of_a_teacher_ends_with_the_run(n_steps, n_updates):
+    """It learns once a batch. Its learning rate fell as if it learnt as often as the students."""
+    game = LaserTag(height=4, width=4, min_side=3, max_steps=8)
+    teacher = Teacher("neg_return", teacher_of(game), DENSE, PPO(lr_final=0.0))
+    agent = AgentPop(PPOAgent(DENSE.build(game.observation_space, game.action_space), PPO(), 20))
+    built = SelfPlayMethod(n_parallel=4, n_steps=n_steps, levels=teacher).build(game, agent, 4)
+    assert built.levels.agent.n_total_updates == n_updates
 
 
 def test_bad_settings_are_refused():

@@ -13,6 +13,7 @@ from minimax_lib.agents.population import AgentPop
 from minimax_lib.agents.ppo import divisor
 from minimax_lib.counts import Count
 from minimax_lib.curricula.base import Curriculum, LevelBatch, Plan, Students
+from minimax_lib.curricula.levels.designed import Teacher
 from minimax_lib.curricula.levels.dr import RandomLevels
 from minimax_lib.curricula.levels.generators import GENERATORS
 from minimax_lib.curricula.outcome import Outcome
@@ -264,7 +265,10 @@ class SelfPlayMethod(RestartedRollouts, OpponentBank):
 
     def build(self, env: Environment, agent: AgentPop, n_rows: int) -> Curriculum:
         seats = self.seats_in(env)
-        levels = self.levels.build(env, agent, n_rows)
+        if isinstance(self.levels, Teacher):  # it learns after every batch, and its schedule must end with the run
+            levels = self.levels.build(env, agent, n_rows, self.n_rollouts(env.max_steps))
+        else:
+            levels = self.levels.build(env, agent, n_rows)
         if isinstance(levels.plan.restart, QueuedLevels):
             raise ValueError(
                 f"runner.levels is {GENERATORS.name_of(type(self.levels))!r}: with opponents, all games of a batch "
