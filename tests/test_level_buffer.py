@@ -126,7 +126,7 @@ class Reference:
         if None in self.slots:
             return self.slots.index(None), False
         parts = self.parts()
-        victim = min(parts, key=lambda i: (parts[i][0] + parts[i][1], parts[i][0], i))
+        victim = min(parts, key=lambda i: (parts[i][0] + parts[i][1], parts[i][0], self.slots[i]["score"], i))
         return (victim, False) if row["score"] >= self.slots[victim]["score"] else (None, False)
 
 

@@ -48,3 +48,23 @@ def test_a_full_buffer_is_full_enough_whatever_its_size(n):
 )
 def test_the_least_count_of_a_share(share, n, count):
     assert least_count(share, n) == count
+
+
+@pytest.mark.parametrize(
+    ("how", "shift"),
+    [({"prioritisation": "greedy"}, 0), ({"prioritisation": "proportional"}, 10), ({"temperature": 1e9}, 0)],
+)
+def test_of_equal_weights_the_lowest_score_goes(how, shift):
+    """The lowest slot went, with a high score; and a new level that scored less than that one was turned away."""
+    settings = ReplaySettings(**how, staleness=0.0)
+    # Below 0, no score has a weight of its own.
+    full = [slot(score - shift, level=level) for level, score in enumerate([5.0, 4.0, 1.0, 2.0])]
+
+    @jax.jit
+    def levels_after(buffer, score):
+        nothing = jnp.zeros(1, jnp.int32)
+        rows = level_buffer.locate(settings, buffer, levels_of([7]), nothing - 1)
+        return level_buffer.insert(settings, buffer, rows, score, score, nothing).levels.number
+
+    for score, kept in ((0.5, [0, 1, 2, 3]), (1.5, [0, 1, 7, 3]), (4.5, [0, 1, 7, 3])):
+        np.testing.assert_array_equal(levels_after(buffer_of(full), jnp.float32([score - shift])), kept)

@@ -141,7 +141,7 @@ def insert(
     - If it is new and there is a free slot, it takes the first one.
     - If it is new and the buffer is full, it replaces the level in the slot with the lowest weight, provided that it
       scores at least as high. Of equal weights, the one with the smaller share from the score is the lowest; of these,
-      the one in the lower slot.
+      the one with the lowest score; of these, the one in the lower slot.
     When a row is written, the best return of its slot becomes the maximum of what it was and the row's `returns`. Where
     the row takes the slot for a new level, it becomes the row's `returns`.
     """
@@ -304,7 +304,7 @@ def _contest(
 
 
 def _lightest(contest: _Contest) -> jax.Array:
-    """i32[], the slot with the lowest weight. Ties: the smaller share from the score, then the lower slot."""
+    """i32[], the slot with the lowest weight. Ties: the smaller share from the score, the lower score, or slot."""
     capacity = len(contest.ranks)
     lowest = jnp.ones(capacity, bool)
     # Next to a large age part, a small score part can be rounded away in the sum. So slots with equal sums are compared
@@ -314,6 +314,10 @@ def _lightest(contest: _Contest) -> jax.Array:
         # found faster, and is exact: compared as floats, those below the smallest normal float all count as 0.
         bits = jax.lax.bitcast_convert_type(weight, jnp.int32)
         lowest &= bits == jnp.where(lowest, bits, np.iinfo(np.int32).max).min()
+    # Many shares are equal where scores are not: below 0 ("proportional"), behind the highest ("greedy"), or by rank at
+    # a temperature so high that the powers are rounded to the same number.
+    scores = contest.placed.scores
+    lowest &= scores == scores[jnp.argmax(jnp.where(lowest, contest.ranks, 0))]
     return jnp.where(lowest, jnp.arange(capacity, dtype=jnp.int32), capacity).min()
 
 
