@@ -9,6 +9,7 @@ import pytest
 
 from minimax_lib.curricula import level_buffer
 from minimax_lib.curricula.level_buffer import ReplaySettings
+from minimax_lib.curricula.level_buffer.insertion import _in_order
 from minimax_lib.priorities import least_count
 from minimax_lib.tasks import ListedPLR
 from tests.test_level_buffer import F, buffer_of, levels_of, slot
@@ -68,3 +69,10 @@ def test_of_equal_weights_the_lowest_score_goes(how, shift):
 
     for score, kept in ((0.5, [0, 1, 2, 3]), (1.5, [0, 1, 7, 3]), (4.5, [0, 1, 7, 3])):
         np.testing.assert_array_equal(levels_after(buffer_of(full), jnp.float32([score - shift])), kept)
+
+
+def test_floats_are_compared_as_integers_in_their_order():
+    values = np.float32([-np.inf, -3.5, -1e-40, -0.0, 0.0, 1e-40, 2.0, np.inf])
+    found = np.asarray(jax.jit(_in_order)(values))
+    assert (np.diff(found) > 0).tolist() == [True, True, True, False, True, True, True]
+    assert found[3] == found[4]

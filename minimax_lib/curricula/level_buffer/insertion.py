@@ -308,17 +308,21 @@ def _lightest(contest: _Contest) -> jax.Array:
     capacity = len(contest.ranks)
     lowest = jnp.ones(capacity, bool)
     # Next to a large age part, a small score part can be rounded away in the sum. So slots with equal sums are compared
-    # by their score parts alone.
-    for weight in (contest.score_parts + contest.age_parts, contest.score_parts):
-        # Read as integers, floats keep their order, as none of these is negative. On a CPU the minimum of integers is
-        # found faster, and is exact: compared as floats, those below the smallest normal float all count as 0.
-        bits = jax.lax.bitcast_convert_type(weight, jnp.int32)
-        lowest &= bits == jnp.where(lowest, bits, np.iinfo(np.int32).max).min()
-    # Many shares are equal where scores are not: below 0 ("proportional"), behind the highest ("greedy"), or by rank at
-    # a temperature so high that the powers are rounded to the same number.
-    scores = contest.placed.scores
-    lowest &= scores == scores[jnp.argmax(jnp.where(lowest, contest.ranks, 0))]
+    # by their score parts alone. Many of these are equal where scores are not: below 0 ("proportional"), behind the
+    # highest ("greedy"), or by rank at a temperature so high that the powers are rounded to the same number.
+    for value in (contest.score_parts + contest.age_parts, contest.score_parts, contest.placed.scores):
+        # On a CPU the minimum of integers is found faster, and is exact: compared as floats, those below the smallest
+        # normal float all count as 0.
+        number = _in_order(value)
+        lowest &= number == jnp.where(lowest, number, np.iinfo(np.int32).max).min()
     return jnp.where(lowest, jnp.arange(capacity, dtype=jnp.int32), capacity).min()
+
+
+def _in_order(values: jax.Array) -> jax.Array:
+    """i32[C], integers in the order of `values` (f32[C])."""
+    # Read as integers, floats keep their order from 0 on. Below 0 it is turned round; -0.0 is the least integer.
+    bits = jax.lax.bitcast_convert_type(values, jnp.int32)
+    return jnp.where(bits < 0, np.iinfo(np.int32).min - bits, bits)
 
 
 def _next_row(batch: Candidates, contest: _Contest, victim: jax.Array) -> jax.Array:
