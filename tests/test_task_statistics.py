@@ -226,7 +226,19 @@ def test_a_trainer_sees_scaled_rewards_and_the_host_is_told_of_those_that_there_
     assert host.statistics.table()["return_mean"][1] > 100 * host.statistics.table()["return_mean"][0] * 0.6
     assert 0.3 < envs.scales.variance[1] / envs.scales.variance[0] / 1e4 < 3
 
+    if mode == "NextStep":
+        while not envs.step(np.zeros(3, int))[2].any():
+            pass
+        # All wait for the step that opens their next episode. Only the row that is reset need not.
+        known = envs.scales.count.sum()
+        envs.reset(options={"reset_mask": np.array([False, True, False])})
+        envs.step(np.zeros(3, int))
+        assert envs.scales.count.sum() == pytest.approx(known + 1)
     known = envs.scales.count.copy()
+    with pytest.raises(ValueError, match=r"reset_mask is int64\[2\]: it must be bool\[3\]"):
+        envs.reset(options={"reset_mask": [0, 2]})
+    with pytest.raises(ValueError, match=r"reset_mask is int64\[2\]: it must be bool\[3\]"):
+        inner.reset(options={"reset_mask": [0, 2]})
     with envs.evaluating(tasks=[1]):
         envs.reset(seed=1)
         np.testing.assert_array_equal(envs.step(np.ones(3, int))[1], 200.0)  # as it is

@@ -9,7 +9,7 @@ from gymnasium.vector import AutoresetMode, VectorWrapper
 
 from minimax_lib.portable.evaluation import EvaluationHost
 from minimax_lib.portable.host_state import Saved, flat, sealed
-from minimax_lib.portable.numbers import checked
+from minimax_lib.portable.numbers import checked, checked_count, checked_rows
 
 MOMENTS = ("count", "mean", "variance")
 FEWEST = 1e-4  # numbers that a task begins with, so that nothing is divided by 0
@@ -24,6 +24,7 @@ class TaskScales:
     """
 
     def __init__(self, n_tasks: int, n_rows: int, gamma: float = 0.99, clip: float = 10.0) -> None:
+        n_tasks, n_rows = checked_count("n_tasks", n_tasks), checked_count("n_rows", n_rows)
         checked("gamma", gamma, (), 0, 1)
         checked("clip", clip, (), 0)
         self.gamma, self.clip = gamma, clip
@@ -105,9 +106,11 @@ class TaskRewards(VectorWrapper):
 
     def reset(self, **given: Any) -> tuple[Any, dict[str, Any]]:
         """As `envs.reset`."""
-        self._opens[:] = False
-        self.scales.begin((given.get("options") or {}).get("reset_mask", np.ones(self.num_envs, bool)))
-        return self.env.reset(**given)
+        rows = checked_rows("reset_mask", (given.get("options") or {}).get("reset_mask"), self.num_envs)
+        told = self.env.reset(**given)
+        self._opens &= ~rows  # the others may still wait for the step that opens their next episode
+        self.scales.begin(rows)
+        return told
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """As `envs.step`, with scaled rewards."""

@@ -13,6 +13,7 @@ from jax.tree import leaves as tree_leaves
 
 from minimax_lib.portable import encodings
 from minimax_lib.portable.forks import explained
+from minimax_lib.portable.numbers import checked_rows
 from minimax_lib.portable.progress import Solved
 from minimax_lib.portable.row_tasks import AnyHost, RowTasks, evaluating
 from minimax_lib.portable.task_receiver import (
@@ -75,7 +76,9 @@ class TaskVectorEnv(VectorWrapper):
     def reset(self, *, seed: Any = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begins attempts on new tasks: on all rows, or on those of `options["reset_mask"]`."""
         options = dict(options or {})
-        mask = np.asarray(options.get("reset_mask", np.ones(self.num_envs, bool)))
+        mask = checked_rows("reset_mask", options.get("reset_mask"), self.num_envs)
+        if "reset_mask" in options:
+            options["reset_mask"] = mask.copy()
         check_reserved(options, (TASKS, HOLDS), "the options of reset")
         options |= {TASKS: self.rows.reset(mask), HOLDS: self.mode is AutoresetMode.NEXT_STEP}
         self._opens &= ~mask
