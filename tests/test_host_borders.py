@@ -14,9 +14,14 @@ import pytest
 from minimax_lib.curricula.levels.plr import PLRSettings
 from minimax_lib.envs.grid import GridWorld
 from minimax_lib.envs.grid.generators.empty_room import EmptyRoom
+from minimax_lib.portable.agents import Agents
+from minimax_lib.portable.evaluation import EvaluationHost
 from minimax_lib.portable.host import Host
 from minimax_lib.portable.levels import LevelHost
+from minimax_lib.portable.opponents import OpponentHost
 from minimax_lib.portable.progress import Scaled
+from minimax_lib.portable.scoring import Scoring
+from minimax_lib.portable.task_rewards import TaskScales
 from minimax_lib.tasks import (
     SFL,
     TSCL,
@@ -104,16 +109,29 @@ def test_wrong_numbers_of_rollouts_are_refused():
         (([0, 1], [NAN, 0.0], [False, False]), "reward is nan"),
         (([0, 9], [0.0, 0.0], [False, False]), "task 9 was reported"),
         (([0, 1], [0.0, 0.0], [True, False], [25.0, 0.0]), "progress is 25"),
-        (([0, 1], [0.0, 0.0], [True, False, True]), "report_steps is told of 3 rows, and before of 2"),
+        (([0, 1, 2], [0.0] * 3, [True] * 3), "report_steps is told of 3 rows, and before of 2"),
+        (([0, 1], [0.0, 0.0], [True, False, True]), r"done is \[3\], and there are tasks of 2 rows: it must be \[2\]"),
+        (([0, 1], [0.0, 0.0], True), r"done is \[\], and there are tasks of 2 rows"),
+        (([0, 1], [0.0, 0.0], [True, False], [1.0]), r"progress is \[1\]: it must be \[2\]"),
+        (([0, 1], [0.0, 0.0, 0.0], [True, False]), r"reward is \[3\]: it must be \[2\]"),
     ):
         is_refused(steps, lambda given=given: steps.report_steps(*given), message)
     steps.report_steps([0, 1], [1.0, 1.0], [True, True])
     assert steps.state_dict()["waiting['returns']"][:2].tolist() == [2, 2]  # nothing was counted of what was refused
+    steps.report_steps([0, 1], [1.0, 1.0], [True, True], progress=1)  # one number for all, as in `report`
+    of_logits = Host(ListedPLR(6), scoring=Scoring("policy_entropy"))
+    is_refused(of_logits, lambda: of_logits.report_rollout(**x, logits=np.zeros((3, 4))), r"logits is \[3, 4\]")
+    is_refused(of_logits, lambda: of_logits.report_rollout(**x, logits=np.zeros((3, 1, 4))), r"logits is \[3, 1, 4\]")
+    is_refused(host, lambda: host.report_rollout(**(x | {"task": [0, 1]})), r"task is \[2\] and reward \[3, 2\]")
+    empty = {name: given if name == "last_value" else given[:0] for name, given in x.items()}
+    is_refused(host, lambda: host.report_rollout(**empty), r"reward is \[0, 2\]: a rollout has at least one step")
 
 
 def test_other_wrong_numbers_are_refused():
     host = Host(SFL(3))
     is_refused(host, lambda: host.evaluated([0.5, NAN, 0]), "between 0 and 1")
+    is_refused(host, lambda: host.evaluated("high"), "rates is 'high': it must be numbers")
+    is_refused(host, lambda: host.grow(8), r"the space is 8: it must be one of tasks, such as Discrete\(200\)")
     host.evaluated([0.5, NAN, 0], known=[True, False, True])
 
     @dataclasses.dataclass(frozen=True)
@@ -131,6 +149,48 @@ def test_other_wrong_numbers_are_refused():
     for n in (0, -2):
         with pytest.raises(ValueError, match=f"TSCL has {n} tasks: there must be at least 1"):
             Host(TSCL(n))
+
+
+# JAX makes a key of 32 bits: with 2**32 the tasks were those of seed 0.
+@pytest.mark.parametrize("seed", ["a", 1.5, [1], None, -1, 2**32, 2**70])
+def test_a_seed_is_one_of_those_that_differ(seed):
+    for make in (
+        lambda: Host(Uniform(3), seed=seed),
+        lambda: OpponentHost("pfsp", seed=seed),
+        lambda: EvaluationHost(Discrete(3), seed=seed),
+    ):
+        with pytest.raises(ValueError, match=r"seed is .*: it must be a whole number from 0 to 4294967295"):
+            make()
+
+
+def test_a_seed_of_numpy_is_the_same_number():
+    host = Host(Uniform(3), seed=7)
+    host.load_state_dict(Host(Uniform(3), seed=np.int64(7)).state_dict())
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Host("sfl", 5), r"the space is 5: it must be one of tasks, such as Discrete\(200\)"),
+        (lambda: EvaluationHost(5), "the space is 5"),
+        (lambda: Host(SFL, Discrete(5)), "the core is <class '.*SFL'>: it must be a task curriculum, or the name"),
+        (lambda: Host("plr", Discrete(5), scoring="max_mc"), r"scoring is 'max_mc': it must be a Scoring, such as"),
+        (lambda: Host(TSCL(5), flush=2.5), "flush is 2.5: it must be a whole number, at least 1"),
+        (lambda: Host(TSCL(5), draw_ahead="many"), "draw_ahead is 'many': it must be a whole number, at least 1"),
+        (lambda: Discrete("five"), "the number of tasks is five: it must be a whole number, at least 1"),
+        (lambda: Discrete(2.5), "the number of tasks is 2.5: it must be a whole number"),
+        (lambda: OpponentHost("pfsp", agents="copies"), "agents is 'copies': it must be an Agents"),
+        (lambda: OpponentHost("pfsp", capacity=2.5), "capacity is 2.5: it must be a whole number, at least 1"),
+        (lambda: OpponentHost("pfsp", window="a"), "window is 'a': it must be a whole number, at least 1"),
+        (lambda: Agents(__file__, print, print), "folder is .*test_host_borders.py, a file: give a folder"),
+        (lambda: TaskScales(0, 2), "n_tasks is 0: it must be at least 1"),
+        (lambda: TaskScales(2, -1), "n_rows is -1: it must be at least 1"),
+    ],
+)
+def test_what_a_host_is_made_of_is_looked_at(make, message):
+    with pytest.raises(ValueError, match=message) as told:
+        make()
+    assert "\n" not in str(told.value)
 
 
 # Saved states

@@ -200,8 +200,25 @@ def test_mistakes_are_named_in_one_line():
     others = LevelHost(dataclasses.replace(SETTINGS, n_edits=3), MAZE, N_ROWS)
     with pytest.raises(ValueError, match="n_edits=2, and this Host has curriculum"):
         others.load_state_dict(ours.state_dict())
-    with pytest.raises(ValueError, match=r"gamma is 1\.5"):
-        host(gamma=1.5)
+    with pytest.raises(ValueError, match=r"done is \[0, 4\]: a rollout has at least one step"):
+        ours.report(reward[:0], value[:0], done[:0], last_value)
+    for wrong, message in (
+        ({"gamma": 1.5}, r"gamma is 1\.5: it must be a finite number from 0 to 1"),
+        ({"gamma": "high"}, "gamma is 'high': it must be numbers"),
+        ({"seed": "first"}, "seed is 'first': it must be a whole number from 0 to 4294967295"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            host(**wrong)
+    for given, message in (
+        (("plr", MAZE, N_ROWS), "curriculum is 'plr': it must be the settings of one over levels"),
+        ((PLRSettings, MAZE, N_ROWS), "curriculum is <class .*PLRSettings'>: it must be the settings"),
+        ((SETTINGS, "AMaze", N_ROWS), "env is 'AMaze': it must be an environment"),
+        ((SETTINGS, MAZE, 2.5), "n_rows is 2.5: it must be a whole number, at least 1"),
+        ((SETTINGS, MAZE, [4]), r"n_rows is \[4\]: it must be a whole number"),
+        ((SETTINGS, MAZE, 0), "n_rows is 0: it must be at least 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            LevelHost(*given)
 
 
 def test_the_real_minigrid_plays_our_levels():

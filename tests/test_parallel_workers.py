@@ -154,6 +154,9 @@ def test_a_process_that_fails_says_why():
     envs = ParallelWorkers([Pair, functools.partial(Pair, fails=True)], Host(TSCL(N)), as_option)
     envs.reset()
     assert envs.step([{"a": 1, "b": 1}, None])[1] is None
+    for rows in ([1], [0, 1], [True]):  # numbers of rows would have been taken for a mask
+        with pytest.raises(ValueError, match=r"rows is .*: it must be bool\[2\]"):
+            envs.reset(rows)
     with pytest.raises(RuntimeError, match=r"environment 1 has failed:(.|\n)*ArithmeticError: it is broken"):
         envs.step([None, {"a": 1, "b": 1}])
     with pytest.raises(ValueError, match="makers is empty"):
@@ -356,7 +359,8 @@ def test_an_actor_chooses_tasks_and_opponents_at_once(ray_agents, tmp_path):
     ("core", "sentence"),
     [
         (("tscl",), r"core is a tuple of 1: give \(tasks, opponents\)"),
-        (("pfsp", "tscl"), "the core 'tscl' needs a space of tasks that can be counted"),
+        (("pfsp", "tscl"), r"core is \('pfsp', 'tscl'\): its first must be a curriculum of tasks"),
+        (("tscl", "plr"), r"core is \('tscl', 'plr'\): .* its second one of opponents"),
         (("tscl", "pfsp", "sp"), r"core is a tuple of 3: give \(tasks, opponents\)"),
     ],
 )

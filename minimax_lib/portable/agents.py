@@ -53,6 +53,8 @@ class Agents:
         if folder is not None and load is None:
             raise ValueError(f"folder is {folder}: files need `save` and `load`, such as torch.save and torch.load")
         self.folder = None if folder is None else Path(folder).absolute()
+        if self.folder is not None and self.folder.exists() and not self.folder.is_dir():
+            raise ValueError(f"folder is {folder}, a file: give a folder, or a name that is free")
         self._save, self._load = save, load
         self._process = os.getpid()
         self._kept: dict[int, Any] = {}  # in memory, by serial: bytes, or deep copies

@@ -92,7 +92,7 @@ class AttemptLedger:
 
     def scores(self, scoring: Scoring, task: Any, x: PlayedSteps, device: Any) -> tuple[Any, np.ndarray]:
         """(tasks [M, ...], f32[M] their scores) of a rollout, by the step in which they ended, then by row."""
-        check_rollout(scoring, x)
+        check_rollout(scoring, task, x)
         n = x.reward.shape[1]
         if len(self._sums.total) != n:
             self._sums = OpenAttempts.none(n, np)
@@ -118,7 +118,7 @@ class AttemptLedger:
         self._summed = self._summed & ~rows
 
 
-def check_rollout(scoring: Scoring, x: PlayedSteps) -> None:
+def check_rollout(scoring: Scoring, task: Any, x: PlayedSteps) -> None:
     """ValueError in one line where a rollout is not [T, B]."""
     shape = x.reward.shape
     wanted = {"reward": (x.reward, shape), "value": (x.value, shape), "done": (x.done, shape)}
@@ -126,5 +126,12 @@ def check_rollout(scoring: Scoring, x: PlayedSteps) -> None:
     for name, (array, fits) in wanted.items():
         if array.shape != fits or len(shape) != 2:
             raise ValueError(f"{name} is {list(array.shape)} and reward {list(shape)}: all are [T, B], last_value [B]")
+    if not shape[0]:
+        raise ValueError(f"reward is {list(shape)}: a rollout has at least one step")
+    for part in jax.tree.leaves(task):
+        if part.shape[:2] != shape:
+            raise ValueError(f"task is {list(part.shape)} and reward {list(shape)}: it is [T, B], as they are")
     if scoring.needs_logits and x.logits is None:
         raise ValueError(f"the score {scoring.score!r} needs `logits`: give them too")
+    if scoring.needs_logits and x.logits is not None and (x.logits.ndim != 3 or x.logits.shape[:2] != shape):
+        raise ValueError(f"logits is {list(x.logits.shape)}: it must be [{shape[0]}, {shape[1]}, n], n actions each")

@@ -6,8 +6,8 @@ import jax
 import numpy as np
 
 from minimax_lib.portable.encodings import joined, n_rows, rows_of
-from minimax_lib.portable.host_programs import cpu
-from minimax_lib.portable.numbers import checked, checked_tasks
+from minimax_lib.portable.host_programs import check_space, cpu
+from minimax_lib.portable.numbers import checked, checked_seed, checked_tasks
 
 BLOCK = 64  # tasks of a box that are drawn at once
 
@@ -22,7 +22,8 @@ class EvaluationHost:
     reads_scores = False
 
     def __init__(self, space: Any, tasks: Any = None, seed: int = 0):
-        self.space, self._rng = space, np.random.default_rng(seed)
+        check_space(space)
+        self.space, self._rng = space, np.random.default_rng(checked_seed(seed))
         with jax.default_device(cpu()):
             self._key = jax.random.key(seed)
             self.encoding = jax.eval_shape(lambda key: space.sample(key, 1), self._key)

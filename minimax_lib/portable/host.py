@@ -22,10 +22,20 @@ from minimax_lib.portable.host_state import Saved, flat, sealed, settings, tasks
 from minimax_lib.portable.log import TaskLog, log_of
 from minimax_lib.portable.long_lists import at_work
 from minimax_lib.portable.longer_lists import grown, shortened
-from minimax_lib.portable.numbers import MOST, checked, checked_logits, checked_scores, checked_tasks
+from minimax_lib.portable.numbers import (
+    MOST,
+    checked,
+    checked_logits,
+    checked_rates,
+    checked_rows,
+    checked_scores,
+    checked_seed,
+    checked_step,
+    checked_tasks,
+)
 from minimax_lib.portable.prompts import as_groups
 from minimax_lib.portable.running import CompiledCore, RunningCore
-from minimax_lib.portable.scoring import PlayedSteps, Scoring
+from minimax_lib.portable.scoring import PlayedSteps, Scoring, checked_scoring
 from minimax_lib.portable.statistics import TaskStatistics, blank_statistics
 from minimax_lib.registry import unknown_name
 from minimax_lib.tasks.core import able, episodes_needed
@@ -65,12 +75,12 @@ class Host:
     ):
         refuse_copies()
         core = programs.core_for(core, space)
-        self.core, self.seed, self.scoring = core, seed, scoring
+        self.core, self.seed, self.scoring = core, checked_seed(seed), checked_scoring(scoring)
         self.space = programs.fitting_space(core, space, programs.reads_of(core).encoding)
         self._running: RunningCore = (
-            at_work(core, seed, draw_ahead, flush)
+            at_work(core, self.seed, draw_ahead, flush)
             if isinstance(core, LongList)
-            else CompiledCore(core, seed, draw_ahead, flush, together)
+            else CompiledCore(core, self.seed, draw_ahead, flush, together)
         )
         self.attempts: AttemptLedger | None = None  # of the rows that `report_rollout` and `report_steps` tell of
         self.n_told = dict.fromkeys(("results", "scores", "rates", "metrics", EVALUATION_STEPS), 0)
@@ -220,13 +230,11 @@ class Host:
         `done`: the attempt on `task` ended with this step. Only there, `progress` is read. Scores are made of `value`,
         of the observation before the step. A row that begins anew without such an end must be told by `give_up`.
         """
-        done, task = np.asarray(done, bool), self._checked(task)
-        b = done.shape
-        if self.attempts is not None and self.attempts.n != len(done):
-            raise ValueError(f"report_steps is told of {len(done)} rows, and before of {self.attempts.n}")
-        reward = checked("reward", reward, b)
-        at_end = None if progress is None else checked("progress", np.asarray(progress)[done], None, 0, 1)
-        value = None if value is None or not self.reads_scores else checked("value", value, b)
+        task = self._checked(task)
+        b = (n_rows(task),)
+        if self.attempts is not None and self.attempts.n != b[0]:
+            raise ValueError(f"report_steps is told of {b[0]} rows, and before of {self.attempts.n}")
+        reward, done, at_end, value = checked_step(*b, reward, done, progress, value if self.reads_scores else None)
         rows = self._rows(len(done))
         rows.begin(~rows.is_open)
         if value is not None:
@@ -241,9 +249,7 @@ class Host:
     def give_up(self, rows: Any = None) -> None:
         """Attempts under way on `rows` (bool[B]; by default all) are given up and begin anew. They are not reported."""
         if self.attempts is not None:
-            given = np.ones(self.attempts.n, bool) if rows is None else np.asarray(rows)
-            if given.shape != (self.attempts.n,) or given.dtype != bool:
-                raise ValueError(f"rows is {given.dtype}{list(given.shape)}: it must be bool[{self.attempts.n}]")
+            given = checked_rows("rows", rows, self.attempts.n)
             # `report_rollout` tells of attempts that it has never seen begin.
             self.attempts.is_open |= given
             self.attempts.begin(given)
@@ -267,14 +273,8 @@ class Host:
         """
         if not episodes_needed(self.core):
             raise ValueError(f"{type(self.core).__name__} reads no rates of an evaluation")
-        rates = np.asarray(rates, np.float32)
-        known = np.ones(rates.shape, bool) if known is None else np.asarray(known, bool)
-        if rates.shape != (self.space.n,) or known.shape != rates.shape:
-            raise ValueError(f"rates are {list(rates.shape)}, known {list(known.shape)}: both must be [{self.space.n}]")
-        if not ((rates >= 0) & (rates <= 1))[known].all():
-            raise ValueError("a rate is out of range: rates of success are between 0 and 1")
+        rates, known = checked_rates(rates, known, self.space.n)
         self.n_told["rates"] += 1
-        rates = np.where(known, rates, np.float32(0))
         self._running.evaluated(rates, known)
 
     def change(self, function: Callable[[Any], Any]) -> None:

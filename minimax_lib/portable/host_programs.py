@@ -94,14 +94,22 @@ def _changed_by(function: Callable[..., Any], n_state: int, *arguments: Any) -> 
     ]
 
 
+def check_space(space: Any) -> None:
+    """ValueError in one line if `space` is none, such as a number of tasks."""
+    if isinstance(space, type) or not all(hasattr(space, name) for name in ("n", "sample", "decode")):
+        raise ValueError(f"the space is {shown(space)}: it must be one of tasks, such as Discrete(200)")
+
+
 def core_for(core: Any, space: TaskSpace | None) -> Any:
     """`core`, or the one of this name for the tasks of `space`. ValueError if it is no task curriculum."""
+    if space is not None:
+        check_space(space)
     if isinstance(core, str):
         known = TASK_CURRICULA[core]  # a name that is not known is the first thing to say
         if space is None or space.n is None:
             raise ValueError(f"the core {core!r} needs a space of tasks that can be counted, as Discrete(200)")
         return core_of(known(), space.n, (lambda i: str(space.decode(i))) if isinstance(space, Discrete) else str)
-    if not (hasattr(core, "init") and hasattr(core, "sample")):
+    if isinstance(core, type) or not (hasattr(core, "init") and hasattr(core, "sample")):
         names = ", ".join(TASK_CURRICULA.names())
         raise ValueError(f"the core is {shown(core)}: it must be a task curriculum, or the name of one ({names})")
     return core

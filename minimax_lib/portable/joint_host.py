@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from minimax_lib.messages import printable
+from minimax_lib.messages import printable, shown
 from minimax_lib.opponents import OPPONENTS
 from minimax_lib.portable.encodings import n_rows
 from minimax_lib.portable.evaluation import EvaluationHost
@@ -145,10 +145,15 @@ def new_host(core: Any, space: Any, seed: int, scoring: Scoring) -> Host | Oppon
         if len(core) != 2 or not isinstance(space, Product) or space.names != PARTS:
             wanted = 'a space Product((tasks, agents), ("task", "opponent"))'
             raise ValueError(f"core is a tuple of {len(core)}: give (tasks, opponents), and {wanted}")
-        of_tasks, of_opponents = (new_host(*each, seed, scoring) for each in zip(core, space.spaces, strict=True))
-        if not isinstance(of_tasks, Host) or not isinstance(of_opponents, OpponentHost):
-            raise ValueError("core is a tuple: its first is a curriculum of tasks, its second one of opponents")
-        return JointHost(of_tasks, of_opponents)
-    if able(core, "live_share") or (isinstance(core, str) and core in OPPONENTS.names()):
-        return OpponentHost(core, space, seed=seed)
-    return Host(core, space, seed, scoring)
+        if is_of_opponents(core[0]) or not is_of_opponents(core[1]):
+            raise ValueError(
+                f"core is {shown(core)}: its first must be a curriculum of tasks, and its second one of opponents"
+            )
+        of_tasks, of_opponents = space.spaces
+        return JointHost(Host(core[0], of_tasks, seed, scoring), OpponentHost(core[1], of_opponents, seed=seed))
+    return OpponentHost(core, space, seed=seed) if is_of_opponents(core) else Host(core, space, seed, scoring)
+
+
+def is_of_opponents(core: Any) -> bool:
+    """Whether it is a curriculum of opponents, or the name of one."""
+    return able(core, "live_share") or (isinstance(core, str) and core in OPPONENTS.names())

@@ -14,6 +14,7 @@ from minimax_lib.curricula.outcome import Outcome, RolloutOutcome
 from minimax_lib.envs.base import Environment, Level
 from minimax_lib.playing.rollout import Rollout, Transition
 from minimax_lib.playing.students import optimal_returns
+from minimax_lib.portable.numbers import checked
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,8 +29,7 @@ class Trainer:
 
     def __post_init__(self) -> None:
         for name in ("gamma", "gae_lambda"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} is {getattr(self, name)}: it must be between 0 and 1")
+            checked(name, getattr(self, name), (), 0, 1)
 
 
 def student(trainer: Trainer) -> AgentPop:

@@ -18,12 +18,13 @@ from minimax_lib.curricula.settings import CurriculumSettings
 from minimax_lib.envs.base import Environment, Level
 from minimax_lib.envs.given import check_levels
 from minimax_lib.envs.restarts import QueuedLevels
+from minimax_lib.messages import shown
 from minimax_lib.portable import level_programs as programs
 from minimax_lib.portable.forks import refuse_copies
 from minimax_lib.portable.host_programs import cpu
 from minimax_lib.portable.host_state import Saved, flat, sealed, settings
 from minimax_lib.portable.level_programs import Told, Trainer
-from minimax_lib.portable.numbers import checked
+from minimax_lib.portable.numbers import checked, checked_count, checked_seed
 from minimax_lib.trees import parts_of, zeros
 
 
@@ -56,8 +57,13 @@ class LevelHost:
         gae_lambda: float = 0.95,
     ):
         refuse_copies()
-        if n_rows < 1:
-            raise ValueError(f"n_rows is {n_rows}: it must be at least 1")
+        n_rows, seed = checked_count("n_rows", n_rows), checked_seed(seed)
+        if isinstance(curriculum, type) or not hasattr(curriculum, "build"):
+            raise ValueError(
+                f"curriculum is {shown(curriculum)}: it must be the settings of one over levels, such as PLRSettings()"
+            )
+        if not isinstance(env, Environment):
+            raise ValueError(f"env is {shown(env)}: it must be an environment, such as make_env('AMaze')")
         self.env, self.trainer = env, Trainer(gamma, gae_lambda)
         self.curriculum = curriculum.build(env, programs.student(self.trainer), n_rows)
         check_curriculum(self.curriculum, env)
@@ -110,6 +116,8 @@ class LevelHost:
             raise ValueError("a rollout was reported, and no levels are proposed for it: call propose before it")
         done = self._checked("done", np.asarray(done, bool), np.shape(done)[:1])
         rollout = done.shape[:1]
+        if rollout == (0,):
+            raise ValueError(f"done is {list(done.shape)}: a rollout has at least one step")
         told = Told(
             reward=self._checked("reward", checked("reward", reward), rollout),
             value=self._checked("value", checked("value", value), rollout),

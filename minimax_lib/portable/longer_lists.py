@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 
-from minimax_lib.portable.host_programs import reads_of, resized
+from minimax_lib.portable.host_programs import check_space, reads_of, resized
 from minimax_lib.tasks.spaces import Discrete, TaskSpace
 
 
@@ -21,6 +21,7 @@ def grown(core: Any, given: Any, space: TaskSpace, longer: TaskSpace) -> Any:
 
     ValueError in one line if anything does not fit.
     """
+    check_space(longer)
     if space.n is None or longer.n is None or longer.n <= space.n:
         raise ValueError(f"the longer list has {longer.n} tasks: it must have more than {space.n}")
     if shortened(longer, space.n) != space:

@@ -26,7 +26,7 @@ from minimax_lib.portable.evaluation import EvaluationHost
 from minimax_lib.portable.forks import refuse_copies
 from minimax_lib.portable.host_programs import cpu
 from minimax_lib.portable.host_state import Saved, flat, sealed, settings
-from minimax_lib.portable.numbers import MOST, checked
+from minimax_lib.portable.numbers import MOST, checked, checked_count, checked_seed
 from minimax_lib.registry import unknown_name
 
 CAPACITY = 32
@@ -60,6 +60,10 @@ class OpponentHost:
         seed: int = 0,
     ):
         refuse_copies()
+        if agents is not None and not isinstance(agents, Agents):
+            raise ValueError(f"agents is {shown(agents)}: it must be an Agents, such as Agents('copies', save, load)")
+        capacity = None if capacity is None else checked_count("capacity", capacity)
+        window, seed = checked_count("window", window), checked_seed(seed)
         self.core = core_for(opponents, capacity)
         if keep not in get_args(Keep):
             raise unknown_name("keep", keep, get_args(Keep))

@@ -17,6 +17,7 @@ from gymnasium.vector.utils import CloudpickleWrapper
 
 from minimax_lib.portable.encodings import n_rows, rows_of
 from minimax_lib.portable.forks import explained
+from minimax_lib.portable.numbers import checked_rows
 from minimax_lib.portable.row_tasks import AnyHost
 from minimax_lib.portable.task_pettingzoo import TaskParallelEnv, evaluation_of
 from minimax_lib.portable.task_receiver import as_seed
@@ -99,7 +100,7 @@ class ParallelWorkers:
 
         With a `seed`, environment i is given seed + i, unless the task is its seed.
         """
-        chosen = np.flatnonzero(np.ones(self.num_envs, bool) if rows is None else np.asarray(rows, bool)).tolist()
+        chosen = np.flatnonzero(checked_rows("rows", rows, self.num_envs)).tolist()
         given: list[Any] = [None] * self.num_envs
         asked = {i: ("reset", (self._draw(i), None if seed is None else seed + i)) for i in chosen}
         for i, answer in self._answers(asked).items():

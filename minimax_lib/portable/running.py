@@ -10,6 +10,7 @@ from minimax_lib.portable import host_programs as programs
 from minimax_lib.portable.encodings import blank, copied, joined, n_rows, rows_of, write
 from minimax_lib.portable.host_programs import Reads
 from minimax_lib.portable.host_state import Saved, flat
+from minimax_lib.portable.numbers import checked_count
 from minimax_lib.tasks.core import able, leaves_out
 from minimax_lib.tasks.manual import Manual
 
@@ -83,9 +84,7 @@ class CompiledCore:
         # A block of draws is soon out of date, or each draw in it takes its time.
         self._unsettled = self.reads.results and not able(core, "quiet")
         self._draw_ahead = (16 if self._unsettled or self.reads.starts else 256) if draw_ahead is None else draw_ahead
-        for name, value in (("draw_ahead", self._draw_ahead), ("flush", flush)):
-            if value < 1:
-                raise ValueError(f"{name} is {value}: it must be at least 1")
+        self._draw_ahead, flush = checked_count("draw_ahead", self._draw_ahead), checked_count("flush", flush)
         with jax.default_device(programs.cpu()):
             k_init, k_draws = jax.random.split(jax.random.key(seed))
         self._k_init, self._key = jax.device_put((k_init, k_draws), programs.cpu())

@@ -12,6 +12,7 @@ from flax import struct
 from minimax_lib.curricula.experience import Experience
 from minimax_lib.curricula.scores import SCORES
 from minimax_lib.gae import gae, next_values
+from minimax_lib.messages import shown
 from minimax_lib.registry import unknown_name
 from minimax_lib.tasks.attempts import Tail
 
@@ -48,6 +49,13 @@ class Scoring:
     @property
     def needs_logits(self) -> bool:
         return SCORES[self.score].needs_network
+
+
+def checked_scoring(scoring: Any) -> Scoring:
+    """`scoring`. ValueError in one line if it is something else, such as the name of a score."""
+    if not isinstance(scoring, Scoring):
+        raise ValueError(f"scoring is {shown(scoring)}: it must be a Scoring, such as Scoring('l1_value_loss')")
+    return scoring
 
 
 class PlayedSteps(struct.PyTreeNode):

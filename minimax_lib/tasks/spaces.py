@@ -258,5 +258,5 @@ def multi_discrete(axes: Sequence[int]) -> Product:
 
 def check_count(n: int) -> None:
     """ValueError if there cannot be `n` numbered tasks."""
-    if not 1 <= n <= MOST_TASKS:
-        raise ValueError(f"the number of tasks is {n}: it must be at least 1 and at most {MOST_TASKS}")
+    if not isinstance(n, int | np.integer) or not 1 <= n <= MOST_TASKS:
+        raise ValueError(f"the number of tasks is {n}: it must be a whole number, at least 1 and at most {MOST_TASKS}")
