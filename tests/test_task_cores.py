@@ -273,6 +273,25 @@ def test_the_best_task_of_each_stratum_keeps_its_weight():
     np.testing.assert_allclose(weights, [0.5, 0, 0, 0.5, 0, 0])
 
 
+def test_omni_is_strata_where_tasks_are_boring_beside_others_of_their_stratum():
+    """Rates are multiples of 1/8, so that there are ties; the second evaluation knows only some of the tasks."""
+    n = 60
+    rng = np.random.default_rng(0)
+    of = np.concatenate([np.arange(7), rng.integers(7, size=n - 7)])  # no stratum is empty
+    inner = LearningProgress(n)
+    cores = (
+        Omni(inner, Interesting.of(of[:, None] != of)),
+        Strata(inner, tuple(tuple(np.flatnonzero(of == stratum).tolist()) for stratum in range(7))),
+    )
+    states = [core.init(KEY) for core in cores]
+    for known in (np.ones(n, bool), rng.random(n) < 0.5, np.ones(n, bool)):
+        np.testing.assert_array_equal(*(core.weights(state) for core, state in zip(cores, states, strict=True)))
+        rates = jnp.asarray(rng.integers(9, size=n) / 8, jnp.float32)
+        states = [core.evaluated(state, rates, jnp.asarray(known)) for core, state in zip(cores, states, strict=True)]
+    np.testing.assert_array_equal(*(core.weights(state) for core, state in zip(cores, states, strict=True)))
+    assert states[0].boring.sum() == n - 7
+
+
 def test_a_filter_that_leaves_nothing_changes_nothing():
     weights, filtered = np.float32([0.25, 0.75, 0.0]), jax.jit(reweighted)
     np.testing.assert_array_equal(filtered(weights, np.float32([0.0, 0.0, 1.0])), weights)
