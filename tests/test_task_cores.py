@@ -278,18 +278,22 @@ def test_omni_is_strata_where_tasks_are_boring_beside_others_of_their_stratum():
     n = 60
     rng = np.random.default_rng(0)
     of = np.concatenate([np.arange(7), rng.integers(7, size=n - 7)])  # no stratum is empty
-    inner = LearningProgress(n)
-    cores = (
-        Omni(inner, Interesting.of(of[:, None] != of)),
-        Strata(inner, tuple(tuple(np.flatnonzero(of == stratum).tolist()) for stratum in range(7))),
-    )
-    states = [core.init(KEY) for core in cores]
-    for known in (np.ones(n, bool), rng.random(n) < 0.5, np.ones(n, bool)):
-        np.testing.assert_array_equal(*(core.weights(state) for core, state in zip(cores, states, strict=True)))
-        rates = jnp.asarray(rng.integers(9, size=n) / 8, jnp.float32)
-        states = [core.evaluated(state, rates, jnp.asarray(known)) for core, state in zip(cores, states, strict=True)]
-    np.testing.assert_array_equal(*(core.weights(state) for core, state in zip(cores, states, strict=True)))
-    assert states[0].boring.sum() == n - 7
+    omni = Omni(LearningProgress(n), Interesting.of(of[:, None] != of))
+    strata = Strata(LearningProgress(n), tuple(tuple(np.flatnonzero(of == stratum).tolist()) for stratum in range(7)))
+    rates = np.float32(rng.integers(9, size=(3, n)) / 8)
+    known = np.stack([np.ones(n, bool), rng.random(n) < 0.5, np.ones(n, bool)])
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def factors(core):
+        def evaluated(state, told):
+            return core.evaluated(state, *told), core.factor(state)
+
+        state, each = jax.lax.scan(evaluated, core.init(KEY), (rates, known))
+        return jnp.concatenate([each, core.factor(state)[None]])
+
+    found = factors(omni)
+    np.testing.assert_array_equal(found, factors(strata))
+    np.testing.assert_array_equal((found == 1).sum(axis=1), [n, 7, 7, 7])
 
 
 def test_a_filter_that_leaves_nothing_changes_nothing():
