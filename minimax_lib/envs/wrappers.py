@@ -11,6 +11,7 @@ import numpy as np
 from flax import struct
 
 from minimax_lib.envs.base import Environment, EnvState, Forwarded, HeldOut, Level, TimeStep, progress_of
+from minimax_lib.envs.cells.settings import check_int
 from minimax_lib.envs.spaces import ACTION_MASK, Box, Dict, Discrete, MultiDiscrete, Space
 
 
@@ -299,7 +300,7 @@ class TimeLimit(Wrapper):
     limit: int
 
     def __post_init__(self) -> None:
-        _check_count("limit", self.limit)
+        check_int("limit", self.limit, 1)
 
     @property
     def max_steps(self) -> int:
@@ -331,7 +332,7 @@ class FrameStack(Wrapper):
     n: int
 
     def __post_init__(self) -> None:
-        _check_count("n", self.n)
+        check_int("n", self.n, 1)
 
     @property
     def observation_space(self) -> Space:
@@ -392,9 +393,3 @@ def _over_parts(f: Callable[..., jax.Array], obs: Any, *others: Any) -> Any:
         name: part if name == ACTION_MASK else jax.tree.map(f, part, *(other[name] for other in others))
         for name, part in obs.items()
     }
-
-
-def _check_count(name: str, value: object) -> None:
-    # Python's True is an int too.
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name}={value!r}: it must be a whole number of at least 1")

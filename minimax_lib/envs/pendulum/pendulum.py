@@ -23,6 +23,7 @@ from minimax_lib.envs.pendulum.physics import (
     wrapped_angle,
 )
 from minimax_lib.envs.spaces import Box, Dict, Space
+from minimax_lib.settings import keep_tuple
 
 MOST_SUBSTEPS = 100  # each one is compiled separately
 
@@ -80,7 +81,7 @@ class Pendulum(Environment):
     def __post_init__(self) -> None:
         for name in PARAMETERS:
             check_range(name, getattr(self, name))
-            object.__setattr__(self, name, tuple(getattr(self, name)))  # a list cannot be hashed
+            keep_tuple(self, name)
         for name, most in (("start_spread", math.pi), ("tolerance", math.pi), ("dt", 1.0), ("max_speed", math.inf)):
             value, least = getattr(self, name), 0 if name == "start_spread" else 1e-6
             if not (least <= value <= most and math.isfinite(value)):
