@@ -10,6 +10,7 @@ import pytest
 
 from minimax_lib import load_run, make_env, make_held_out
 from minimax_lib.commands.evaluate import main as evaluate
+from minimax_lib.envs.against import Against
 from minimax_lib.envs.lasertag.maps import load as load_map
 from minimax_lib.envs.levels import fitted_level
 from minimax_lib.envs.maze import from_text, to_text
@@ -131,6 +132,35 @@ def test_a_game_is_refused_whose_agents_stand_or_look_nowhere():
     with pytest.raises(ValueError, match=r"its starts are open \(-1\), which needs random_starts=True"):
         env.reset(jax.random.key(0), is_open)
     assert dataclasses.replace(env, random_starts=True).fault_in(is_open) == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"mass": 0.0}, "its mass is 0: it must be finite, and above 0"),
+        ({"damping": -0.1}, "its damping is -0.1: it must be finite, and at least 0"),
+        ({"torque": np.inf}, "its torque is inf: it must be finite, and at least 0"),
+    ],
+)
+def test_physics_that_cannot_be_are_refused(change, message):
+    env = make_env("Pendulum")
+    level = env.level_at(jax.random.key(0), np.ones(5, np.float32)).replace(damping=np.float32(0))
+    assert env.fault_in(level) == ""
+    broken = level.replace(**{name: np.float32(value) for name, value in change.items()})
+    with pytest.raises(ValueError, match=re.escape(message)):
+        env.reset(jax.random.key(0), broken)
+
+
+def test_a_level_against_a_bot_names_one_and_a_seat_and_holds_a_game():
+    env = Against(make_env("LaserTag", layout="small2"))
+    level = jax.device_get(env.sample_level(jax.random.key(0)))
+    assert env.fault_in(level) == ""
+    assert env.fault_in(level.replace(bot=np.int32(1))) == "its bot is 1: it must be from 0 to 0"
+    with pytest.raises(ValueError, match=r"its seat is -1: it must be from 0 to 1"):
+        env.reset(jax.random.key(0), level.replace(seat=np.int32(-1)))
+    broken = level.replace(game=level.game.replace(facings=np.array([1, 4], np.int32)))
+    with pytest.raises(ValueError, match=r"facings must be from 0 to 3"):
+        fitted_level(env, broken)
 
 
 def test_files_and_folders_are_held_out_tasks(tmp_path):

@@ -11,6 +11,7 @@ import numpy as np
 from flax import struct
 
 from minimax_lib.envs.base import Environment, EnvState, Forwarded, Level, TimeStep, opening, transition
+from minimax_lib.envs.levels import checked_at_reset
 from minimax_lib.envs.multi_agent import AgentTimeStep, MultiAgentEnvironment
 from minimax_lib.envs.spaces import Space
 from minimax_lib.envs.terminal import Scene
@@ -92,7 +93,16 @@ class Against(Environment):
         bot = jax.random.randint(k_bot, (), 0, len(self.bots))
         return AgainstLevel(self.game.sample_level(k_level), bot, random_seat(k_seat))
 
+    def fault_in(self, level: AgainstLevel) -> str:
+        """See `Environment.fault_in`."""
+        for name, n in (("bot", len(self.bots)), ("seat", 2)):
+            number = int(getattr(level, name))
+            if not 0 <= number < n:
+                return f"its {name} is {number}: it must be from 0 to {n - 1}"
+        return self.game.fault_in(level.game) if self.game.fault_in is not None else ""
+
     def reset(self, key: jax.Array, level: AgainstLevel) -> tuple[AgainstState, TimeStep]:
+        level = checked_at_reset(self, level)
         game, ts = self.game.reset(key, level.game)
         state = AgainstState(game=game, bot=level.bot, seat=level.seat, returns=jnp.zeros(2, jnp.float32))
         none = jnp.zeros((), jnp.float32)

@@ -11,12 +11,14 @@ from flax import struct
 
 from minimax_lib.envs.base import Environment, TimeStep, opening, transition
 from minimax_lib.envs.cells.settings import check_int
+from minimax_lib.envs.levels import checked_at_reset
 from minimax_lib.envs.pendulum.physics import (
     PARAMETERS,
     Physics,
     Range,
     acceleration,
     check_range,
+    fault_in,
     stacked,
     unstacked,
     within,
@@ -125,8 +127,13 @@ class Pendulum(Environment):
         fixed = {name: jnp.asarray(getattr(self, name)[0], jnp.float32) for name in PARAMETERS}
         return Physics(**fixed | dict(zip(self.level_box, point, strict=True)))
 
+    def fault_in(self, level: Physics) -> str:
+        """See `Environment.fault_in`."""
+        return fault_in(level)
+
     def reset(self, key: jax.Array, level: Physics) -> tuple[PendulumState, TimeStep]:
         """The start of an episode on `level`. The key is for the angle."""
+        level = checked_at_reset(self, level)
         spread = jnp.float32(self.start_spread)
         angle = jnp.pi + jax.random.uniform(key, (), jnp.float32, -spread, spread)
         none = jnp.zeros((), jnp.int32)

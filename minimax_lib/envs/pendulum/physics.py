@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 
 Range = tuple[float, float]  # (lowest, highest)
@@ -34,6 +35,15 @@ def check_range(name: str, limits: Range) -> None:
     if not (math.isfinite(most) and least <= most and (least > 0 if positive else least >= 0)):
         rule = "0 < least" if positive else "0 <= least"
         raise ValueError(f"{name}={limits}: it must be (least, most), with {rule} <= most, both finite")
+
+
+def fault_in(physics: Physics) -> str:
+    """Which rule these parameters break, in one sentence; empty if they break none. On the host."""
+    for name in PARAMETERS:
+        value, positive = float(np.asarray(getattr(physics, name))), name in POSITIVE
+        if not (math.isfinite(value) and (value > 0 if positive else value >= 0)):
+            return f"its {name} is {value:g}: it must be finite, and {'above' if positive else 'at least'} 0"
+    return ""
 
 
 def within(ranges: Physics, shares: Physics) -> Physics:
