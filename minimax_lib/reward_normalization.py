@@ -14,7 +14,7 @@ from minimax_lib.playing.rollout import Rollout
 class Moments(struct.PyTreeNode):
     """Running moments of the discounted return of each student, f32[A] each. They are the same on every device."""
 
-    count: jax.Array  # f32 is too coarse for it to grow past about a billion: from then on, old returns count less
+    count: jax.Array  # grows by whole rollouts, and f32 holds millions of these
     mean: jax.Array
     variance: jax.Array
 
@@ -61,8 +61,12 @@ class RewardNormalization:
             return jnp.where(done, 0.0, g), g
 
         returns, g = jax.lax.scan(discounted, returns, (steps.reward, steps.done))
-        moments, variances = jax.lax.scan(merged, moments, self._of_rows(moments, g, steps.valid))
-        return moments, returns, self._divided(runs, variances[..., None])
+        # The steps are added up among themselves, and the moments take over the sum. A step alone would soon be a
+        # share of 1e-7 of all returns, which f32 rounds away: the variance would drift.
+        none = jax.tree.map(jnp.zeros_like, moments)
+        rollout, so_far = jax.lax.scan(with_step, none, self._of_rows(moments, g, steps.valid))
+        _, variances = merged(jax.tree.map(lambda x: x[None], moments), so_far)
+        return merged(moments, rollout)[0], returns, self._divided(runs, variances[..., None])
 
     def apply(self, moments: Moments, runs: Rollout) -> Rollout:
         """`runs` [T, A, R] with rewards on the present scale. The moments do not change."""
@@ -84,6 +88,12 @@ class RewardNormalization:
     def _divided(self, runs: Rollout, variance: jax.Array) -> Rollout:
         scaled = runs.steps.reward / jnp.sqrt(variance + 1e-8)
         return runs.replace(steps=runs.steps.replace(reward=jnp.clip(scaled, -self.clip, self.clip)))
+
+
+def with_step(rollout: Moments, step: Moments) -> tuple[Moments, Moments]:
+    """The moments of a rollout's steps up to this one, twice: to go on from, and to keep."""
+    so_far, _ = merged(rollout, step)
+    return so_far, so_far
 
 
 def merged(a: Moments, b: Moments) -> tuple[Moments, jax.Array]:

@@ -83,6 +83,25 @@ def test_float32_is_enough_for_a_million_values():
     np.testing.assert_allclose(moments.variance, variance, rtol=2e-3)
 
 
+def test_moments_do_not_drift_late_in_a_long_run():
+    """Returns are as far from 0 as they always were: in 10 million steps before, and in 32,768 more.
+
+    Merged step by step, each of these took 1e-7 from the variance.
+    """
+    shape, spread, n_before = (1024, 1, 2), 1.55, 2.1e7
+    reward = np.broadcast_to(np.sqrt([spread]) * [1.0, -1.0], shape)
+    runs = rollouts(reward, np.ones(shape, bool), np.zeros(shape), np.zeros(shape[1:])).run
+    start = Moments(*(jnp.asarray([x], jnp.float32) for x in (n_before, 0.0, spread)))
+
+    def one(moments: Moments, _: None) -> tuple[Moments, None]:
+        return N.learn(moments, jnp.zeros((1, 2), jnp.float32), runs)[0], None
+
+    moments, _ = jax.jit(lambda: jax.lax.scan(one, start, None, 32))()
+    assert float(moments.variance[0]) == pytest.approx(spread, rel=1e-5)
+    assert float(moments.mean[0]) == pytest.approx(0.0, abs=1e-5)
+    assert float(moments.count[0]) == n_before + 32 * 1024 * 2
+
+
 @pytest.mark.deep
 def test_devices_share_their_statistics():
     """Two devices with half of the rows each give what one device gives with all."""
