@@ -159,6 +159,22 @@ def test_tasks_that_differ_are_no_error_of_the_mean_over_them():
     assert [x.tolist() for x in found.mean("return")] == [[5.0], [0.0]]
 
 
+def test_worlds_on_the_same_levels_do_not_make_errors_smaller():
+    """Four rounds on three levels, which alone decide what happens, say as much as one round."""
+    owner = np.tile([0, 1], (1, 3, 1))
+    one, four = (
+        Standings(("x", "y"), ("a",), np.tile(owner, (1, n, 1)), {"return": np.tile(paid, (1, n, 1))}, rounds=n)
+        for paid in [np.array([[[5.0, 1.0], [0.0, 4.0], [4.0, 1.0]]])]
+        for n in (1, 4)
+    )
+    assert [x.tolist() for x in one.mean("return")] == [x.tolist() for x in four.mean("return")]
+    assert one.mean("return")[1][1] == pytest.approx(1.0)  # of 1, 4 and 1
+    score = np.random.default_rng(0).normal(size=(2, 1, 20))
+    single, again = (world_intervals(np.tile(score, n), fixed=1, rounds=n)[0] for n in (1, 9))
+    # The draw that every pair gets counts for less beside more worlds.
+    np.testing.assert_allclose(again, single, atol=20)  # 100 where each world counts as its own
+
+
 def test_means_and_errors_are_those_of_plain_loops():
     levels = jax.tree.map(lambda x: x.reshape(2, 5, -1), levels_of(10))
     params = [(4, 2), (6, 1)]
@@ -175,7 +191,8 @@ def test_means_and_errors_are_those_of_plain_loops():
                 worlds[m].append(np.mean(returns))
         mean, error = (x[k] for x in found.mean("return"))
         assert mean == pytest.approx(np.mean(worlds))
-        errors = [np.std(task, ddof=1) / np.sqrt(10) for task in worlds]
+        # Both rounds are on the same five levels.
+        errors = [np.std([np.mean([task[e], task[e + 5]]) for e in range(5)], ddof=1) / np.sqrt(5) for task in worlds]
         assert error == pytest.approx(np.hypot(*errors) / 2)
         rows = [row for row in found.rows() if row["player"] == player]
         assert np.mean([row["return"] for row in rows]) == pytest.approx(mean)
@@ -187,8 +204,8 @@ def test_means_and_errors_are_those_of_plain_loops():
     assert games.n_games[0, 1].tolist() == games.n_games[1, 0].tolist() == [10, 10]
     assert not games.n_games[0, 0].any()
     assert games.steps[0, 1].tolist() == [found.measures["length"][m].max(axis=1).sum() for m in range(2)]
-    ranking = Ranking.of(games, 0, world_intervals(found.decides))
-    np.testing.assert_array_equal(ranking.intervals, world_intervals(returns))
+    ranking = Ranking.of(games, 0, world_intervals(found.decides, rounds=found.rounds))
+    np.testing.assert_array_equal(ranking.intervals, world_intervals(returns, rounds=2))
     assert "95% intervals over worlds" in str(matrix_table(ranking).caption)
     # Even tasks are solved by all, odd ones by nobody: two kinds share 100 points, whoever plays.
     points = points_table(found, str, ENV.task_kind)

@@ -28,13 +28,17 @@ WON = "won"
 
 @dataclasses.dataclass(frozen=True)
 class Standings:
-    """The lives of K players in worlds that they share: E worlds on each of M held-out tasks, with G seats."""
+    """The lives of K players in worlds that they share: E worlds on each of M held-out tasks, with G seats.
+
+    E is that of all rounds together, one after another. All rounds are on the same levels, in the same order.
+    """
 
     players: tuple[str, ...]
     tasks: tuple[str, ...]
     owner: np.ndarray  # i32[M, E, G], whose seat it was
     measures: dict[str, np.ndarray]  # f32[M, E, G], of each life
     of_agents: np.ndarray | None = None  # i32[M, E, G], which task the agent had, where each has its own
+    rounds: int = 1
 
     @property
     def by_world(self) -> dict[str, np.ndarray]:
@@ -52,11 +56,14 @@ class Standings:
         return "the last player with a living team" if WON in self.by_world else "the higher mean return"
 
     def mean(self, measure: str) -> tuple[np.ndarray, np.ndarray]:
-        """(f64[K], f64[K]), the mean over all worlds, and its standard error; NaN for a single world on each task.
+        """(f64[K], f64[K]), the mean over all worlds, and its standard error.
 
-        The error is that of other worlds on the same tasks, as in `world_intervals`.
+        The error is that of other worlds on the same tasks, as in `world_intervals`. It is NaN where a round has a
+        single world on each task.
         """
         each = self.by_world[measure]  # [K, M, E]
+        # Worlds on one level are alike. To count them as if each had its own would make the error too small.
+        each = each.reshape(*each.shape[:2], self.rounds, -1).mean(axis=2)
         n_tasks, n = each.shape[1:]
         # Tasks are not drawn anew: that they differ is no error of the mean over them.
         of_task = each.var(axis=2, ddof=1) / n if n > 1 else np.full(each.shape[:2], np.nan)
@@ -122,7 +129,7 @@ def gathered(
     measures |= {"progress": played.progress} if env.tasks_of else {}
     measures |= {f"facts/{name}": x for name, x in played.facts.items()}
     has_tasks = env.tasks_of is not None and env.n_tasks > 1
-    return Standings(tuple(names), tuple(tasks), owner, measures, agents if has_tasks else None)
+    return Standings(tuple(names), tuple(tasks), owner, measures, agents if has_tasks else None, len(found))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

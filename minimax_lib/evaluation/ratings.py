@@ -40,17 +40,18 @@ def rating_intervals(wins: np.ndarray, draws: np.ndarray, fixed: int = 0, n_resa
     return ends(fitted(points_of(*resampled), fixed))
 
 
-def world_intervals(score: np.ndarray, fixed: int = 0, n_resamples: int = N_RESAMPLES) -> np.ndarray:
+def world_intervals(score: np.ndarray, fixed: int = 0, n_resamples: int = N_RESAMPLES, rounds: int = 1) -> np.ndarray:
     """f64[M, 2], as `rating_intervals`, for players who have all played in the same worlds.
 
     `score` [M, L, E] is that of each player in E worlds on each of L tasks. Of two players, the one with the higher
     score has won the world. One world decides the games of all pairs, so whole worlds are drawn anew, as many on each
-    task. With a single world on each task, an interval is a point.
+    task. With several `rounds`, E is that of all of them, one after another on the same levels: the worlds on a level
+    are drawn together. Where a round has a single world on each task, an interval is a point.
     """
     m, n_tasks, n_worlds = score.shape
-    fixed = checked_player(fixed, m)
-    drawn = np.random.default_rng(0).multinomial(n_worlds, np.full(n_worlds, 1 / n_worlds), (n_resamples, n_tasks))
-    times = drawn.reshape(n_resamples, -1).astype(np.float64)  # how often each world was drawn
+    fixed, n = checked_player(fixed, m), n_worlds // rounds
+    drawn = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), (n_resamples, n_tasks))
+    times = np.tile(drawn, rounds).reshape(n_resamples, -1).astype(np.float64)  # how often each world was drawn
     flat = score.reshape(m, 1, -1)
     won, even = np.greater(flat, flat.swapaxes(0, 1)), np.equal(flat, flat.swapaxes(0, 1))
     even[np.diag_indices(m)] = False

@@ -51,7 +51,7 @@ def gather(meeting: Meeting, console: Console) -> None:
     ranking = None
     if len(groups) >= FEWEST_RATED:
         fixed = found.players.index(RANDOM) if RANDOM in found.players else 0
-        ranking = Ranking.of(found.games, fixed, world_intervals(found.decides, fixed))
+        ranking = Ranking.of(found.games, fixed, world_intervals(found.decides, fixed, rounds=found.rounds))
         console.print(matrix_table(ranking, f"a world is won by {found.rule}; "))
     update = {name: mine[0].update for name, mine in groups.items()}
     rows = [row | {"update": update[row["player"]]} | protocol_columns(settings) for row in found.rows()]
