@@ -110,3 +110,34 @@ def test_a_run_stops_at_the_first_update_that_is_not_finite(name):
     assert (int(report.n_steps), state.students.n_updates.tolist()) == (3, [[3], [3]])
     assert report.nonfinite.all()
     assert not program.run(program.init(0), 2)[1].nonfinite.any()
+
+
+@dataclasses.dataclass(frozen=True)
+class GoesOn(Breaks):
+    """A runner with two students, whose episodes go on. The first finishes 2 and 0 of them, the second 1 and 3."""
+
+    continues = True
+
+    def step(self, state):
+        is_first = state.clock == 0
+        # The second student's return is always its number of episodes.
+        n = jnp.where(is_first, jnp.array([2.0, 1.0]), jnp.array([0.0, 3.0]))
+        state, metrics = super().step(state)
+        metrics |= {"return": jnp.where(is_first, 7.0, jnp.nan), "episodes": n[0]}
+        return state, metrics | {"student_1/return": n[1], "student_1/episodes": n[1]}
+
+
+def test_over_several_updates_each_student_has_its_own_episodes_as_weights():
+    program = SeedRunner(GoesOn("other"))
+    _, report = program.run(program.init(0), 2)
+    found = {name: float(x[0]) for name, x in report.metrics.items()}
+    assert (found["return"], found["student_1/return"]) == (7, (1 * 1 + 3 * 3) / 4)
+
+
+def test_where_episodes_go_on_each_student_has_its_own_number():
+    """The first finishes one episode, the second two."""
+    rewards, done = (
+        np.concatenate([by_row(*x), by_row(*y)], axis=1) for x, y in (([[1, 5]], [[2, 4]]), ([[1, 0]], [[1, 1]]))
+    )
+    found = measured(ended_metrics, rewards, done)
+    assert [float(found[f"student_{i}/{name}"]) for i in (0, 1) for name in ("episodes", "return")] == [1, 1, 2, 3]

@@ -144,8 +144,11 @@ class SeedRunner:
         """The weight of a step in the mean of the metric `name` over an interval."""
         # If episodes go on in the next step, few or many of them may end in a step. Each episode should count once.
         of_episodes = name.split("/")[-1] in OVER_EPISODES or name.startswith("facts/")
-        over_episodes = self.runner.continues and of_episodes
-        return metrics["episodes"] if over_episodes else 1.0
+        if not (self.runner.continues and of_episodes):
+            return 1.0
+        # Students finish their episodes at different times.
+        own = f"{name.rpartition('/')[0]}/episodes"
+        return metrics.get(own, metrics["episodes"])
 
 
 def counted_env_steps(runner: Runner, state: RunnerState, n_row_devices: int = 1) -> np.ndarray:

@@ -316,7 +316,7 @@ def ended_metrics(episodes: EpisodeReturns) -> dict[str, jax.Array]:
     """Means over the episodes that ended in a rollout, where episodes go on in the next one.
 
     No episode is cut off, and each counts once. NaN if none ended. To take means over several rollouts, weight them by
-    `episodes`.
+    `episodes`, those of a student by its own.
     """
     n = axes.device_sum(episodes.count.sum(axis=1).astype(jnp.float32))
     totals = {"return": episodes.mean * episodes.count, "solved_rate": episodes.solved.astype(jnp.float32)}
@@ -324,7 +324,8 @@ def ended_metrics(episodes: EpisodeReturns) -> dict[str, jax.Array]:
     means = {name: axes.device_sum(x.sum(axis=1)) / n for name, x in totals.items()}
     metrics = {name: mean[0] for name, mean in means.items()} | {"episodes": n[0], "unfinished": jnp.float32(0)}
     if len(n) > 1:
-        metrics |= {f"student_{i}/{name}": means[name][i] for i in range(len(n)) for name in ("return", "solved_rate")}
+        of_each = {name: means[name] for name in ("return", "solved_rate")} | {"episodes": n}
+        metrics |= {f"student_{i}/{name}": x[i] for i in range(len(n)) for name, x in of_each.items()}
     return metrics
 
 
