@@ -14,6 +14,7 @@ from minimax_lib.evaluation.score_study import LEARNABLE, REGRET, SOLVABLE, Scor
 from minimax_lib.store.tables import read_table
 from minimax_lib.testing.curricula import small_agent
 from tests.probes import Probe
+from tests.test_solved import Coin
 
 OF_ANY_SCALE = ("policy_entropy", "least_confidence", "min_margin", "return", "neg_return", "value_disagreement")
 ENV = AMaze(height=3, width=3, n_walls=4, max_steps=8)
@@ -103,6 +104,25 @@ def test_a_study_of_a_small_agent():
     assert (found.targets[REGRET] >= 0).all()
     rows = {row["score"]: row for row in found.correlations()}
     assert rows["return"][SOLVABLE] > 0.1
+
+
+def test_where_rows_play_levels_in_turn_a_score_is_of_one_episode_as_in_training():
+    """An episode returns 1 after 3 steps, or 0 after 9. In 36 steps, a row that keeps its level has many of them."""
+    env = Coin("maze")
+    agent = small_agent(env).agent
+    params = jax.jit(lambda key: agent.init(key, jax.numpy.int32(0)).params)(jax.random.key(1))
+    found = []
+    for n in (1, 4):
+        student = ScoreStudent(env, agent, 4 * env.max_steps, 1, levels_per_row=n)
+        assert ("parameter_change" in student.left_out) == (n > 1)
+        student.names = ["return"]
+        found.append(student.study(jax.random.key(2), params, 30).scores["return"])
+    each, in_turn = found
+    assert len(in_turn) == 30
+    known = in_turn[np.isfinite(in_turn)]
+    assert len(known) > 20
+    assert np.isin(known, (0, 1)).all()
+    assert not np.isin(each, (0, 1)).all()
 
 
 @pytest.mark.parametrize(

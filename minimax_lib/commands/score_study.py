@@ -30,6 +30,7 @@ def student_of(settings: EvaluateSettings, runs: Sequence[Run]) -> ScoreStudent:
         config.runner.n_steps * rollouts,
         settings.episodes,
         config.runner.normalize_rewards,
+        config.runner.levels_per_row,
     )
 
 

@@ -22,7 +22,7 @@ from minimax_lib.evaluation.robustness import Track
 from minimax_lib.playing.students import CurrentStudents, batch_for
 
 LEARNABLE, REGRET, SOLVABLE = "p (1 - p)", "exact regret", "solvable"
-MOST_ROWS = 256  # levels that are played side by side
+MOST_LEVELS = 256  # that are played in one part
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,8 +60,8 @@ def rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
     return float(np.corrcoef(rankdata(one), rankdata(other))[0, 1])
 
 
-def reason_against(score: Score, env: Environment, agent: Agent, normalizes: bool) -> str:
-    """Why the score cannot be studied with one agent, on one row a level; empty if it can."""
+def reason_against(score: Score, env: Environment, agent: Agent, normalizes: bool, in_turn: bool) -> str:
+    """Why the score cannot be studied with one agent, on one row a level or several in turn; empty if it can."""
     reasons = {
         "compares students": score.n_students > 1,
         "compares several rows of a level": score.n_evals > 1,
@@ -70,6 +70,7 @@ def reason_against(score: Score, env: Environment, agent: Agent, normalizes: boo
         "needs Discrete actions": score.needs_discrete and not isinstance(env.action_space, Discrete),
         "needs the best return of a level": score.needs_optimum and env.optimal_return is None,
         "needs the method parameter_change": score.needs_update and not hasattr(agent, "parameter_change"),
+        "looks at updates on one level alone, and rows play several in turn": score.needs_update and in_turn,
         # A study knows no moments of rewards. So their scale is not that of the values.
         "may compare rewards with values, and rewards were normalised": normalizes and not _is_free_of_scale(score),
     }
@@ -84,22 +85,33 @@ def _is_free_of_scale(score: Score) -> bool:
 class ScoreStudent:
     """Studies scores with one agent. It runs on the host, as a loop over parts of equal size."""
 
-    def __init__(self, env: Environment, agent: Agent, n_steps: int, n_episodes: int, normalizes: bool = False):
-        """Scores are of rollouts of `n_steps`; targets are of `n_episodes` whole episodes on each level.
+    def __init__(
+        self,
+        env: Environment,
+        agent: Agent,
+        n_steps: int,
+        n_episodes: int,
+        normalizes: bool = False,
+        levels_per_row: int = 1,
+    ):
+        """Scores are of rollouts of `n_steps`, in which each row plays `levels_per_row` levels in turn.
 
-        ValueError for an environment of several agents. Without `n_evals`, no other setting of the run matters.
+        Targets are of `n_episodes` whole episodes on each level. ValueError for an environment of several agents.
+        Without `n_evals`, no other setting of the run matters.
         """
         if env.multi_agent:
             raise ValueError(f"{type(env).__name__} has {env.n_agents} agents: scores are studied with one agent")
         self.env, self.agent, self.n_steps, self.n_episodes = env, agent, n_steps, n_episodes
-        reasons = {name: reason_against(SCORES[name], env, agent, normalizes) for name in SCORES.names()}
+        self.levels_per_row = levels_per_row
+        in_turn = levels_per_row > 1
+        reasons = {name: reason_against(SCORES[name], env, agent, normalizes, in_turn) for name in SCORES.names()}
         self.names = [name for name, reason in reasons.items() if not reason]
         self.left_out = {name: reason for name, reason in reasons.items() if reason}
         self._play: Callable[..., Any] = jax.jit(self._part, static_argnums=2)
 
     def study(self, key: jax.Array, params: Any, n_levels: int, track: Track = iter) -> ScoreStudy:
         """The study of one agent on `n_levels` random levels of the training distribution."""
-        size = min(n_levels, MOST_ROWS)
+        size = -(-min(n_levels, MOST_LEVELS) // self.levels_per_row) * self.levels_per_row  # whole rows
         starts = range(0, n_levels, size)
         parts = [jax.device_get(self._play(jax.random.fold_in(key, i), params, size)) for i in track(starts)]
         joined = jax.tree.map(lambda *xs: np.concatenate(xs)[:n_levels].astype(np.float64), *parts)
@@ -114,7 +126,8 @@ class ScoreStudent:
         k_levels, k_play, k_attempts = jax.random.split(key, 3)
         levels, pop = sample_levels(self.env, k_levels, size), AgentPop(self.agent)
         alone = jax.tree.map(lambda x: x[None], params)
-        students = CurrentStudents(batch_for(self.env, pop, Plan(size)), pop, alone, self.n_steps)
+        rows = batch_for(self.env, pop, Plan(size), levels_per_row=self.levels_per_row)
+        students = CurrentStudents(rows, pop, alone, self.n_steps, levels_per_row=self.levels_per_row)
         outcome = students.play(k_play, level_batch(levels))
         best = outcome.episodes.best.max(axis=0)
         scores = {name: outcome.score(SCORES[name], best) for name in self.names}
