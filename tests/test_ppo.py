@@ -604,6 +604,27 @@ def test_the_entropy_bonus_falls_with_the_updates(name, n_minibatches):
 # ------------------------------------------------------------------------------------------- devices, seeds, students
 
 
+def test_chunks_count_a_step_that_is_the_only_valid_one_of_two_devices():
+    """The mean number of valid steps of the devices is then a half."""
+    one, several = (make_agent("ff", n_chunks=n) for n in (1, 2))
+    state, run = experience(one)
+    batch = as_batch(one, run)
+    valid = np.zeros(batch.advantage.shape, bool)
+    valid[1, 0] = True
+    batch = batch.replace(steps=batch.steps.replace(valid=valid), entropy_coef=())
+    halves = jax.tree.map(lambda x: jnp.stack(jnp.split(x, 2, axis=1)), batch.replace(carry=()))
+
+    def gradient(agent, half):
+        half = half.replace(entropy_coef=0.0, carry=batch.carry)
+        return axes.device_mean(agent.gradient(state.params, half)[0])
+
+    found = [
+        jax.jit(jax.vmap(functools.partial(gradient, agent), axis_name=axes.DEVICE))(halves) for agent in (one, several)
+    ]
+    assert max(np.abs(x).max() for x in jax.tree.leaves(found[0])) > 0.1
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6), *found)
+
+
 @pytest.mark.parametrize(
     ("n_epochs", "play", "n_chunks"),
     [(1, play_once, 2), deep(1, play, 1), deep(3, play, 1), deep(3, play_once, 1)],

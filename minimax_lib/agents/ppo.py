@@ -335,9 +335,11 @@ class PPOAgent:
             valid = part.steps.valid
             return jnp.float32(part.advantage.size) if valid is None else axes.device_mean(valid.sum(dtype=jnp.float32))
 
+        whole = weight(batch)
+
         def add(total: Any, rows: jax.Array) -> tuple[Any, None]:
             chunk = batch.rows(rows)
-            share = weight(chunk) / jnp.maximum(weight(batch), 1.0)
+            share = weight(chunk) / jnp.where(whole > 0, whole, 1.0)  # a mean over devices may be below 1
             return jax.tree.map(lambda t, x: t + share * x, total, gradient(params, chunk)), None
 
         rows = jnp.arange(batch.advantage.shape[1], dtype=jnp.int32).reshape(self.config.n_chunks, -1)
