@@ -248,6 +248,13 @@ def test_smoothing_is_a_moving_mean_of_each_seed_and_skips_what_is_missing():
     assert lines.moving_mean(np.arange(5.0), 2) == pytest.approx([0, 0.5, 1.5, 2.5, 3.5])
 
 
+@pytest.mark.parametrize("n", [10, 11, 2**31 - 1])
+def test_a_window_that_is_longer_than_the_curve_is_its_mean(n):
+    smooth = lines.moving_mean(np.array([1.0, 2.0, np.nan, 4.0, 9.0]), n)
+    assert smooth == pytest.approx([4, 4, np.nan, 4, 4], nan_ok=True)
+    assert lines.moving_mean(np.array([3.0]), n) == [3]
+
+
 def test_seeds_measured_at_different_points_are_interpolated_and_end_with_the_first():
     one = lines.Line(0, np.array([0.0, 10.0, 20.0]), np.array([0.0, 1.0, 2.0]))
     other = lines.Line(1, np.array([5.0, 10.0, 15.0, 20.0, 25.0]), np.array([1.5, 2.0, 2.5, 3.0, 3.5]))
@@ -533,6 +540,24 @@ def test_no_two_of_many_groups_look_alike():
         assert len({(style.colour(i), look(i)) for i in range(30)}) == 30
 
 
+@pytest.mark.parametrize(
+    ("ends", "ticks"),
+    [
+        ((0, 30_000), ["0", "10k", "20k", "30k"]),
+        ((0, 2_000_000), ["0", "500k", "1M", "1.5M", "2M"]),
+        ((1_402_000, 1_406_000), ["1.402M", "1.403M", "1.404M", "1.405M", "1.406M"]),  # steps a second on a GPU
+        ((5540, 5560), ["5.54k", "5.545k", "5.55k", "5.555k", "5.56k"]),
+    ],
+)
+def test_no_two_numbers_of_an_axis_are_written_alike(ends, ticks):
+    pytest.importorskip("matplotlib")
+    drawn, ((axes,),) = style.figure(1.0)
+    axes.set_xlim(*ends)
+    style.count_axis(axes.xaxis)
+    drawn.canvas.draw()
+    assert [label.get_text() for label in axes.get_xticklabels()] == ticks
+
+
 def test_metrics_have_names_on_axes():
     assert words.named("held_out/Maze/solved_rate") == "solved rate, Maze"
     assert words.named("held_out/entropy") == "entropy, held-out tasks"
@@ -642,6 +667,12 @@ def test_replay_mass_is_summed_over_whole_bins():
     assert np.all(np.diff(edges) == 3)
     assert edges[0] == 0
     assert edges[-1] >= 30
+    for values, middles in (
+        (np.arange(30.0), np.arange(1.0, 30, 3)),
+        (np.array([0.0, 1.0]), [0, 1]),  # levels that can be solved, and others
+        (np.array([0.0, 0.5, 12.0]), np.arange(12) + 0.5),
+    ):
+        assert replay.bin_middles(values, replay.bin_edges(values)) == pytest.approx(middles)
     one = replay.Kept(0, {"n_walls": np.array([0.0, 1.0, 4.0, 29.0])}, np.array([0.1, 0.2, 0.3, 0.4]))
     mass, share = replay.shares_by_bin([one], "n_walls", edges)
     assert mass[0, :2] == pytest.approx([0.3, 0.3])
@@ -791,6 +822,14 @@ def test_own_figures_are_replaced_and_nobody_elses(tmp_path):
     assert target.read_bytes() == b"kept"
 
 
+def test_two_figures_of_one_name_are_both_kept_and_both_replaced_by_the_next_call(tmp_path):
+    for content in ((b"1", b"2"), (b"3", b"4")):
+        folder = FigureFolder(tmp_path / "plots")
+        files = [folder.write("tasks-tasks", {"csv": one})[0] for one in content]
+        assert [path.name for path in files] == ["tasks-tasks.csv", "tasks-tasks-2.csv"]
+        assert tuple(path.read_bytes() for path in files) == content
+
+
 def test_the_same_figure_is_the_same_file(two_methods):
     pytest.importorskip("matplotlib")
     picture = curves.learning_curve(find_groups(two_methods), "return")
@@ -798,6 +837,24 @@ def test_the_same_figure_is_the_same_file(two_methods):
         image = picture.image(kind)
         assert image.startswith(start)
         assert image == picture.image(kind)
+    with pytest.raises(ValueError, match=r"^unknown format 'jpg': choose from png, pdf, svg"):
+        picture.save("curve.jpg")
+
+
+def test_a_curve_of_one_interval_can_be_seen():
+    pytest.importorskip("matplotlib")
+    for name, runner in (("a", "plr"), ("b", "dr")):
+        table(make_run(name, runner={"name": runner}) / "metrics.csv", metrics_rows(range(2), lambda s, i: s, n=2)[2:])
+    groups = find_groups(["a", "b"])
+    pictures = (
+        curves.learning_curve(groups, "return"),
+        curves.generalisation_gap(groups),
+        relative_curve(groups, "return", "dr"),
+    )
+    for picture in pictures:
+        drawn = [line for axes in picture.draw().axes for line in axes.lines if len(line.get_xdata()) == 1]
+        assert drawn
+        assert all(line.get_marker() not in ("", "None") for line in drawn)
 
 
 @pytest.mark.parametrize(

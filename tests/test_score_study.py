@@ -67,6 +67,14 @@ def test_what_is_written(tmp_path):
     assert float(rows[3]["good"]) == pytest.approx(found.scores["good"][3])
 
 
+def test_a_picture_that_somebody_else_has_put_there_is_kept(tmp_path):
+    pytest.importorskip("matplotlib")
+    (tmp_path / "scores.png").write_bytes(b"mine")
+    paths = written(tmp_path, "scores", 5, made_up(12))
+    assert [path.name for path in paths] == ["scores.csv", "scores-levels.csv", "scores-2.png"]
+    assert (tmp_path / "scores.png").read_bytes() == b"mine"
+
+
 def test_every_score_is_studied_or_left_out_with_a_reason():
     student = ScoreStudent(ENV, small_agent(ENV).agent, 16, 2)
     assert set(student.names) | set(student.left_out) == set(SCORES.names())

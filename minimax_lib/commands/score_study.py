@@ -74,9 +74,8 @@ def written(folder: Path, name: str, seed: int, found: ScoreStudy) -> list[Path]
         write_new(folder, name, as_csv([{"seed": seed} | row for row in found.correlations()])),
         write_new(folder, f"{name}-levels", as_csv([{"seed": seed} | row for row in found.levels()])),
     ]
-    picture = paths[0].with_suffix(".png")
     try:
-        score_study_picture(found).save(picture)
+        picture = score_study_picture(found).image()
     except ImportError:  # an extra
         return paths
-    return [*paths, picture]
+    return [*paths, write_new(folder, paths[0].stem, picture, ".png")]

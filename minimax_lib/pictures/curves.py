@@ -75,7 +75,7 @@ def generalisation_gap(
         drawn, panels = style.figure(1.75 * style.PANEL, 2, sharex=True)
         (above,), (below,) = panels
         for curve in trained:
-            above.plot(curve.x, curve.mean, color=style.colour(curve.place), linewidth=0.9)
+            above.plot(curve.x, curve.mean, color=style.colour(curve.place), marker=_marker(curve), linewidth=0.9)
         for curve in tested:
             above.plot(curve.x, curve.mean, **_dotted(curve.place), linestyle="--")
         handles = [_draw_curve(below, curve, points=True, linestyle="-") for curve in gaps]
@@ -156,11 +156,15 @@ def _curve_picture(
 
 
 def _draw_curve(axes: "Axes", curve: Curve, points: bool = False, **options: Any) -> Any:
-    # A single point has no line to be seen.
-    marker = style.marker(curve.place) if points or len(curve.x) == 1 else ""
+    marker = style.marker(curve.place) if points else _marker(curve)
     (line,) = axes.plot(curve.x, curve.mean, marker=marker, **(style.line_style(curve.place) | options))
     style.band(axes, curve.x, *curve.band, curve.place)
     return line
+
+
+def _marker(curve: Curve) -> str:
+    # A single point has no line to be seen.
+    return style.marker(curve.place) if len(curve.x) == 1 else ""
 
 
 def _dotted(place: int) -> dict[str, Any]:

@@ -205,6 +205,7 @@ def moving_mean(values: np.ndarray, n: int) -> np.ndarray:
     """f64[T], each value's mean with its neighbours, `n` in all and fewer at the ends; NaN counts for nothing."""
     if n == 1:
         return values
+    n = min(n, 2 * len(values))  # such a window holds all values wherever it stands; a larger one only takes memory
     known = np.isfinite(values)
     window = np.ones(n)
     total = np.convolve(np.where(known, values, 0.0), window)[(n - 1) // 2 :][: len(values)]

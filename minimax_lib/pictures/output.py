@@ -15,8 +15,8 @@ RECORD = ".minimax-plot.json"  # the fingerprints of the files that were written
 class FigureFolder:
     """A folder that figures are written to.
 
-    A file that this class wrote and that has not changed since is replaced. Any other file is kept: then the new
-    figure's files get a number (`curve-return-2.png`).
+    A file that an earlier call of the command wrote and that has not changed since is replaced. Any other file is kept,
+    another figure of this call too: then the new figure's files get a number (`curve-return-2.png`).
     """
 
     def __init__(self, path: Path, record: str = RECORD):
@@ -25,6 +25,7 @@ class FigureFolder:
         self.path = path
         self._record_file = path / record
         self._record = self._read_record()
+        self._written: set[Path] = set()  # by this object
 
     def _read_record(self) -> dict[str, str]:
         try:
@@ -43,6 +44,7 @@ class FigureFolder:
         for path, content in paths.items():
             write_atomically(path, content)  # a link is replaced, and what it points to is left alone
             self._record[path.name] = _mark(content)
+        self._written |= paths.keys()
         write_atomically(self._record_file, json.dumps(self._record, indent=1, sort_keys=True) + "\n")
         return list(paths)
 
@@ -53,7 +55,9 @@ class FigureFolder:
             there = read_bytes(path, MOST_TABLE)
         except UnreadableFile:
             return False
-        return there == content or self._record.get(path.name) == _mark(there)
+        # Two figures of one call may have one name: those of two logs that are both called tasks.csv.
+        is_earlier = path not in self._written and self._record.get(path.name) == _mark(there)
+        return there == content or is_earlier
 
 
 def _mark(content: bytes) -> str:

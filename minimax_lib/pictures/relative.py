@@ -111,7 +111,7 @@ class Difference:
 
     def draw(self, axes: "Axes", points: bool) -> Any:
         place = self.curve.place
-        marker = style.marker(place) if points else ""
+        marker = style.marker(place) if points or len(self.curve.x) == 1 else ""  # one point has no line to be seen
         (line,) = axes.plot(self.curve.x, self.mean, marker=marker, **style.line_style(place))
         style.band(axes, self.curve.x, *self.band, place)
         return line

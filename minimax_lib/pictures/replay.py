@@ -106,7 +106,9 @@ def replay_by_difficulty(groups: Sequence[Group], difficulty: str = "") -> Pictu
         more = f" (and {len(notes) - 1} more)" if len(notes) > 1 else ""
         raise NotDrawn(f"{notes[0]}{more}" if notes else "no run has kept a level yet")
     name = chosen_difficulty(found, difficulty)
-    edges = bin_edges(np.concatenate([one.properties[name] for kept in found.values() for one in kept]))
+    values = np.concatenate([one.properties[name] for kept in found.values() for one in kept])
+    edges = bin_edges(values)
+    middle = bin_middles(values, edges)
     parts = {label: shares_by_bin(kept, name, edges) for label, kept in found.items()}
     rows: list[dict[str, Any]] = []
     columns = ("from", "below", "replay_mean", "low", "high", "kept_mean")
@@ -119,7 +121,6 @@ def replay_by_difficulty(groups: Sequence[Group], difficulty: str = "") -> Pictu
         from matplotlib.lines import Line2D
 
         drawn, ((axes,),) = style.figure(style.PANEL)
-        middle = (edges[:-1] + edges[1:]) / 2
         handles = []
         for label, (mass, kept_share) in parts.items():
             i = places[label]
@@ -166,10 +167,20 @@ def chosen_difficulty(found: dict[str, list[Kept]], difficulty: str) -> str:
 def bin_edges(values: np.ndarray) -> np.ndarray:
     """f64[B+1], edges of equal bins over `values`; of whole numbers, whole bins. The last bin is open at its end."""
     low, high = float(values.min()), float(values.max())
-    if np.array_equal(values, np.round(values)):
+    if are_whole(values):
         size = max(1, int(np.ceil((high - low + 1) / MOST_BINS)))
         return np.arange(low, high + 1 + size, size, dtype=np.float64) if high > low else np.array([low, low + 1])
     return np.linspace(low, high, MOST_BINS + 1)
+
+
+def bin_middles(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """f64[B], the middle of what each bin of `values` may hold: of whole numbers, the bin from 4 to 6 holds 4 and 5."""
+    return (edges[:-1] + edges[1:] - are_whole(values)) / 2
+
+
+def are_whole(values: np.ndarray) -> bool:
+    """Whether all are whole numbers."""
+    return np.array_equal(values, np.round(values))
 
 
 def shares_by_bin(kept: Sequence[Kept], name: str, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

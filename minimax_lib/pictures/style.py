@@ -12,7 +12,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from minimax_lib.files import naming
+from minimax_lib.registry import unknown_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -85,6 +88,8 @@ class Picture:
 
     def image(self, kind: str = "png") -> bytes:
         """The content of a file of the format `kind`: png, pdf or svg."""
+        if kind not in METADATA:
+            raise unknown_name("format", kind, METADATA)
         file = io.BytesIO()
         with style():
             figure = self.draw()
@@ -180,19 +185,25 @@ def _rows(labels: Sequence[str], n: int) -> list[Sequence[str]]:
 
 
 def count_axis(axis: Any) -> None:
-    """Writes the numbers of an axis shortly: 10k, 1.5M."""
+    """Writes the numbers of an axis shortly: 10k, 1.5M; in as many digits as tell them apart."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+    def written(value: float, _: int | None) -> str:
+        ends = axis.get_view_interval()
+        # The first digits are the same all over an axis that is short and far from 0.
+        same = np.ceil(np.log10(np.abs(ends).max() / np.ptp(ends))) if np.ptp(ends) else 0
+        return short(value, int(np.clip(3 + same, 3, 12)))
+
     axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+    axis.set_major_formatter(FuncFormatter(written))
 
 
-def short(value: float) -> str:
+def short(value: float, digits: int = 3) -> str:
     """A number as people say it: 1500000 is 1.5M."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
-            return f"{value / size:.3g}{letter}"
-    return f"{value:g}"
+            return f"{value / size:.{digits}g}{letter}"
+    return f"{value:.{max(digits, 6)}g}"
 
 
 def share_axis(axes: "Axes") -> None:

@@ -116,19 +116,19 @@ def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     return text.getvalue()
 
 
-def write_new(folder: Path, name: str, text: str) -> Path:
-    """The file in `folder` that holds `text`: `name`.csv, or `name`-2.csv and so on if that name is taken.
+def write_new(folder: Path, name: str, content: str | bytes, ending: str = ".csv") -> Path:
+    """The file in `folder` that holds `content`: `name`.csv, or `name`-2.csv and so on if that name is taken.
 
     No file is ever overwritten.
     """
     for number in itertools.count(1):
-        path = folder / (f"{name}.csv" if number == 1 else f"{name}-{number}.csv")
+        path = folder / (f"{name}{ending}" if number == 1 else f"{name}-{number}{ending}")
         try:
             # It must be new: another process may be about to make the same file.
-            write_new_file(path, text)
+            write_new_file(path, content)
             return path
         except FileExistsError:
-            # The same evaluation gives the same text. Repeating it makes no second file.
-            if holds(path, text.encode()):
+            # The same evaluation gives the same content. Repeating it makes no second file.
+            if holds(path, content.encode() if isinstance(content, str) else content):
                 return path
     raise AssertionError("unreachable")
