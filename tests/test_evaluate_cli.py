@@ -23,7 +23,7 @@ from PIL import Image
 from rich.console import Console
 from saved_tables import SAID
 
-from minimax_lib.commands.evaluate import check_comparable, env_steps_of, main, side_by_side
+from minimax_lib.commands.evaluate import check_comparable, main, side_by_side
 from minimax_lib.config import Config, from_dict, save_yaml
 from minimax_lib.config.evaluate import parse
 from minimax_lib.envs.base import Environment, TimeStep
@@ -50,7 +50,7 @@ from minimax_lib.store.checkpoint import Checkpoints
 from minimax_lib.store.evaluations import as_csv, csv_text, existing, keep_evaluation, write_new
 from minimax_lib.store.files import UnreadLines, saved_updates
 from minimax_lib.store.folder import RunFolder
-from minimax_lib.store.saved import Run, restore
+from minimax_lib.store.saved import Run, env_steps_of, restore
 
 ROOT = Path(__file__).parent.parent
 N_SEEDS, TASKS = 2, ("MiniMaze", "TrainingDistribution")
@@ -409,6 +409,29 @@ def test_a_comparison_says_how_many_environment_steps_each_method_has_taken(tmp_
     cells = {line.split("│")[1].strip(): line.split("│")[3].strip() for line in text.splitlines() if "│" in line}
     assert cells == {"dr": "20.0 M", "plr": "60.4 M", "old": ""}
     assert [row["env_steps"] for row in rows(several)][:3] == [20_000_000, 60_400_000, ""]
+
+
+def test_environment_steps_are_those_of_the_interval_that_ended_at_the_update(tmp_path):
+    """The next interval may only have scored levels: then its row says the same update."""
+    run = Run(RunFolder(tmp_path), config(), None)
+    rows_of_run = [{"update": 10, "seed": s, "env_steps": n + s} for n in (100, 300) for s in (0, 2)]
+    run.folder.metrics.write_text(as_csv(rows_of_run))
+    assert env_steps_of(run, 10) == 101
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [
+        ("update,seed,env_steps\n10,0,12x\n10,1,400\n", 400),
+        ("update,seed,env_steps\n10,0,\n", math.nan),
+        ("update;seed;env_steps\n10;0;400\n", math.nan),
+    ],
+)
+def test_environment_steps_that_cannot_be_read_are_not_known_and_end_no_comparison(text, steps, tmp_path):
+    run = Run(RunFolder(tmp_path), config(), None)
+    run.folder.metrics.write_text(text)
+    with pytest.warns(UnreadLines, match=r"metrics.csv(: line 2 has no number in| cannot be read: line 1 names no)"):
+        assert env_steps_of(run, 10) == pytest.approx(steps, nan_ok=True)
 
 
 def test_the_environment_steps_of_a_method_are_a_mean_over_its_seeds(tmp_path):

@@ -1,6 +1,5 @@
 """The command `minimax-evaluate` (also `evaluate.py`): evaluates trained runs on held-out tasks or against others."""
 
-import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -55,8 +54,7 @@ from minimax_lib.store.evaluations import (
     write_new,
 )
 from minimax_lib.store.folder import check_is_run, differences
-from minimax_lib.store.saved import Run, find_run, restore
-from minimax_lib.store.tables import read_table
+from minimax_lib.store.saved import Run, env_steps_of, find_run, restore
 from minimax_lib.trees import mapped
 
 Groups = Mapping[str, Sequence[Run]]  # by label: runs that are pooled as seeds
@@ -335,14 +333,6 @@ def side_by_side(groups: Groups, found: Mapping[Path, tuple[int, Scores]]) -> li
         taken = np.average(steps, weights=[len(run.seeds) for run in runs])
         methods.append(MethodRuns(label, tuple(run.name for run in runs), updates, scores, improvement, float(taken)))
     return methods
-
-
-def env_steps_of(run: Run, update: int) -> float:
-    """The environment steps of a seed of the run up to this update, the mean over its seeds; NaN if nobody knows."""
-    if not run.folder.metrics.exists():
-        return math.nan
-    rows = [row for row in read_table(run.folder.metrics)[1] if row.get("update") == str(update)]
-    return float(np.mean([float(row.get("env_steps", "nan")) for row in rows])) if rows else math.nan
 
 
 def measure_of(settings: EvaluateSettings, run: Run, runner: EvalRunner, console: Console) -> Measure:

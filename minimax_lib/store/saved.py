@@ -1,6 +1,8 @@
 """Reading of runs on disk. Nothing in their folders is changed."""
 
 import dataclasses
+import math
+import warnings
 from collections.abc import Iterable, Sequence
 from numbers import Integral
 from pathlib import Path
@@ -12,13 +14,15 @@ from minimax_lib.config import Config, from_dict, to_dict
 from minimax_lib.config.files import read_yaml
 from minimax_lib.config.runs import harmless
 from minimax_lib.config.shipped import agent_name, located_run, shipped_agents
+from minimax_lib.files import UnreadableFile
 from minimax_lib.runners.build import mesh_of, runner_for
 from minimax_lib.runners.devices import whole_state
 from minimax_lib.store.archive import archived, read
-from minimax_lib.store.files import saved_updates
+from minimax_lib.store.files import UnreadLines, saved_updates
 from minimax_lib.store.folder import RunFolder, check_is_run
 from minimax_lib.store.parameters import about_params, forms_of
 from minimax_lib.store.provenance import configuration_of, edited, free_settings
+from minimax_lib.store.tables import KEYS, read_table
 
 if TYPE_CHECKING:
     from minimax_lib.store.checkpoint import Restored
@@ -160,6 +164,24 @@ def restored_state(run: Run) -> "Restored":
     if restored is None:
         raise CheckpointError(f"{run.folder.path} holds no checkpoint any more")
     return restored
+
+
+def env_steps_of(run: Run, update: int) -> float:
+    """The environment steps of a seed of the run up to this update, the mean over its seeds; NaN if nobody knows.
+
+    A warning says what of metrics.csv cannot be read.
+    """
+    try:
+        _, rows = read_table(run.folder.metrics, (*KEYS, "env_steps"))
+    except UnreadableFile as error:
+        warnings.warn(str(error), UnreadLines, stacklevel=2)
+        return math.nan
+    steps: dict[str, float] = {}
+    for row in rows:
+        # An interval that only scores levels ends at the update of the one before it, and the checkpoint is older.
+        if float(row["update"]) == update:
+            steps.setdefault(row["seed"], float(row["env_steps"]))
+    return sum(steps.values()) / len(steps) if steps else math.nan
 
 
 def archived_params(run: Run) -> tuple[int, Any]:
