@@ -1,6 +1,7 @@
 """How commands end: refused, failed, interrupted, done."""
 
 import pytest
+from jax.errors import JaxRuntimeError
 
 from minimax_lib.commands.status import carried_out, without_sweeps
 from minimax_lib.store.checkpoint import CheckpointError
@@ -23,6 +24,15 @@ def raising(error):
          "error: plots/a.png: No space left on device\n"),
         (len, raising(OSError("ffmpeg has failed")), 1, "error: ffmpeg has failed\n"),
         (len, raising(CheckpointError("update 4 is damaged")), 1, "error: update 4 is damaged\n"),
+        # A training may hold the memory of a GPU.
+        (
+            len,
+            raising(JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory\nallocating 8 bytes")),
+            1,
+            "error: out of memory: RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes; another process, such as a "
+            "training, may hold what there is\n",
+        ),
+        (len, raising(JaxRuntimeError("INTERNAL: lost")), 1, "error: XLA failed: INTERNAL: lost\n"),
         (len, lambda n_words: n_words, 2, ""),
     ],
 )  # fmt: skip

@@ -731,7 +731,9 @@ def test_runs_that_keep_no_levels_do_not_keep_their_group_out(monkeypatch):
     def kept(run):
         if run.path.name == "a":
             return [replay.Kept(0, {"n_walls": np.array([1.0, 2.0])}, np.array([0.5, 0.5]))]
-        raise ValueError(f"{run.path} holds no checkpoint")
+        if run.path.name == "b":
+            raise ValueError(f"{run.path} holds no checkpoint")
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED:\nout of memory")
 
     monkeypatch.setattr(replay, "kept_levels", kept)
     for i, name in enumerate("abc"):
@@ -741,6 +743,17 @@ def test_runs_that_keep_no_levels_do_not_keep_their_group_out(monkeypatch):
     assert picture.notes == ["plr: b holds no checkpoint (and 1 more)"]
     with pytest.raises(NotDrawn, match="plr: b holds no checkpoint"):
         replay.replay_by_difficulty(find_groups(["b", "c"]))
+    with pytest.raises(NotDrawn, match="plr: RESOURCE_EXHAUSTED: out of memory"):
+        replay.replay_by_difficulty(find_groups(["c"]))
+
+
+def test_without_a_device_for_jax_the_figure_of_replay_alone_is_missing(monkeypatch):
+    def none():
+        raise RuntimeError("no backend")
+
+    monkeypatch.setattr(jax, "devices", none)
+    with pytest.raises(NotDrawn, match="jax finds no device"):
+        replay.replay_by_difficulty(find_groups([make_run("a")]))
 
 
 # -------------------------------------------------------------------------------------------------------------- command

@@ -29,7 +29,7 @@ from PIL import Image
 from tiny_run import save_tiny_run
 
 import minimax_lib
-from minimax_lib.commands.report import main
+from minimax_lib.commands.report import made, main
 from minimax_lib.config.report import parse
 from minimax_lib.envs.base import Environment
 from minimax_lib.evaluation.statistics import summarise
@@ -308,6 +308,23 @@ def test_hostile_names_are_escaped_in_every_part():
 def test_a_part_that_cannot_be_made_is_a_sentence(damage, said, undrawn):
     damage(make_run("runs/a"))
     assert said in report("runs/a").said
+
+
+def test_parts_for_which_jax_has_no_device_or_no_memory_are_sentences(monkeypatch, undrawn):
+    def fails(error):
+        def work():
+            raise error
+
+        return work
+
+    spent = made(fails(jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")))
+    assert "Not made: out of memory: RESOURCE_EXHAUSTED: out of memory; another process" in spent
+    make_run("a")
+    monkeypatch.setattr(jax, "devices", fails(RuntimeError("no backend")))
+    assert main(["a"]) == 0
+    page = Path("report.html").read_text()
+    assert "No gallery: " in page
+    assert page.count("jax finds no device (no backend)") == 2
 
 
 def test_a_table_that_cannot_be_read_is_told_beside_the_page_too(undrawn, capsys):

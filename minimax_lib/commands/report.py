@@ -2,7 +2,7 @@
 
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from minimax_lib.config.files import read_yaml
 from minimax_lib.config.report import ReportSettings, parse
 from minimax_lib.config.runs import harmless
 from minimax_lib.pictures import report_tables
-from minimax_lib.pictures.html import page, write_page
+from minimax_lib.pictures.html import page, part, write_page
 from minimax_lib.pictures.opponents import have_met
 from minimax_lib.pictures.runs import Group, find_groups
 from minimax_lib.store.files import UnreadLines
@@ -117,14 +117,24 @@ def parts(settings: ReportSettings, groups: Sequence[Group]) -> "Iterator[tuple[
         from minimax_lib.pictures.report_levels import levels_part  # slow to import, as what follows
 
         say("drawing levels of the checkpoints")
-        content = levels_part(groups, settings.plugins, settings.n_levels, settings.n_checkpoints)
-        yield "levels", "Levels", content
+        how = settings.plugins, settings.n_levels, settings.n_checkpoints
+        yield "levels", "Levels", made(lambda: levels_part(groups, *how))
     if settings.episodes:
         from minimax_lib.pictures.report_episodes import episodes_part
 
-        content = episodes_part(groups, settings.plugins, settings.tasks, settings.greedy, say)
-        yield "episodes", "Episodes", content
+        of = settings.plugins, settings.tasks, settings.greedy
+        yield "episodes", "Episodes", made(lambda: episodes_part(groups, *of, say))
     yield "speed", "Speed", report_tables.speed_part(groups)
+
+
+def made(make: "Callable[[], Markup]") -> "Markup":
+    """The part that `make` makes; a sentence where XLA fails, as where a training holds the memory of a GPU."""
+    from minimax_lib.experiment.failures import XLA_ERRORS, picture_failure  # imports JAX
+
+    try:
+        return make()
+    except XLA_ERRORS as error:
+        return part("missing", f"Not made: {picture_failure(error)}.")
 
 
 if __name__ == "__main__":

@@ -54,7 +54,10 @@ def carried_out(
     except KeyboardInterrupt as error:
         return interrupted(error)
     except _failures() as error:  # the types are asked for only when something has failed
-        print(f"error: {printable(failure(error))}", file=sys.stderr)
+        from minimax_lib.experiment.failures import XLA_ERRORS, picture_failure
+
+        line = picture_failure(error) if isinstance(error, XLA_ERRORS) else failure(error)
+        print(f"error: {printable(line)}", file=sys.stderr)
         return 1
 
 
@@ -88,9 +91,10 @@ def without_sweeps(folders: Sequence[str]) -> list[str]:
 
 def _failures() -> tuple[type[Exception], ...]:
     """What fails without being a bug."""
-    from minimax_lib.store.checkpoint import CheckpointError  # slow to import
+    from minimax_lib.experiment.failures import XLA_ERRORS  # slow to import, as what follows
+    from minimax_lib.store.checkpoint import CheckpointError
 
-    return OSError, CheckpointError
+    return OSError, CheckpointError, *XLA_ERRORS
 
 
 def nothing_drawn() -> int:

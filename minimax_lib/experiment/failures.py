@@ -28,6 +28,11 @@ def evaluation_failure(error: BaseException, n_episodes: int) -> str:
     return _failure(error, f"a smaller --n-episodes (now {n_episodes}) or fewer --tasks need less")
 
 
+def picture_failure(error: BaseException) -> str:
+    """The same for pictures, films and episodes that are shown."""
+    return _failure(error, "another process, such as a training, may hold what there is")
+
+
 def _failure(error: BaseException, advice: str) -> str:
     if not isinstance(error, XLA_ERRORS):
         return one_line(error)

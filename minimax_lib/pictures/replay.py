@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from minimax_lib.messages import SCREEN, one_line
 from minimax_lib.pictures import style
 from minimax_lib.pictures.bootstrap import kind_of_band, mean_band
 from minimax_lib.pictures.runs import Group, RunTables
@@ -34,8 +35,10 @@ def kept_levels(run: RunTables) -> list[Kept]:
     """The levels that each seed of a run keeps; ValueError in one line where it keeps none or cannot be opened."""
     import jax  # slow to start, as all below; other figures do without
 
+    from minimax_lib.jax_settings import check_jax
     from minimax_lib.store.loaded import load_run
 
+    check_jax()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a newer checkpoint that is damaged
         loaded = load_run(run.path)
@@ -142,13 +145,15 @@ def replay_by_difficulty(groups: Sequence[Group], difficulty: str = "") -> Pictu
 
 def kept_of_group(group: Group) -> tuple[list[Kept], list[str]]:
     """(the kept levels of each seed that keeps any, a note where some runs keep none or cannot be opened)."""
+    from jax.errors import JaxRuntimeError
+
     kept: list[Kept] = []
     missing: list[str] = []
     for run in group.runs:
         try:
             kept += [one for one in kept_levels(run) if len(one.mass)]
-        except ValueError as error:
-            missing.append(str(error))
+        except (ValueError, JaxRuntimeError) as error:  # the latter where a training holds the memory of a GPU, say
+            missing.append(one_line(error, SCREEN))
     more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
     return kept, [f"{group.label}: {missing[0]}{more}"] if missing else []
 

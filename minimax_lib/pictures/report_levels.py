@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from minimax_lib.envs.drawing import PAPER
+from minimax_lib.jax_settings import check_jax
 from minimax_lib.messages import one_line
 from minimax_lib.pictures.galleries import at, facts_of, fresh_levels, has_teacher
 from minimax_lib.pictures.html import data_url, part, png
@@ -48,6 +49,7 @@ class Gallery:
 
 def opened(run: RunTables, plugins: Sequence[str] | None, update: int | None = None) -> LoadedRun:
     """The run's checkpoint of `update`, or its newest one that can be read; ValueError in one line if there is none."""
+    check_jax()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a newer checkpoint that is damaged: the report says which one it shows
         return load_run(run.path, plugins, "latest" if update is None else update)
