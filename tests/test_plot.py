@@ -881,6 +881,14 @@ def test_a_curve_of_one_interval_can_be_seen():
         (["runs/a/levels"], "run 'runs/a/levels' does not exist (say runs/a)"),
         (["aa"], "unknown run 'aa': choose from runs/a, empty (did you mean 'runs/a'?)"),
         (["runs/a", "--figures", "curvs"], f"unknown figures 'curvs': choose from {', '.join(FIGURES)} (did you mean"),
+        (
+            ["runs/a", "--figures", "held-out", "--metrics", "return"],
+            "--metrics is 'return', which is for --figures curves only: add that, or leave it out",
+        ),
+        (
+            ["runs/a", "--figures", "curves", "--baseline", "plr"],
+            "--baseline is 'plr', which is for --figures improvement relative only: add one, or leave it out",
+        ),
         (["runs/a", "--format", "jpg"], "unknown format 'jpg': choose from png, pdf, svg (did you mean 'png'?)"),
         (["runs/a", "--metrics", "retrun"], "unknown metric 'retrun': choose from return, "),
         (["runs/a", "--baseline", "dr"], "unknown baseline 'dr': choose from plr"),

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Literal, NoReturn
 
-from minimax_lib.config.common import Grouped, check_names, check_out_folder, with_underscores
+from minimax_lib.config.common import Grouped, check_names, check_out_folder, refuse_ignored, with_underscores
 from minimax_lib.config.help import Flag, sections, show_flags
 from minimax_lib.config.tree import build
 from minimax_lib.config.words import runs_and_flags
@@ -32,6 +32,19 @@ FIGURES = {
     "tasks": "weights and rates of each task, from the log of a Host",
 }
 FORMATS = ("png", "pdf", "svg")
+OF_SCORES = ("held_out", "aggregates", "improvement", "profiles")
+OVER_TIME = ("curves", "complexity", "bank", "gap", "relative")
+READ_BY = {  # settings that only some of the figures read
+    "metrics": ("curves",),
+    "x": OVER_TIME,
+    "smooth": OVER_TIME,
+    "score": (*OF_SCORES, "gap"),
+    "optimum": ("aggregates",),
+    "tasks": (*OF_SCORES, "curves", "gap", "relative"),
+    "held_out": OF_SCORES,
+    "baseline": ("improvement", "relative"),
+    "difficulty": ("replay",),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +95,14 @@ def parse(words: Sequence[str]) -> PlotSettings:
     """The settings that the command line asks for; ValueError in one line for bad input. `--help` exits."""
     if {"-h", "--help"} & set(words):
         show_help()
-    settings: PlotSettings = build(PlotSettings, with_underscores(runs_and_flags(words), "by", "figures"))
+    tree = with_underscores(runs_and_flags(words), "by", "figures")
+    settings: PlotSettings = build(PlotSettings, tree)
+    ignored = [
+        (name, f"is for --figures {' '.join(figures)} only: add {'one' if figures[1:] else 'that'}, or leave it out")
+        for name, figures in READ_BY.items()
+        if not set(figures) & set(settings.figures)
+    ]
+    refuse_ignored(tree, ignored)
     return settings
 
 
