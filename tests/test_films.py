@@ -1,12 +1,13 @@
 """Films of episodes: what is in a frame, and files that other programs read."""
 
 import functools
+import io
 import types
 
 import jax
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageSequence
 
 from minimax_lib.envs.base import Environment
 from minimax_lib.envs.maze import AMaze, Level
@@ -130,6 +131,17 @@ def test_a_film_is_a_file_that_others_can_read(ending, walk, tmp_path, monkeypat
     for picture, frame in zip(pictures, frames, strict=True):
         height, width = picture.shape[:2]
         assert np.abs(picture.astype(int) - frame[:height, :width]).mean() < 4
+
+
+@pytest.mark.parametrize("fps", [30, 40, 49.5])
+def test_a_gif_lasts_as_long_as_its_frames_should(fps):
+    """A GIF counts hundredths of a second."""
+    frames = [np.full((4, 4, 3), 255 * (i % 2), np.uint8) for i in range(12)]
+    with Image.open(io.BytesIO(films.film_bytes(frames, ".gif", fps, hold=0))) as film:
+        shown = [frame.info["duration"] for frame in ImageSequence.Iterator(film)]
+    assert len(shown) == 12
+    assert sum(shown) == pytest.approx(12_000 / fps, abs=5)
+    assert min(shown) >= 20  # browsers show shorter frames for much longer
 
 
 def test_wide_frames_are_made_smaller():

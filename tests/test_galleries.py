@@ -231,6 +231,7 @@ def test_where_nothing_can_be_drawn_the_status_is_1(dr, elsewhere, capsys):
             "--tasks is 'Labyrinth', which is for --what episodes only: add that, or leave it out",
         ),
         (["RUN", "--what", "episodes", "--n-levels", "5"], "--n-levels is '5', which is for --what best only"),
+        (["RUN", "--fps", "60", "--format", "gif"], "--fps is 60.0: it must be at most 50 for a GIF; browsers show a "),
         (["RUN", "--fps", "0"], "--fps is 0.0: it must be positive, and at most 100"),
         (["RUN", "RUN"], "run '*' is given twice: give it once"),
     ],

@@ -66,7 +66,7 @@ def check_formats(settings: DrawSettings) -> None:
     """ValueError, with what to install, where a film cannot be written."""
     for kind in settings.format:
         if kind != "png":
-            films.check_film(Path(f"film.{kind}"))
+            films.check_film(Path(f"film.{kind}"), settings.fps or EPISODE_FPS)
 
 
 def checkpoints_of(folder: Path, settings: DrawSettings) -> list[Run]:

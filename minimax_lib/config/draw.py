@@ -53,7 +53,7 @@ class DrawSettings(Explained):
     columns: int = 6
     """Levels in a row."""
     fps: float | None = None
-    """Frames of a film in a second; none: 10 of an episode, 1 of anything else."""
+    """Frames of a film in a second, 100 at most, and 50 of a gif; none: 10 of an episode, 1 of anything else."""
     greedy: bool = False
     seed: int | None = None
     """Which seed of a run; none: the first."""

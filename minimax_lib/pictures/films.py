@@ -22,13 +22,19 @@ from minimax_lib.playing.crowds import AnyEpisode
 ENDINGS = (".gif", ".mp4")
 COLOURS = 128  # of a GIF, at most 256
 WIDEST = 1280  # pixels, the width of a film
+MOST_OF_GIF = 50  # frames in a second of a GIF
 USUAL_TASKS, MOST_USUAL = ("validation",), 4
 
 
-def check_film(file: Path) -> None:
-    """ValueError where `file` is not a film that can be written here."""
+def check_film(file: Path, fps: float = 10.0) -> None:
+    """ValueError where `file` is not a film that can be written here, with so many frames in a second."""
     if file.suffix not in ENDINGS:
         raise ValueError(f"{shown(str(file))} is not a moving picture: its name must end with {' or '.join(ENDINGS)}")
+    if file.suffix == ".gif" and fps > MOST_OF_GIF:
+        raise ValueError(
+            f"fps is {fps}: it must be at most {MOST_OF_GIF} for a GIF; browsers show a faster one slowly (an .mp4 may "
+            "have more)"
+        )
     if file.suffix == ".mp4":
         try:
             import imageio_ffmpeg  # noqa: F401
@@ -109,7 +115,7 @@ def told(name: str, episode: AnyEpisode) -> str:
 def save_film(frames: Sequence[np.ndarray], file: str | Path, fps: float = 10.0, hold: float = 2.0) -> Path:
     """Writes the frames as a GIF that loops, or as an MP4. The last one stays for `hold` seconds more."""
     file = Path(file)
-    check_film(file)
+    check_film(file, fps)
     file.parent.mkdir(parents=True, exist_ok=True)
     with naming(file):
         file.write_bytes(film_bytes(frames, file.suffix, fps, hold))
@@ -130,10 +136,10 @@ def _gif(frames: Sequence[np.ndarray], fps: float) -> bytes:
     # One palette for all frames. A palette for each would flicker, and make the file larger.
     colours = Image.fromarray(np.concatenate([frames[0], frames[len(frames) // 2], frames[-1]])).quantize(COLOURS)
     pictures = [Image.fromarray(frame).quantize(palette=colours, dither=Image.Dither.NONE) for frame in frames]
-    milliseconds, file = round(1000 / fps), io.BytesIO()
-    pictures[0].save(
-        file, "gif", save_all=True, append_images=pictures[1:], duration=milliseconds, loop=0, optimize=True
-    )
+    # A GIF counts hundredths of a second: at 30 frames in a second, some stay for three of them and some for four.
+    starts, file = np.round(np.arange(len(frames) + 1) * 100 / fps), io.BytesIO()
+    durations = [10 * int(hundredths) for hundredths in np.diff(starts)]
+    pictures[0].save(file, "gif", save_all=True, append_images=pictures[1:], duration=durations, loop=0, optimize=True)
     return file.getvalue()
 
 
