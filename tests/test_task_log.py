@@ -13,7 +13,8 @@ import pytest
 from test_full_disks import full
 
 from minimax_lib.commands import plot
-from minimax_lib.pictures.task_logs import MOST_TIMES, grid_of, task_picture
+from minimax_lib.pictures.style import NotDrawn
+from minimax_lib.pictures.task_logs import COLUMNS, MOST_TIMES, grid_of, task_picture
 from minimax_lib.portable.host import Host
 from minimax_lib.portable.log import TaskLog
 from minimax_lib.tasks import TSCL, Uniform
@@ -291,3 +292,12 @@ def test_the_command_draws_logs(tmp_path, capsys, monkeypatch):
     Path("other.csv").write_text("a,b\n1,2\n")
     assert plot.main(["other.csv"]) == 2
     assert "other.csv is a file: runs are folders" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", ["-1", "900000000", "0.5"])
+def test_a_number_that_no_task_has_is_told(number, tmp_path):
+    path = tmp_path / "tasks.csv"
+    lines = [f"{10 * k},,{i},t,0.5,3,0.5,1" for k in (1, 2) for i in ("0", number if k == 1 else "1")]
+    path.write_text("\n".join([",".join(COLUMNS), *lines, ""]))
+    with pytest.raises(NotDrawn, match=rf"tasks.csv has '{number}' as the number of a task: it must be 0 to 3$"):
+        task_picture(path)

@@ -2,6 +2,7 @@
 
 import csv
 import functools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -126,6 +127,12 @@ def test_the_command_draws_them(tmp_path, capsys, monkeypatch):
         drawn = list(csv.DictReader(file))
     assert [row["task"] for row in drawn] == list(NAMES)
     assert sum(float(row["attempts"]) for row in drawn) == 140
+    with open("saved_again.csv", "w", newline="") as file:  # by a library that writes 3 as 3.0
+        writer = csv.DictWriter(file, list(drawn[0]))
+        writer.writeheader()
+        writer.writerows(row | {"number": f"{row['number']}.0"} for row in drawn)
+    assert plot.main(["saved_again.csv"]) == 0
+    assert Path("plots/statistics-saved_again.csv").read_bytes() == Path("plots/statistics-statistics.csv").read_bytes()
     Host(Uniform(2)).statistics.save("empty.csv")
     assert plot.main(["empty.csv"]) == 1
     assert "not drawn: tasks of empty.csv: empty.csv has no attempt yet" in capsys.readouterr().out

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from minimax_lib.files import UnreadableFile
+from minimax_lib.messages import shown
 from minimax_lib.pictures import style
 from minimax_lib.pictures.runs import numbers
 from minimax_lib.pictures.style import NotDrawn, Picture
@@ -80,7 +81,7 @@ def statistics_picture(path: str | Path) -> Picture:
             axes[-1][0].set_xticks(of["number"], [row["task"][:LONGEST_NAME] for row in table], rotation=45, ha="right")
         return drawn
 
-    rows = [{"number": int(row["number"]), "task": row["task"]} for row in table]
+    rows = [{"number": int(number), "task": row["task"]} for number, row in zip(of["number"], table, strict=True)]
     rows = [row | {name: float(of[name][i]) for name in of if name != "number"} for i, row in enumerate(rows)]
     return Picture(f"statistics-{file_name(Path(path).stem)}", rows, draw, ["lines: one standard deviation"])
 
@@ -93,6 +94,10 @@ def task_picture(path: str | Path) -> Picture:
     _, table = read_table(Path(path), KEYS)
     if not table:
         raise NotDrawn(f"{path} has no rows yet")
+    for cell in (row["number"] for row in table):
+        # An interval has a row for each task.
+        if not (float(cell).is_integer() and 0 <= float(cell) < len(table)):
+            raise NotDrawn(f"{path} has {shown(cell)} as the number of a task: it must be 0 to {len(table) - 1}")
     names, x, of_steps, cells = grid_of(table)
     panels = [name for name in PANELS if np.isfinite(cells[name]).any()]
     rows = [
