@@ -23,7 +23,7 @@ from PIL import Image
 from rich.console import Console
 from saved_tables import SAID
 
-from minimax_lib.commands.evaluate import check_comparable, main, side_by_side
+from minimax_lib.commands.evaluate import check_comparable, main, side_by_side, unlike
 from minimax_lib.config import Config, from_dict, save_yaml
 from minimax_lib.config.evaluate import parse
 from minimax_lib.envs.base import Environment, TimeStep
@@ -638,6 +638,13 @@ def test_runs_without_a_checkpoint_or_of_another_configuration_are_refused(run, 
     assert evaluate("--run", run, faster) == 2
     expected = f"error: {run} and {faster} are not runs of one configuration: ppo.lr is 0.0001 and 0.5\n"
     assert capsys.readouterr().err == expected
+
+
+def test_runs_with_and_without_init_from_are_two_methods():
+    """Each seed may have begun with an agent of its own."""
+    scratch, one, other = (SimpleNamespace(config=config(init_from=path)) for path in ("", "runs/a", "runs/b"))
+    assert unlike(scratch, one) == {"init_from": ("not set", "given")}
+    assert unlike(one, other) == {}
 
 
 def program(*words: str) -> tuple[subprocess.CompletedProcess, float]:

@@ -615,6 +615,16 @@ def test_runs_are_grouped_by_method_and_labelled_by_what_differs():
     assert list(labels(["c", "d"])) == ["plr (lstm, robust=true)", "plr (s5, robust=false)"]
 
 
+def test_runs_that_begin_with_a_trained_agent_are_another_method():
+    make_run("scratch", 0)
+    for seed in (2, 4):  # each from its own
+        make_run(f"tuned-{seed}", seed, init_from=f"runs/before-{seed}")
+    every = ["scratch", "tuned-2", "tuned-4"]
+    expected = {"plr (init_from not set)": every[:1], "plr (init_from=given)": every[1:]}
+    assert labels(every) == expected
+    assert labels(every[1:]) == {"plr": every[1:]}
+
+
 def test_runs_are_grouped_by_settings_and_by_patterns():
     make_run("runs/a", 0)
     make_run("runs/b", 2, ppo={"lr": 2e-4})

@@ -53,14 +53,13 @@ from minimax_lib.store.evaluations import (
     share_names,
     write_new,
 )
-from minimax_lib.store.folder import check_is_run, differences
+from minimax_lib.store.folder import check_is_run, differences, of_method
 from minimax_lib.store.saved import Run, env_steps_of, find_run, restore
 from minimax_lib.trees import mapped
 
 Groups = Mapping[str, Sequence[Run]]  # by label: runs that are pooled as seeds
 Runners = Mapping[Path, EvalRunner]  # by run: what evaluates one of its seeds
 Measure = Callable[[Run, Any], Scores]  # the scores of a run, from the parameters [S, ...] of one student of each seed
-POOLED = ("env", "model", "runner", "ppo", "n_updates")  # settings in which runs must agree to be pooled as seeds
 MOST_NAMED = 5  # settings in a note
 
 
@@ -183,15 +182,20 @@ def check_poolable(runs: Sequence[Run]) -> None:
     folder_of: dict[int, Path] = {}
     for run in runs:
         path = run.folder.path
-        for name, (one, other) in differences(to_dict(runs[0].config), to_dict(run.config)).items():
-            if name.split(".")[0] in POOLED:
-                raise ValueError(
-                    f"{runs[0].folder.path} and {path} are not runs of one configuration: {name} is {one} and {other}"
-                )
+        if different := unlike(runs[0], run):
+            name, (one, other) = next(iter(different.items()))
+            raise ValueError(
+                f"{runs[0].folder.path} and {path} are not runs of one configuration: {name} is {one} and {other}"
+            )
         for seed in run.seeds:
             if seed in folder_of:
                 raise ValueError(f"seed {seed} is in {folder_of[seed]} and in {path}: it can be pooled only once")
             folder_of[seed] = path
+
+
+def unlike(one: Run, other: Run) -> dict[str, tuple[Any, Any]]:
+    """The settings that make two runs those of two methods: (the value in one, the value in the other)."""
+    return differences(*(of_method(flat(to_dict(run.config))) for run in (one, other)))
 
 
 def check_student(run: Run, student: int) -> None:
@@ -292,8 +296,7 @@ def notes(settings: EvaluateSettings, groups: Groups, updates: Iterable[int]) ->
     """What a reader of the comparison must know of the runs."""
     found = []
     for label, runs in groups.items():
-        pairs = [differences(to_dict(runs[0].config), to_dict(run.config)) for run in runs[1:]]
-        names = list(dict.fromkeys(name for pair in pairs for name in pair if name.split(".")[0] in POOLED))
+        names = list(dict.fromkeys(name for run in runs[1:] for name in unlike(runs[0], run)))
         if names:
             more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
             found.append(f"the runs of {label} differ in {', '.join(names[:MOST_NAMED])}{more}")

@@ -20,13 +20,12 @@ from minimax_lib.config.tree import flat
 from minimax_lib.files import UnreadableFile
 from minimax_lib.registry import unknown_name
 from minimax_lib.store.files import UnreadLines
-from minimax_lib.store.folder import RunFolder, check_is_run, completed
+from minimax_lib.store.folder import RunFolder, check_is_run, completed, of_method
 from minimax_lib.store.origin import Origin, begun_by_this_version, read_origins
 from minimax_lib.store.tables import KEYS as KEY_COLUMNS
 from minimax_lib.store.tables import read_table
 
 KEYS = ("update", "clock", "seed", "env_steps", "seconds", "steps_per_second")  # columns that are not metrics
-METHOD = ("env", "model", "runner", "ppo", "n_updates")  # settings that make a method; runs of one are its seeds
 NOT_SET = "not set"
 
 Cells = dict[str, list[str]]  # column -> its cells
@@ -236,9 +235,10 @@ def labelled_by_method(runs: Sequence[RunTables]) -> dict[str, list[RunTables]]:
         by_runner.setdefault(_runner(members[0]), []).append(members)
     labels = {}
     for runner, kin in by_runner.items():
-        names = _differing([members[0].settings for members in kin])
-        for members in kin:
-            settings = phrase(names, members[0].settings)
+        methods = [of_method(members[0].settings) for members in kin]
+        names = _differing(methods)
+        for members, method in zip(kin, methods, strict=True):
+            settings = phrase(names, method)
             labels[members[0].path] = f"{runner} ({settings})" if settings else runner
     return {labels[members[0].path]: members for members in groups.values()}
 
@@ -249,12 +249,12 @@ def _runner(run: RunTables) -> str:
 
 
 def _method(run: RunTables) -> tuple[Any, ...]:
-    return tuple(sorted((name, repr(value)) for name, value in run.settings.items() if name.split(".")[0] in METHOD))
+    return tuple(sorted((name, repr(value)) for name, value in of_method(run.settings).items()))
 
 
 def _differing(several: Sequence[Mapping[str, Any]]) -> list[str]:
     """The settings that tell methods of one runner apart."""
-    names = dict.fromkeys(name for settings in several for name in settings if name.split(".")[0] in METHOD)
+    names = dict.fromkeys(name for settings in several for name in settings)
     differing = [name for name in names if len({repr(settings.get(name, NOT_SET)) for settings in several}) > 1]
     # Another model has other settings: its name says enough, if it tells all of them apart.
     common = [name for name in differing if all(name in settings for settings in several)]

@@ -26,6 +26,7 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 UNSET = "not set"
+METHOD = ("env", "model", "runner", "ppo", "n_updates")  # settings that make a method
 PARTIAL = ".orbax-checkpoint-tmp"  # a part of the name of a checkpoint that is being written
 NO_REASONS: Mapping[str, str] = MappingProxyType({})
 
@@ -301,6 +302,15 @@ def completed(saved: dict[str, Any]) -> dict[str, Any]:
 def change(name: str, old: Any, new: Any) -> str:
     """A phrase that says how a setting differs."""
     return f"{name} was {old} and is now {new}"
+
+
+def of_method(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the `settings`, by dotted name, that make a method. Runs in which they are equal are its seeds.
+
+    Of `init_from` it says only that there is one, because each seed may begin with an agent of its own.
+    """
+    found = {name: value for name, value in settings.items() if name.split(".")[0] in METHOD}
+    return found | {"init_from": "given"} if settings.get("init_from") else found
 
 
 def differences(saved: dict[str, Any], given: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
