@@ -147,7 +147,6 @@ TRAINING: tuple[MetricTable, ...] = (
             "student_<i>/return": "`return` of student i",
             "student_<i>/solved_rate": "`solved_rate` of student i",
             "student_<i>/unfinished": "`unfinished` of student i",
-            "student_<i>/episodes": "`episodes` of student i, where episodes go on in the next rollout",
             "regret": "mean regret of two students (relative) or more (population), where they can be compared",
         },
     ),
