@@ -178,7 +178,7 @@ def env_steps_of(run: Run, update: int) -> float:
         return math.nan
     steps: dict[str, float] = {}
     for row in rows:
-        # An interval that only scores levels ends at the update of the one before it, and the checkpoint is older.
+        # Later intervals that only score levels have the same number of updates. The checkpoint is of the first one.
         if float(row["update"]) == update:
             steps.setdefault(row["seed"], float(row["env_steps"]))
     return sum(steps.values()) / len(steps) if steps else math.nan
